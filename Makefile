@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
 # Containers often forbid Python to keep what it compiled: every test process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup java demo quick test test-rest test-all nightly prove soak containers check format wheel bench lock
+.PHONY: help setup java demo quick test test-rest alerts test-all nightly prove soak containers check format wheel bench lock
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -64,6 +64,9 @@ test: java $(STAMP)  ## prove each promise of the README once, in minutes; the s
 
 test-rest: java $(STAMP)  ## what CI runs after make test: every other test on real brokers and Spark
 	@$(PYTEST) --tier=rest
+
+alerts: java $(STAMP)  ## make every alert fire by its cause on real processes, with a real Prometheus; none fires in a healthy life
+	@$(PYTEST) -n 2 --tier=alerts tests/alerts
 
 test-all: java $(STAMP)  ## every test, the slow ones too (hours)
 	@$(PYTEST) --tier=all

@@ -25,7 +25,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for, when it is asked for: a core install starts fast and misses no extra."""
+    """Import a public name at its first use: a core install starts fast and misses no extra."""
     if name == "__version__":
         return import_module("importlib.metadata").version("tierstate")
     if name == "errors":
@@ -38,5 +38,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The surface, and nothing that lies beside it."""
+    """Return the public names and nothing else."""
     return sorted([*__all__, "__version__", "__doc__"])

@@ -1,4 +1,4 @@
-"""Everything about the package is in pyproject.toml. This only refuses a checkout in which links have become files."""
+"""The package is described in pyproject.toml. This file only refuses a checkout in which links have become files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a call for records is answered: a head, and a body that is ready or is made while it is sent."""
+"""The answer to a call for records: a head, and a body that is ready or is made while it is sent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from ..app.pool import Pool
 from ..fetch.piece import Fetched
 from ..state.offsets import Offset
 from ..state.routing import Tier
-from .answer_body import AnswerBody, Call, Chunk, Ready, ReadyBody
+from .answer_body import AnswerBody, Call, Chunk, StoredBody
 from .answer_memory import Held
-from .outgoing import BodyParts
 from .scan import Scan, ScanEnd
 
 Head = list[tuple[bytes, bytes]]
@@ -23,11 +22,13 @@ Head = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Checked, so that the rest of it cannot fail; that is made in ``pool``. ``said``: of it, in the access log."""
+    """An answer that was checked, so that the rest of its body cannot fail. The rest is made in ``pool``. ``said``: its
+    facts for the access log.
+    """
 
     head: Head
     said: dict[str, Any]
-    body: AnswerBody | ReadyBody
+    body: AnswerBody | StoredBody
     pool: Pool
 
 
@@ -36,11 +37,11 @@ def answer_of(
     piece: Fetched,
     tiers: Sequence[Tier],
     next_offset: Offset,
-    body: AnswerBody | ReadyBody,
+    body: AnswerBody | StoredBody,
     pool: Pool,
     scan: Scan | None = None,
 ) -> Answer:
-    """``piece``: the first; its data is the body's. ``tiers``: in the order of the records."""
+    """Return the answer whose body begins with ``piece``. ``tiers``: those of its records, in their order."""
     bounds = piece.bounds
     head = {
         "x-next-offset": str(next_offset),
@@ -70,7 +71,7 @@ def answer_of(
 
 
 class AnswerResponse(StreamingResponse):
-    """Gives its memory back when it is over, however it ends."""
+    """A response that gives its memory back when it is over, however it ends."""
 
     def __init__(self, answer: Answer, held: Held) -> None:
         super().__init__(_rest(answer))
@@ -88,23 +89,18 @@ class AnswerResponse(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        ready, whole, nothing = self._body.ready, self._body.whole, not self._body.ready
-        while ready:  # what is sent is let go: it may be a view of the cache's
-            more = not whole or len(ready) > 1
-            await send({"type": "http.response.body", "body": _parts(ready.pop(0)), "more_body": more})
-        if not whole:
+        ready = self._body.ready
+        while ready:  # a chunk is let go when it was sent
+            await send({"type": "http.response.body", "body": ready.pop(0), "more_body": True})
+        if not self._body.whole:
             async for later in self.body_iterator:
                 await send({"type": "http.response.body", "body": later, "more_body": True})
-        if not whole or nothing:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _parts(ready: Ready) -> BodyParts:
-    return ready if isinstance(ready, BodyParts) else BodyParts([ready])
+        # uvicorn takes a message when the client has taken the ones before: the memory is held until then
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _rest(answer: Answer) -> AsyncIterator[Chunk]:
-    """One chunk is made when the one before it was taken: no thread waits for a slow client."""
+    """Yield the rest, each chunk made when the one before it was taken: no thread waits for a slow client."""
     while (chunk := await answer.pool.run(answer.body.later, goes_on=True)) is not None:
         if len(chunk):
             yield chunk

@@ -2,15 +2,14 @@
 
     piece  ->  blocks  ->  the caller's form  ->  (zstd, gzip)  ->  chunks that are ready
 
-What is wrong with a record is so said by a status, never by a body that breaks off: the answer ends before a damaged
-batch, and the call for the next offset says what is wrong. Of an answer that is longer than
-`READY_BYTES` the rest is only looked through (decoded, CRCs checked, parsed where JSON was asked for), and encoded when
-the client has taken what came before.
-Memory, all taken of `answer_memory.py` before it is used: what is ready; of a rest, the batches as stored and the
-largest decoded block with its encoding. A batch that unpacks to more than ``gateway.max_bytes`` is refused by its
+A status reports what is wrong with a record, never a body that breaks off: the answer ends before a damaged batch, and
+the call for the next offset reports the damage. The part of an answer beyond `READY_BYTES` is only checked (decoded,
+CRCs compared, parsed where JSON was asked for), and encoded when the client has taken what came before.
+Memory is taken from `answer_memory.py` before it is used: the ready chunks; for the rest, the batches as stored and
+the largest decoded block with its encoding. A batch that unpacks to more than ``gateway.max_bytes`` is refused by its
 offset.
 
-A scan encodes what it finds; the rest of its answer is of one block: nothing is looked for behind the status line.
+A scan encodes the records that it finds. The rest of its answer is one block: the search ends before the status line.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from ..state.routing import Isolation, Tier
 from .answer_memory import Held
 from .content_coding import Coding, coder_of
 from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
-from .outgoing import BodyParts
 from .record_forms import batches_trailer, form_of, require_json
 from .scan import Scan, ScanEnd
 
@@ -43,7 +41,6 @@ COLUMNS_BYTES = 100
 """A record's, of a block."""
 
 Chunk = bytes | memoryview
-Ready = Chunk | BodyParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ class Call:
 
 
 class AnswerBody:
-    """By one thread at a time. ``held``: memory, of which it takes and gives back; whoever made it releases it."""
+    """A body for one thread at a time. ``held``: its memory, which the caller releases."""
 
     def __init__(self, call: Call, held: Held, most_unpacked: int, scan: Scan | None = None) -> None:
         """``most_unpacked``: the bytes that one batch may unpack to. ``scan``: only what it looks for."""
@@ -78,7 +75,7 @@ class AnswerBody:
         """What the rest is made of."""
         self.short = False
         """Whether it ends before a batch that cannot be shown."""
-        self.ready: list[Ready] = []
+        self.ready: list[Chunk] = []
         self.size = 0
         """Of what is ready."""
         self.stored = 0
@@ -96,21 +93,21 @@ class AnswerBody:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another piece may follow: records are missing that were asked for by their number, or looked for."""
+        """Return whether another piece may follow: fewer records than asked for, or a search that goes on."""
         if self._scan is not None:
             return self._scan.stopped is None
         return not self.short and self._rest is None and bool(self._left) and self.stored < self.call.max_bytes
 
     @property
     def whole(self) -> bool:
-        """Whether all of it is ready."""
+        """Return whether the whole body is ready."""
         return self._rest is None
 
     def add(self, piece: Fetched) -> Offset:
-        """The records of a piece that were asked for; where to go on.
+        """Add the requested records of a piece. Return the offset to continue at.
 
-        Raises CorruptData, NotJson, BatchTooLarge, Throttled. An answer that got on ends before damage and before a
-        batch that is too large, and a scan before any error: whoever reads on from there is told.
+        Raises CorruptData, NotJson, BatchTooLarge, Throttled. An answer that has records already ends before damage and
+        before a batch that is too large, and a scan before any error: the call for the next offset reports it.
         """
         self.stored += len(piece.data)
         try:
@@ -161,7 +158,7 @@ class AnswerBody:
         return scan.stopped is not None
 
     def end(self) -> None:
-        """No piece follows."""
+        """End the body: no other piece follows."""
         self.ended = True
         if self._rest is None:
             self._take(self._form.end())
@@ -169,14 +166,14 @@ class AnswerBody:
                 self._append(self._coder.finish())
 
     def later(self) -> Chunk | None:
-        """A chunk of the rest, behind what is ready; None after the last one."""
+        """Return the next chunk after the ready ones; None after the last one."""
         return None if self._rest is None else next(self._rest, None)
 
     def _hold(self, piece: Fetched, decoded: int) -> None:
         self._held.resize(max(self.size, self._ready_bytes) + len(piece.data) + decoded + self._beside)
 
     def _encode(self, block: RecordBlock, blocks: _Shown, piece: Fetched) -> None:
-        """Until enough is ready; what is behind that becomes the rest."""
+        """Encode a block until enough is ready. The remaining records become the rest."""
         chunks = self._encoded(block, piece.tier)
         for chunk in chunks:
             self._take(chunk)
@@ -209,13 +206,15 @@ class AnswerBody:
             self.size += len(chunk)
 
 
-class ReadyBody:
-    """All of it, of one piece. As `AnswerBody`."""
+class StoredBody:
+    """The batches of one piece, as they are stored. It has the interface of `AnswerBody`."""
 
-    wants_more, whole, ended, short = False, True, True, False
+    wants_more, whole, ended = False, True, True
 
-    def __init__(self, ready: list[Ready], size: int, stored: int) -> None:
-        self.ready, self.size, self.stored = ready, size, stored
+    def __init__(self, call: Call, held: Held) -> None:
+        self.ready: list[Chunk] = []
+        self.size = self.stored = 0
+        self._place, self._held = (call.topic, call.partition), held
 
     def end(self) -> None:
         pass
@@ -223,27 +222,19 @@ class ReadyBody:
     def later(self) -> None:
         return None
 
-
-class StoredBody(ReadyBody):
-    """Batches as they are stored."""
-
-    def __init__(self, call: Call, held: Held) -> None:
-        super().__init__([], 0, 0)
-        self._place, self._held = (call.topic, call.partition), held
-
     def add(self, piece: Fetched) -> Offset:
-        """The batches before a damaged one. Raises CorruptData where it is the first."""
+        """Add the batches before a damaged one. Raises CorruptData if the first batch is damaged."""
         self._held.resize(2 * len(piece.data))
         source = piece.source(*self._place)
         try:
-            size = len(piece.data) if piece.checked else bytes_below(piece.data, piece.limit, source=source)
+            size = bytes_below(piece.data, piece.limit, source=source)
         except CorruptData:
             with naming(*self._place, piece.offset):
-                piece, self.short = as_written(piece, source), True
+                piece = as_written(piece, source)
             size = len(piece.data)
         whole = len(piece.data)
         trailer = batches_trailer(piece)
-        self.ready = [BodyParts([piece.data if size == whole else memoryview(piece.data)[:size], trailer])]
+        self.ready = [piece.data if size == whole else memoryview(piece.data)[:size], trailer]
         self.size, self.stored = size + len(trailer), whole
         return piece.next_offset
 
@@ -311,14 +302,14 @@ class _Shown:
 
 
 def _look_at(block: RecordBlock, media_type: str) -> None:
-    """What encoding it would find."""
+    """Raise the errors that encoding the block would raise."""
     if media_type == KAFKA_JSON:
         require_json(block)
     block.headers()
 
 
 def _bytes_of(block: RecordBlock, media_type: str) -> int:
-    """At most, while it is encoded: a byte is six in JSON, and there once more while it is sent."""
+    """Return the most memory that encoding takes: a byte is six in JSON, and is copied once while it is sent."""
     sizes = block.size.clip(0)
     plain, longest = int(sizes.sum()), int(sizes.max(initial=0))
     found = block.raw.nbytes + COLUMNS_BYTES * len(block)

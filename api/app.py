@@ -14,7 +14,6 @@ from ..broker.sasl import DEFAULT_MECHANISM
 from . import models, pages, plans, records, topic_page, topics
 from .access_log import AccessLog
 from .auth import Door
-from .plain_calls import plainly
 from .problems import add_problem_handlers
 from .request_bodies import bounded
 from .service import FetchService
@@ -41,9 +40,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
         service.close()
 
     app = _App(
-        before=lambda routed: door.before(
-            bounded(plainly(service)(routed), service.memory, service.settings.head_timeout)
-        ),
+        before=lambda routed: door.before(bounded(routed, service.memory, service.settings.head_timeout)),
         title="tierstate gateway",
         version=version("tierstate"),
         description=DESCRIPTION,

@@ -92,7 +92,7 @@ class Partition(BaseModel):
         description="Which facts the agent knows to be lost, and the command that adds them."
     )
     cut_elsewhere: str | None = Field(
-        description="What somebody deleted at the broker alone, and what extends it here."
+        description="Offsets that were deleted at the broker alone, and the command that extends it here."
     )
     lost_branch: str | None = Field(description="What was copied of a log that an election gave up since.")
     kept: list[str] = Field(description="Segments whose objects a person keeps.")

@@ -1,7 +1,8 @@
-"""Wiring: settings, and a reader the caller has, to a server that listens."""
+"""Make a server that listens, from settings and the caller's reader."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import ssl
@@ -17,25 +18,25 @@ from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.listener import Listener, ignore
+from ..runtime.live_tls import LiveTls
 from ..runtime.metrics import Metrics
 from ..runtime.registry_settings import Registry
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
-from ..runtime.watchdog import loop
+from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
-from .accepting_server import AcceptingServer
 from .access_log import AccessLog
 from .app import create_app
-from .connections import Open
+from .connections import Connections, http_server
 from .service import FetchService, GatewayReader
 
 log = logging.getLogger(__name__)
-BACKLOG = 1024
-"""Connections that wait in the kernel."""
+LOOK_S = 0.1
+"""Seconds between two looks at whether to stop."""
 
 
 class GatewayServer:
-    """Bound when constructed; serves while its `process` runs."""
+    """A server whose port is bound when it is constructed, and which serves while its `process` runs."""
 
     def __init__(
         self,
@@ -43,40 +44,50 @@ class GatewayServer:
         settings: Gateway,
         mechanism: str = DEFAULT_MECHANISM,
         listener: Listener = ignore,
-        listening: socket.socket | None = None,
     ) -> None:
-        """``listening``: a socket that other processes accept at, too; None: one of its own."""
+        """``mechanism``: as `create_app`. Raises as `open_gateway`."""
         context = _tls_of(settings)
         path = settings.access_log
         self._lines = None if path is None else AppendedLines(path, "gateway.access_log", _warn)
         access = AccessLog(service.clock, listener, None if self._lines is None else self._lines.write)
-        self.service, self.open = service, Open(settings)
-        self._socket = listen_at(settings.listen) if listening is None else listening
+        self.service, self.connections = service, Connections(settings)
+        self._socket = listen_at(settings.listen)
         app = create_app(service, settings.auth.mechanism or mechanism, access)
-        self._server = AcceptingServer(
-            app, self.open, self._socket, service.clock, context, service.tail.close, settings.trusted_proxies
-        )
+        self._server = http_server(app, self.connections, context)
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
-        """With the port that was taken."""
-        self.url = url_of(settings, self._socket)
+        """The address with the port that was taken."""
+        scheme = "http" if context is None else "https"
+        self.url = f"{scheme}://{self.address}"
+
+    @property
+    def open_connections(self) -> int:
+        """Return the number of connections that are open."""
+        return len(self._server.server_state.connections)
 
     def process(self) -> Service:
-        """To be started, stopped and joined with the others."""
-        return Service("gateway", self._serve, on_stop=self._stop)
+        """Return the thread that serves, to be started, stopped and joined with the others."""
+        return Service("gateway", self._serve)
 
     def close(self) -> None:
-        """Gives the port back."""
+        """Release the port and the access log."""
         self._socket.close()
         if self._lines is not None:
             self._lines.close()
 
     def _serve(self, stopping: threading.Event) -> None:
-        if not stopping.is_set():
-            with loop("gateway"):
-                self._server.run()
+        with loop("gateway"):
+            asyncio.run(self._serve_until(stopping))
 
-    def _stop(self) -> None:
-        self._server.should_exit = True
+    async def _serve_until(self, stopping: threading.Event) -> None:
+        """Serve until ``stopping`` is set. Then long polls end at once, and uvicorn finishes the other answers."""
+        serving = asyncio.ensure_future(self._server.serve(sockets=[self._socket]))
+        while not serving.done():
+            alive()
+            if stopping.is_set():
+                self.service.tail.close()
+                self._server.should_exit = True
+            await asyncio.wait([serving], timeout=LOOK_S)
+        await serving
 
 
 def open_gateway(
@@ -89,11 +100,10 @@ def open_gateway(
     plans: Plans | None = None,
     groups: Callers | None = None,
     registry: Registry | None = None,
-    listening: socket.socket | None = None,
 ) -> GatewayServer:
-    """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
-    ``plans``: for readers without a key to the bucket; None makes none. ``groups``: how they are asked about groups.
-    ``registry``: of schemas. ``listening``: as `GatewayServer`.
+    """Return a server. ``hidden``: topics that are never served, as the tier-state topic. ``callers`` and ``groups``
+    ask brokers about callers and about consumer groups. ``plans``: makes plans for readers without a key to the bucket;
+    None makes none. ``registry``: where the schemas are.
 
     Raises MissingExtra for a registry without what it needs; InvalidSettings for an address that is taken, TLS files
     or tokens that cannot be used, what would be open to strangers.
@@ -109,16 +119,16 @@ def open_gateway(
     values = None if registry is None else open_registered_values(registry, clock)
     service = FetchService(reader, settings, clock, hidden, callers, plans, groups, values)
     mechanism = DEFAULT_MECHANISM if callers is None else callers.mechanism
-    return GatewayServer(service, settings, mechanism, listener, listening)
+    return GatewayServer(service, settings, mechanism, listener)
 
 
 def feed_gateway_metrics(metrics: Metrics, server: GatewayServer) -> None:
-    """What it counts, for Prometheus."""
-    connections, memory = server.open, server.service.memory
-    metrics.tally(
-        "tierstate_gateway_dropped_connections_total", lambda: [((), connections.refused + connections.reset)]
-    )
-    metrics.gauge("tierstate_gateway_connections", lambda: [((), connections.count)])
+    """Add the server's counts to the metrics."""
+    connections, memory = server.connections, server.service.memory
+    for status in ("200", "429", "500", "503"):
+        metrics.begin("tierstate_gateway_answers_total", status)
+    metrics.tally("tierstate_gateway_dropped_connections_total", lambda: [((), connections.dropped)])
+    metrics.gauge("tierstate_gateway_connections", lambda: [((), server.open_connections)])
     metrics.gauge("tierstate_gateway_memory_bytes", lambda: [((), memory.used)])
 
 
@@ -126,19 +136,12 @@ def _warn(event: str, **facts: object) -> None:
     log.warning("%s: %s", event, facts)
 
 
-def url_of(settings: Gateway, listening: socket.socket) -> str:
-    """With the port that was taken."""
-    scheme = "http" if settings.tls.certificate is None else "https"
-    return f"{scheme}://{Address(settings.listen.host, listening.getsockname()[1])}"
-
-
 def listen_at(listen: Address) -> socket.socket:
-    """Raises InvalidSettings."""
+    """Return a socket that listens there. Raises InvalidSettings if the address cannot be taken."""
     try:
         made = socket.create_server(
             (listen.host, listen.port),
             family=socket.AF_INET6 if ":" in listen.host else socket.AF_INET,
-            backlog=BACKLOG,
         )
         # Inherited by what it accepts. asyncio leaves sockets made like this alone, and every answer of two writes
         # would wait 40 ms for the client's delayed acknowledgement.
@@ -149,16 +152,21 @@ def listen_at(listen: Address) -> socket.socket:
 
 
 def _tls_of(settings: Gateway) -> ssl.SSLContext | None:
-    """None without TLS. Raises InvalidSettings."""
+    """Return the context for TLS; None without TLS. Raises InvalidSettings if the files cannot be used."""
     tls = settings.tls
     if tls.certificate is None and tls.key is None and tls.client_ca is None:
         return None
     if tls.certificate is None or tls.key is None:
         raise InvalidSettings(["gateway.tls: certificate and key are needed together"])
+    certificate, key, authorities = tls.certificate, tls.key, tls.client_ca
+
+    def make() -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authorities)
+        context.load_cert_chain(certificate, key)
+        context.verify_mode = ssl.CERT_NONE if authorities is None else ssl.CERT_REQUIRED
+        return context
+
     try:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
-        context.load_cert_chain(tls.certificate, tls.key)
+        return LiveTls(make, [each for each in (certificate, key, authorities) if each is not None])
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings([f"gateway.tls: cannot be used, {error.strerror or error}"]) from error
-    context.verify_mode = ssl.CERT_NONE if tls.client_ca is None else ssl.CERT_REQUIRED
-    return context

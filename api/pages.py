@@ -9,6 +9,8 @@ from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from .topics import Asked
+
 router = APIRouter(include_in_schema=False)
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -22,6 +24,10 @@ _MODULES = "ask axis bars console dom facts groups overview place records segmen
 ASSETS = frozenset({"console.css", "docs.js", "icon.svg", *(f"{name}.js" for name in _MODULES)})
 
 
+_DECODED = b'<option value="decoded"'
+"""The view of records that a schema registry makes. It is the first choice where there is a registry."""
+
+
 @cache
 def _asset(name: str) -> bytes:
     return files(__package__).joinpath("console", name).read_bytes()
@@ -33,8 +39,12 @@ def _page(name: str) -> Response:
 
 
 @router.get("/")
-async def console() -> Response:
-    return _page("index.html")
+async def console(service: Asked) -> Response:
+    answer = _page("index.html")
+    if service.values is None:
+        return answer
+    chosen = _asset("index.html").replace(_DECODED, _DECODED + b" selected")
+    return Response(chosen, headers=_HEADERS, media_type=answer.media_type)
 
 
 @router.get("/docs")

@@ -10,7 +10,10 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Request
 from pydantic import BeforeValidator
 
+from ..app.positions import parse_time
+from ..runtime.clock import Clock
 from ..state.errors import InvalidRequest
+from ..state.offsets import TimestampMs
 
 _WHOLE = re.compile("-?(0|[1-9][0-9]*)", re.ASCII)
 
@@ -23,6 +26,17 @@ def _written_plainly(value: object) -> object:
 
 WHOLE = BeforeValidator(_written_plainly)
 """For numbers in a path or a query: pydantic alone also takes ``+0``, ``1_0``, ``1.0`` and blanks."""
+
+LONGEST_TIME = 64
+A_TIME = "ISO 8601 (2026-01-31T12:00:00Z), milliseconds since the epoch, or -3d."
+
+
+def time_of(text: str, clock: Clock) -> TimestampMs:
+    """Raises InvalidRequest for what is no time, and for one before 1970."""
+    found = parse_time(text, clock.now_ms())
+    if found < 0:
+        raise InvalidRequest("the time is before 1970", time=repr(text))
+    return found
 
 
 async def check_parameters(request: Request) -> None:

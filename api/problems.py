@@ -33,7 +33,7 @@ class NotJson(errors.InvalidRequest):
 
 
 class NotAuthenticated(errors.AccessDenied):
-    """No proof of who calls, or none that we know."""
+    """The call has no proof of identity, or an unknown one."""
 
 
 class WrongHost(errors.InvalidRequest):
@@ -41,7 +41,7 @@ class WrongHost(errors.InvalidRequest):
 
 
 class TwoLengths(errors.InvalidRequest):
-    """The length of a request's body is said in two ways."""
+    """A request states the length of its body in two ways."""
 
 
 class BodyTooLarge(errors.InvalidRequest):

@@ -28,11 +28,10 @@ from .access_log import ACCESS
 from .answer import Answer, AnswerResponse, answer_of
 from .answer_body import AnswerBody, Call, StoredBody
 from .answer_memory import Held
-from .at_hand import at_hand, at_hand_again, may_be_kept
 from .content_coding import coding_of
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, header, negotiate
-from .parameters import WHOLE, check_parameters
+from .parameters import A_TIME, LONGEST_TIME, WHOLE, check_parameters, time_of
 from .scan import Scan, ScanEnd
 from .service import FetchService, Need, caller_of, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
@@ -77,9 +76,7 @@ async def read_records(
     offset: Annotated[
         int | None, Query(ge=0, lt=MAX_OFFSET, description="First offset. This or timestamp."), WHOLE
     ] = None,
-    timestamp: Annotated[
-        int | None, Query(ge=0, lt=MAX_OFFSET, description="Milliseconds since the epoch."), WHOLE
-    ] = None,
+    timestamp: Annotated[str | None, Query(max_length=LONGEST_TIME, description=A_TIME)] = None,
     max_bytes: Annotated[
         int, Query(ge=1, lt=MAX_OFFSET, description="Of batches as stored; the gateway's own cap holds too."), WHOLE
     ] = DEFAULT_BYTES,
@@ -121,7 +118,7 @@ async def read_records(
         media_type=media_type,
         coding=coding_of(header(request.scope, b"accept-encoding"), media_type),
         offset=offset,
-        timestamp=timestamp,
+        timestamp=None if timestamp is None else time_of(timestamp, service.clock),
         max_bytes=min(max_bytes, service.settings.max_bytes),
         max_records=max_records,
         isolation=isolation_level,
@@ -130,11 +127,11 @@ async def read_records(
         encoding=encoding,
         values=_values(service, media_type) if decode else None,
     )
-    return await respond(request, service, call, _wanted(key, contains, filter_encoding))
+    return await _respond(request, service, call, _wanted(key, contains, filter_encoding))
 
 
-async def respond(request: Request, service: FetchService, call: Call, wanted: RecordFilter | None = None) -> Response:
-    """The answer to a call, also to one past the framework's routes. Raises what reads do, and what `permit` does."""
+async def _respond(request: Request, service: FetchService, call: Call, wanted: RecordFilter | None = None) -> Response:
+    """Return the answer to a call. Raises what reads raise, and what `permit` raises."""
     caller = caller_of(request)
     await service.permit(caller, call.topic, Need.READ)
     if (call.offset is None) == (call.timestamp is None):
@@ -148,9 +145,7 @@ async def respond(request: Request, service: FetchService, call: Call, wanted: R
     service.charge(caller.principal, 0)
     held = service.memory.hold()
     try:
-        answer = None if scan is not None else at_hand(service, call, caller, held)
-        if answer is None:
-            answer = await unless_gone(request, _answer(service, call, caller, held, scan))
+        answer = await unless_gone(request, _answer(service, call, caller, held, scan))
     except BaseException:
         held.release()
         raise
@@ -183,8 +178,6 @@ def _wanted(key: str | None, contains: str | None, encoding: Encoding) -> Record
 
 
 async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> Answer:
-    if scan is None and (found := await at_hand_again(service, call, caller, held)) is not None:
-        return found
     position = await _position(service, call)
     most = service.settings.max_bytes
     body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, most, scan)
@@ -233,13 +226,11 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
             break  # what is there is an answer; the call for the next offset says what is wrong
     if not body.ended:
         body.end()
-    if taken == 1 and body.whole and not body.short and first.read is not None and scan is None and may_be_kept(call):
-        service.kept.offer(first.read, call, body.ready, body.stored, next_offset)
     return answer_of(call, first, tiers, next_offset, body, pool, scan)
 
 
 def _first_bytes(call: Call, scan: Scan | None, most: int) -> int:
-    """Of the first piece, as stored: what is missing follows. A scan's pieces are all as large."""
+    """Return the bytes of the first piece, as stored; what is missing follows. All pieces of a scan are this large."""
     if scan is not None:
         return min(max(call.max_bytes, DEFAULT_BYTES), most)  # as a call that says nothing
     if call.max_records is not None:
@@ -267,7 +258,7 @@ async def _position(service: FetchService, call: Call) -> Offset:
 async def _taken(
     service: FetchService, call: Call, position: Offset, max_bytes: int, take: Callable[[Fetched], Taken]
 ) -> tuple[Taken, Pool]:
-    """As `_fetch`; what may wait for a schema registry is taken in a pool of its own."""
+    """Fetch as `_fetch` does. A piece that may wait for a schema registry is taken in a pool of its own."""
     if call.values is None:
         return await _fetch(service, call, position, max_bytes, take)
     (piece, _), _ = await _fetch(service, call, position, max_bytes, lambda piece: (piece, piece.offset))
@@ -278,10 +269,10 @@ async def _taken(
 async def _fetch(
     service: FetchService, call: Call, position: Offset, max_bytes: int, take: Callable[[Fetched], Taken]
 ) -> tuple[Taken, Pool]:
-    """In the local pool while the offset is on the broker, else in the remote one; taken there too.
+    """Fetch and take a piece in the local pool while the offset is on the broker, else in the remote pool.
 
-    A local read is held to the local tier: what was trimmed meanwhile is read again in the remote pool, so the store
-    is never waited for by a thread that serves local reads.
+    A local read reads the local tier alone. An offset that was trimmed since is read again in the remote pool, so no
+    thread that serves local reads waits for the store.
     """
     place = call.topic, call.partition
 

@@ -1,11 +1,11 @@
-"""What the routes work with: the reader behind its pools, limits, and who is asking."""
+"""The service that all routes call: the reader behind its pools, the limits, and the caller's rights."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Coroutine, Iterable
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from ..app.plans import Plans
 from ..app.pool import Pool
 from ..app.registered_values import RegisteredValues
 from ..broker.error_codes import LeaderMoved
-from ..fetch.piece import AtHand, Fetched, LogicalBounds, LogicalTopic
+from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.quota import ByteQuota
@@ -37,7 +37,6 @@ from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import ANYBODY, Caller
 from .group_standings import AskingGroups, GroupStandings
-from .kept_answers import KeptAnswers
 from .long_polls import LongPolls, Place
 from .look import Look
 from .rights import Asking, CallerRights
@@ -49,8 +48,6 @@ SILENT_S = 5.0
 """Seconds that no broker is asked for what a view can answer, after none answered: each time somebody would wait."""
 TIERED_AGE_S = 2.0
 """Seconds that the list of tiered topics is used."""
-RENEWED_S = 0.4
-"""Seconds after which what a read at hand believes, for a second, is asked for again: else all would ask at once."""
 PRINCIPALS = 10_000
 """Quotas remembered; the one unused longest is forgotten."""
 PARTITIONS = 100_000
@@ -58,7 +55,7 @@ PARTITIONS = 100_000
 
 
 class GatewayReader(Protocol):
-    """What the gateway needs of `fetch.reader.LogReader`. Thread-safe, blocking."""
+    """The part of `fetch.reader.LogReader` that the gateway calls. Thread-safe, blocking."""
 
     def topics(self) -> list[str]: ...
 
@@ -79,16 +76,6 @@ class GatewayReader(Protocol):
         tier: Tier,
     ) -> Fetched: ...
 
-    def at_hand(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> AtHand | None: ...
-
-    def route_at_hand(
-        self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
-    ) -> Fetched | None: ...
-
-    def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None: ...
-
     def is_tiered(self, topic: str) -> bool: ...
 
     def tiered_without_brokers(self, topic: str) -> bool: ...
@@ -107,7 +94,7 @@ class GatewayReader(Protocol):
 
 
 class Need(Enum):
-    """What a call does with a topic."""
+    """The right that a call needs on a topic."""
 
     DESCRIBE = "describe"
     READ = "read"
@@ -134,14 +121,14 @@ class Pools:
 
 
 class ClientLeft(BaseException):
-    """Nobody waits for the answer any more. Past every handler that would make one, to the connection."""
+    """The client has left. It is no Exception, so that no handler makes an answer of it: the connection catches it."""
 
 
 class FetchService:
-    """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones.
+    """One gateway. ``hidden``: names of topics that are never served, in addition to Kafka's own internal topics.
 
-    ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none. ``groups``: the
-    brokers, about consumer groups; None: nobody is asked. ``values``: of a schema registry; None decodes none.
+    ``asking`` asks the brokers about callers; None: they know no users. ``plans`` None: no plan is made. ``groups``
+    asks the brokers about consumer groups; None: nothing is known of them. ``values`` decodes by a schema registry.
     """
 
     def __init__(
@@ -160,7 +147,6 @@ class FetchService:
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
-        self.kept = KeptAnswers(self.memory)
         auth = settings.auth
         self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
@@ -171,12 +157,12 @@ class FetchService:
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
         self._local_starts: LRUCache[tuple[str, int], Offset] = LRUCache(PARTITIONS)
-        self._renewed: LRUCache[tuple[str, int], float] = LRUCache(PARTITIONS)
-        self._under_way: dict[Hashable, asyncio.Task[object]] = {}
+        self._looking: asyncio.Task[bool] | None = None
+        """A look for tiered topics ahead of time. A call that needs the list reports what a look fails with."""
         self._lock = threading.Lock()
 
     def serves(self, topic: str) -> bool:
-        """Whether the settings let it, where they name topics."""
+        """Return whether the settings allow the topic. Internal and hidden topics are never served."""
         if topic.startswith("__") or topic in self._hidden:
             return False
         return not self._patterns or any(pattern.fullmatch(topic) for pattern in self._patterns)
@@ -196,7 +182,7 @@ class FetchService:
 
     @property
     def is_dark(self) -> bool:
-        """Whether no broker answered lately."""
+        """Return whether no broker answered in the last `SILENT_S`."""
         return self.clock.monotonic() < self._dark_until
 
     def fell_dark(self, error: BaseException) -> bool:
@@ -226,8 +212,9 @@ class FetchService:
             return topic in names or self._is_in_view(topic)
 
         if now - at < TIERED_AGE_S and topic in tiered:
-            if now - at > TIERED_AGE_S / 2:
-                self._ahead(look, "tiered")
+            if now - at > TIERED_AGE_S / 2 and (self._looking is None or self._looking.done()):
+                self._looking = asyncio.ensure_future(self.pools.metadata.run(look))
+                self._looking.add_done_callback(lambda task: task.cancelled() or task.exception())
             return True
         failure: Unavailable = BrokerUnavailable("no broker answers")
         if not self.is_dark:
@@ -240,47 +227,8 @@ class FetchService:
             return True  # as it was last seen
         raise failure
 
-    def stays_at_hand(self, topic: str, partition: int, offset: int, isolation: Isolation, tier: Tier) -> None:
-        """What a read at hand was routed by is asked for again in time."""
-        now, place = self.clock.monotonic(), (topic, partition)
-        if now - self._renewed.get(place, float("-inf")) >= RENEWED_S:
-            self._renewed[place] = now
-            self._ahead(lambda: self.reader.renew(*place, offset, isolation=isolation, tier=tier), place)
-
-    async def at_hand_again(self, topic: str, partition: int, offset: int, isolation: Isolation, tier: Tier) -> bool:
-        """Whether reads that were at hand may be so again: what they are routed by was asked for, once for all who
-        wait. After a pause all clients of a partition come at the same moment.
-        """
-        place = topic, partition
-        if place not in self._renewed:
-            return False
-        self.stays_at_hand(topic, partition, offset, isolation, tier)
-        asked = self._under_way.get(place)
-        if asked is None:
-            return False
-        await asyncio.wait({asked})
-        failed = None if asked.cancelled() else asked.exception()
-        if isinstance(failed, (BrokerUnavailable, TimedOut)):
-            self._silent_until = self.clock.monotonic() + SILENT_S
-        if failed is not None:
-            self._renewed.pop(place, None)  # nobody waits for it again before a read was at hand
-        return failed is None
-
-    def _ahead(self, call: Callable[[], object], name: Hashable) -> None:
-        """Before anybody waits for it, one of a name at a time. Who needs it finds out what it fails with."""
-        if name in self._under_way:
-            return
-
-        def over(task: asyncio.Task[object]) -> None:
-            del self._under_way[name]
-            if not task.cancelled():
-                task.exception()
-
-        self._under_way[name] = asyncio.ensure_future(self.pools.metadata.run(call))
-        self._under_way[name].add_done_callback(over)
-
     def _is_in_view(self, topic: str) -> bool:
-        """By a view of this moment; also one that was deleted at the broker, and is still in the remote tier."""
+        """Return whether the current view has the topic, or the remote tier still has it after it was deleted."""
         try:
             return self.reader.topic(topic).gone or self.reader.is_tiered(topic)
         except (UnknownTopic, AccessDenied):  # nor may the gateway itself know of it
@@ -294,7 +242,7 @@ class FetchService:
             raise Throttled("over quota", retry_after=max(1, round(seconds + 0.5)))
 
     def owe(self, principal: str, size: int) -> None:
-        """What has been done already: a debt, never refused."""
+        """Charge for work that is done already. It becomes a debt and is never refused."""
         quota = self._quota(principal)
         if quota is not None and size > 0:
             quota.owe(size)
@@ -309,7 +257,7 @@ class FetchService:
         return quota
 
     async def local_start(self, topic: str, partition: int) -> Offset:
-        """Where the local tier begins, as last seen. A hint: it chooses a pool, the read itself finds out."""
+        """Return the local start as last seen. It is a hint that chooses a pool; the read itself finds the truth."""
         with self._lock:
             known = self._local_starts.get((topic, partition))
         if known is not None:
@@ -319,12 +267,12 @@ class FetchService:
         return bounds.local_start
 
     def saw(self, topic: str, partition: int, bounds: LogicalBounds) -> None:
-        """What an answer said of the bounds."""
+        """Remember the bounds of an answer."""
         with self._lock:
             self._local_starts[topic, partition] = bounds.local_start
 
     def fetch_remote(self, topic: str, partition: int, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
-        """Of the remote tier alone, in a pool's thread; by the view as it is while brokers do not answer."""
+        """Return a piece of the remote tier alone, by the current view while brokers do not answer. Blocks."""
         reader, now = self.reader, self.clock.monotonic
         if now() >= self._silent_until:
             try:
@@ -352,14 +300,14 @@ async def service_of(request: Request) -> FetchService:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, as `auth.py` found."""
+    """Return the caller that `auth.py` found."""
     found = request.scope[CALLER]
     assert isinstance(found, Caller)
     return found
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, R]) -> R:
-    """What ``work`` returns; cancelled when the client leaves before that (ClientLeft)."""
+    """Return the result of ``work``. Cancels it and raises ClientLeft if the client leaves before."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnect(request))
     try:

@@ -24,7 +24,7 @@ from . import models
 from .credentials import Caller
 from .hidden_names import shown_holder, shown_status
 from .look import Look
-from .parameters import WHOLE, check_parameters
+from .parameters import A_TIME, LONGEST_TIME, WHOLE, check_parameters, time_of
 from .service import FetchService, GatewayReader, Need, caller_of, service_of
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(check_parameters)])
@@ -132,13 +132,14 @@ async def find_offset(
     service: Asked,
     topic: TopicName,
     partition: PartitionNumber,
-    timestamp: Annotated[int, Query(ge=0, lt=2**63, description="Milliseconds since the epoch."), WHOLE],
+    timestamp: Annotated[str, Query(max_length=LONGEST_TIME, description=A_TIME)],
 ) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
+    wanted = time_of(timestamp, service.clock)
 
     def made(look: Look) -> models.FoundOffset:
         known(service.reader, topic, partition)
-        found = service.reader.offset_for_time(topic, partition, timestamp)
+        found = service.reader.offset_for_time(topic, partition, wanted)
         offset, at = found if found is not None else (None, None)
         return models.FoundOffset(topic=topic, partition=partition, offset=offset, timestamp=at)
 

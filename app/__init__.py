@@ -1,1 +1,1 @@
-"""What every face does with the parts: open both tiers, look, decide, order, recover. Prints nothing."""
+"""The operations that every entry point shares: open both tiers, look, decide, order, recover. Prints nothing."""

@@ -1,4 +1,4 @@
-"""An agent, whole: everything it works with, opened in order; its threads; what its management port answers."""
+"""Opens everything that an agent works with, in order; starts its threads; answers at its management port."""
 
 from __future__ import annotations
 
@@ -47,47 +47,49 @@ from .watching import AgentWatches, longest_silence
 
 @contextmanager
 def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) -> Iterator[list[Service]]:
-    """Its services, not yet started. ``once``: they end when there is nothing left to do.
+    """Yield the services of the agent, not yet started. ``once``: they end when there is nothing left to do.
 
-    Raises InvalidRequest for log folders of another cluster and for a copy of the broker's, and what opening each part
-    raises.
+    Raises InvalidRequest for log folders of another cluster and for a copy of the broker's folders, and what opening
+    each part raises.
     """
     clock, metrics, name = SystemClock(), Metrics(), settings.tier_state.topic
     listener = fan_out(metrics.listen, log_events(logger))
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
-        opened.enter_context(watchdog)
-        starting = opened.enter_context(ExitStack())
+        stack.enter_context(watchdog)
+        starting = stack.enter_context(ExitStack())
         starting.enter_context(loop("start"))
-        log = opened.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
+        log = stack.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
         quota = ByteQuota(clock, settings.copy_.quota)
-        heard = fan_out(listener, repeats_taken_from(quota))
-        connection = opened.enter_context(Connection(settings, clock, listener=heard))
+        listened = fan_out(listener, repeats_taken_from(quota))
+        connection = stack.enter_context(Connection(settings, clock, listener=listened))
         broker, topic = connection.broker, connection.topic
         require_own_folders(log, broker.control)
         claimant = agent_claimant(settings, broker.control, log)
         claim = claim_of(connection, living(connection.store), claimant)
-        opened.callback(claim.leave)  # once no thread changes the bucket any more
+        stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
         store = claimed(living(connection.store), claim.require, ROOT)
         upkeep = Upkeep(connection, store, listener, claim)
         archives = upkeep.archives
-        wanted = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
-        wanted.refresh()
+        facts_kept = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
+        facts_kept.refresh()
         attention = Attention(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
         follower = open_view(
             topic,
             connection.cluster_id,
             clock,
             Following(
-                keep=wanted.keep,
+                keep=facts_kept.keep,
                 seed=seed_of(connection, store, upkeep.identity, listener),
                 listener=fan_out(listener, attention.listen, archives.listen),
             ),
             state_dir=settings.state_dir / "agent",
         )
-        opened.callback(follower.close)
+        stack.callback(follower.close)
 
-        rights = RightsWatch(lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), settings.kafka)
+        rights = RightsWatch(
+            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), connection.kafka, broker.raw
+        )
         folders = FolderWatch(log, broker.control)
         proof = settings.trim.proof
         watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog, proof)
@@ -101,8 +103,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 metrics=metrics.exposition,
                 status=lambda name, partition: (
                     None
-                    if (found := leader.board.find(name, partition, clock.now_ms())) is None
-                    else watches.answer(found)
+                    if (status := leader.board.find(name, partition, clock.now_ms())) is None
+                    else watches.answer(status)
                 ),
                 statuses=lambda: [*map(watches.answer, leader.board.whole(clock.now_ms()))],
                 epochs=lambda name, partition: epochs_of(log, name, partition),
@@ -110,8 +112,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             settings.management.advertised,
             settings.management.hosts,
         )
-        opened.callback(server.close)
-        beside = Beside(
+        stack.callback(server.close)
+        extras = Beside(
             archives.archived_to,
             ArchivedDeletes(store, upkeep.identity, clock, listener),
             lambda partition: archives.problem(follower.tier_partition(partition)),
@@ -123,24 +125,24 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
         leader: LeaderRole = open_leader(
-            settings, log, parts, listener, str(settings.management.announced(server.address)), beside
+            settings, log, parts, listener, str(settings.management.announced(server.address)), extras
         )
-        watches.store.returned = partial(leader.agent.returned, StorageUnavailable)
+        watches.store.returned = partial(leader.agent.returned, StorageUnavailable, AccessDenied)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
-        chores = upkeep.chore_loop(leader.seat, follower, wanted)
+        chores = upkeep.chore_loop(leader.seat, follower, facts_kept)
         feed_gauges(metrics, leader.board, follower, clock)
         feed_clock_gauge(metrics, leader.seat.time)
         watches.feed(metrics, leader, chores.names)
 
         def work(stop: threading.Event) -> None:
-            # said from here: signals are taken by now
+            # logged here, because signals are handled by now
             logger.info(
                 "agent ready", broker=log.node_id, cluster=connection.cluster_id, management=str(server.address)
             )
             with loop("start"):
                 warn_if_overwriting(connection.store, listener)
             if once:
-                with suppress(PrefixContested):  # looks and reasons come first
+                with suppress(PrefixContested):  # the agent still looks at its partitions and reports the reasons
                     claim.wait(stop)
                 leader.agent.run_once(stop, lambda: chores.advance(stop))
                 if archives.broken is None:
@@ -149,7 +151,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 leader.agent.run(stop)
 
         starting.close()
-        kept = [] if once else [*watches.threads(), Service("chores", chores.run)]
-        kept.append(Service("heartbeat", claim.run))
-        watches.services += [server.service(), *kept, Service("agent", work, on_stop=leader.quota.stop)]
+        services = [] if once else [*watches.threads(), Service("chores", chores.run)]
+        services.append(Service("heartbeat", claim.run))
+        watches.services += [server.service(), *services, Service("agent", work, on_stop=leader.quota.stop)]
         yield watches.services

@@ -1,4 +1,4 @@
-"""What agents say of all their partitions at once: each is asked once in a while, however many topics are looked at."""
+"""The status of all partitions of each agent: an agent is asked once in a while, however many topics are looked at."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from ..runtime.clock import Clock
 
 AGE_S = 10.0
-"""How old what is known may be before an agent is asked again."""
+"""How old a board may be before its agent is asked again."""
 PATIENCE_S = 2.0
 AT_ONCE = 8
 LONGEST_BYTES = 256 << 20
-"""Of one answer: 1 KB a partition."""
+"""The longest answer that is read. A partition takes about 1 KB."""
 
 Place = tuple[str, int]
 Board = Mapping[Place, Mapping[str, Any]]
@@ -30,9 +30,9 @@ class _Known:
 
 
 class AgentBoards:
-    """By the addresses that terms name. Thread-safe. Of an agent that is silent there is no board: None.
+    """Asks agents for their boards, by the addresses that terms name. A silent agent has no board (None). Thread-safe.
 
-    ``hosts``: of those that may be asked; none: all. Any other one counts as silent.
+    ``hosts``: the hosts that may be asked; empty: all. An agent on any other host counts as silent.
     """
 
     def __init__(self, clock: Clock, hosts: Collection[str] = ()) -> None:
@@ -43,16 +43,16 @@ class AgentBoards:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="agent-boards")
 
     def now(self, addresses: Collection[str]) -> dict[str, Board | None]:
-        """All of them, asked now; takes `PATIENCE_S` where one is silent."""
+        """Ask all of these agents now. Takes `PATIENCE_S` where one is silent."""
         return dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
 
     def known(self) -> dict[str, Board | None]:
-        """What has been answered so far."""
+        """Return the latest answer of each agent that was asked; None: it was silent."""
         with self._lock:
-            return {address: known.board for address, known in self._known.items()}
+            return {address: answer.board for address, answer in self._known.items()}
 
     def renew(self, addresses: Collection[str]) -> None:
-        """Who was asked too long ago, or never, is asked behind the caller's back."""
+        """Ask those that were not asked in the last `AGE_S` seconds, in the background."""
         now = self._clock.monotonic()
         with self._lock:
             old = [
@@ -77,19 +77,19 @@ class AgentBoards:
 
 def _asked(address: str) -> Board | None:
     try:
-        said = (asked_of_agent(address, "/v1/status") or {})["partitions"]
-        return {(each["topic"], each["partition"]): each for each in said if each["leads"]}
+        statuses = (asked_of_agent(address, "/v1/status") or {})["partitions"]
+        return {(each["topic"], each["partition"]): each for each in statuses if each["leads"]}
     except (KeyError, TypeError):
         return None
 
 
 def may_ask(address: str, hosts: Collection[str]) -> bool:
-    """Whether its host is one of these, where there are any."""
+    """Return whether the host of this address is one of ``hosts``. With no ``hosts``, every address may be asked."""
     return not hosts or address.rpartition(":")[0].strip("[]").lower() in hosts
 
 
 def asked_of_agent(address: str, path: str) -> Any | None:
-    """The JSON of its management port; None: it does not answer, or knows nothing of it."""
+    """Return the JSON that the agent's management port answers; None: no answer, or nothing is known of this path."""
     import urllib3
 
     pool = urllib3.PoolManager(retries=False)

@@ -1,4 +1,4 @@
-"""What a sweep asks of the archive about segments that no live fact names. Wiring: the archive's room is a stranger."""
+"""Asks the archive about segments that no live fact names, for a sweep. Only this file connects the two packages."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..storage.object_store import ObjectStore
 Asked = tuple[TopicIdPartition, RemoteSegmentId]
 
 ASK_AGAIN_S = 7 * 86_400.0
-"""An answer means reading the whole archive of a tier-state partition, and what is erased tomorrow is seen to be
-deleted today: so "not deleted" holds for a week. "Deleted" holds for ever."""
+"""An answer means reading the whole archive of a tier-state partition. A segment whose facts are erased tomorrow is
+seen as deleted today: so "not deleted" holds for a week. "Deleted" holds for ever."""
 
 
 class ArchivedDeletes:
-    """What `rules/sweep.py` asks, of the archive of one tier-state topic. Remembers what it was told; thread-safe.
+    """Answers the question of `rules/sweep.py` from the archive of one tier-state topic. Keeps answers; thread-safe.
 
-    An archive that is damaged, or not to be read now, names nothing: told, and asked again at the next look.
+    An archive that is damaged or cannot be read now names nothing: that is reported, and the next look asks again.
     """
 
     def __init__(self, store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> None:
@@ -39,23 +39,23 @@ class ArchivedDeletes:
         self, partition: TopicIdPartition, segment_ids: Collection[RemoteSegmentId]
     ) -> Mapping[RemoteSegmentId, str]:
         with self._lock:  # one reading at a time
-            wanted = [(partition, each) for each in segment_ids]
+            questions = [(partition, each) for each in segment_ids]
             now = self._clock.monotonic()
             new = [
                 each
-                for each in wanted
+                for each in questions
                 if each not in self._deleted and now - self._unknown.get(each, -ASK_AGAIN_S) >= ASK_AGAIN_S
             ]
             if new:
                 self._ask(partition, new, now)
-            return {asked[1]: self._deleted[asked] for asked in wanted if asked in self._deleted}
+            return {question[1]: self._deleted[question] for question in questions if question in self._deleted}
 
     def _ask(self, partition: TopicIdPartition, wanted: list[Asked], now: float) -> None:
         number = tier_partition_of(partition, self._identity.partitions)
         try:
-            found = deleted_in(archived_entries(Shelf(self._store, self._identity, number)), wanted)
+            deletes = deleted_in(archived_entries(Shelf(self._store, self._identity, number)), wanted)
         except TierstateError as error:  # no archive, or none to be trusted: nothing is condemned on doubt
             self._listener(ChoreFailed("archived deletes", number, str(error)))
             return
-        self._deleted.update(found)
-        self._unknown.update({each: now for each in wanted if each not in found})
+        self._deleted.update(deletes)
+        self._unknown.update({each: now for each in wanted if each not in deletes})

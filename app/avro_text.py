@@ -23,21 +23,21 @@ _AROUND = "tierstate.Value"
 
 
 def avro_decoder(registry: SchemaRegistry, id: int, schema: RegisteredSchema) -> Decoder:
-    """Raises InvalidRequest for what is no schema, CorruptData, and as `SchemaRegistry.schema`."""
-    named: dict[str, Any] = {}
+    """Return a decoder. Raises as `SchemaRegistry.schema`, CorruptData, and InvalidRequest for what is no schema."""
+    names: dict[str, Any] = {}
     texts = registry.whole(schema)
-    # within a record, whose bytes are the value's own: fastavro parses anew what is none, and forgets to be strict
+    # within a record, which adds no bytes: fastavro parses other schemas a second time, and then not strictly
     texts[-1] = f'{{"type":"record","name":"{_AROUND}","fields":[{{"name":"value","type":{schema.text}}}]}}'
     what = f"schema {id} of the registry"
     for text in texts:
         try:
-            made = with_logical_types(text, what, named)
+            parsed = with_logical_types(text, what, names)
         except RecursionError as error:
             raise CorruptData(f"{what} is nested too deep") from error
         refuse_nothing(json.loads(text), {})
 
     def write(data: bytes, into: BoundedJson) -> None:
-        value: Any = schemaless_reader(BytesIO(data), made, None)
+        value: Any = schemaless_reader(BytesIO(data), parsed, None)
         into.write(value["value"])
 
     return Decoder("AVRO", sum(map(len, texts)), write)

@@ -1,4 +1,4 @@
-"""What libraries decode, as JSON text that stops growing: a value of a few bytes may stand for gigabytes of it."""
+"""Writes decoded values as JSON text within a limit: a value of a few bytes may stand for gigabytes of text."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ DEEPEST = 200
 
 
 class TooMuchJson(Exception):
-    """It would be longer than it may be."""
+    """The JSON text would be longer than the limit."""
 
 
 class BoundedJson:
-    """``most``: characters."""
+    """JSON text that is being written. ``most``: the limit, in characters."""
 
     def __init__(self, most: int) -> None:
         self._left, self._parts = most, list[str]()
 
     def put(self, text: str) -> None:
-        """TooMuchJson: there is no room for it."""
+        """Append a text. Raises TooMuchJson where the limit does not allow it."""
         self._left -= len(text)
         if self._left < 0:
             raise TooMuchJson
         self._parts.append(text)
 
     def write(self, value: Any, depth: int = 0) -> None:
-        """Bytes as ``{"base64": …}``, as records show them; numbers with every digit; what is no JSON as text.
+        """Write bytes as ``{"base64": …}``, as records show them; numbers with every digit; other types as text.
 
-        Raises TooMuchJson; ValueError for what is nested too deep.
+        Raises TooMuchJson; ValueError for a value that is nested too deep.
         """
         if depth > DEEPEST:
             raise ValueError(f"nested deeper than {DEEPEST}")
@@ -46,8 +46,8 @@ class BoundedJson:
             case datetime() | date() | time():
                 self.put(f'"{value.isoformat()}"')
             case Mapping():
-                named = [(json.dumps(str(name), ensure_ascii=False) + ":", each) for name, each in value.items()]
-                self._list("{}", named, depth)
+                members = [(json.dumps(str(name), ensure_ascii=False) + ":", each) for name, each in value.items()]
+                self._list("{}", members, depth)
             case list() | tuple():
                 self._list("[]", [("", each) for each in value], depth)
             case _:  # a decimal, a UUID, …

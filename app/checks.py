@@ -1,4 +1,4 @@
-"""Everything an agent needs, asked before one starts."""
+"""Checks of everything that an agent needs, made before one starts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from .prefix import check_prefix
 from .watching import UNSEEN_NAMED
 
 ROW_S, REPLAY_S = 10.0, 300.0
-"""How long a check may take; and one that reads the whole tier-state topic, for which that is no sign of a fault."""
+"""How long a check may take; and one that reads the whole tier-state topic, where a long time is no sign of a fault."""
 REPLAYING = frozenset({"history", "release", "facts", "prefix"})
 OF_TOPIC = ("broker", "object store", "tier-state topic")
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -63,28 +63,28 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "prefix": OF_TOPIC,
     "proxy": ("broker",),
 }
-"""Checks that ask what an earlier check asked: where that does not answer, nobody waits for it again."""
+"""Checks that depend on earlier ones: where an earlier check does not answer, these are not made and do not wait."""
 LONGEST_FILE_NAME = 255
-"""Bytes, of every usual file system."""
+"""In bytes. Every usual file system has this limit."""
 Check = tuple[str, Callable[[], str]]
-"""A name, and what tells how well it is; it raises a typed error when it is not."""
+"""A name, and a function that returns the detail of its row. It raises a typed error where the check fails."""
 
 
 class NotAsked(str):
-    """Why a check was not made: an earlier one failed."""
+    """The reason why a check was not made: an earlier one failed."""
 
     __slots__ = ()
 
 
 class Warned(str):
-    """What a check found that a person should look at. It keeps no agent from starting."""
+    """A finding that a person should look at. It keeps no agent from starting."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one check found. ``state``: ok, warning, wrong, or - for a check that was not made."""
+    """The result of one check. ``state``: ok, warning, wrong, or - for a check that was not made."""
 
     check: str
     state: str
@@ -93,7 +93,7 @@ class Row:
 
 
 def checked(connection: Connection, row_s: float = ROW_S, replay_s: float = REPLAY_S) -> Iterator[Row]:
-    """Yield the row of each check as it ends. A check that does not answer in so many seconds is wrong."""
+    """Yield the row of each check as it ends. A check that does not answer in time is wrong."""
     silent = set[str]()
     for name, look in checks(connection):
         if away := silent.intersection(NEEDS.get(name, ())):
@@ -120,7 +120,7 @@ def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -
     def ask() -> None:
         try:
             answer.set_result(look())
-        except BaseException as error:  # to whoever waits
+        except BaseException as error:  # raised again in the thread that waits
             answer.set_exception(error)
 
     threading.Thread(target=ask, name=f"check {name}", daemon=True).start()
@@ -132,7 +132,7 @@ def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -
 
 
 def checks(connection: Connection) -> Iterator[Check]:
-    """In the order in which one builds on another."""
+    """Yield the checks in such an order that each comes after those that it depends on."""
     settings, broker = connection.settings, connection.broker.control
 
     def chosen_topics() -> list[TopicDescription]:
@@ -143,14 +143,14 @@ def checks(connection: Connection) -> Iterator[Check]:
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
 
     def broker_answers() -> str:
-        found = broker.cluster()
-        return f"cluster {found.cluster_id}, brokers {', '.join(str(broker) for broker in found.brokers)}"
+        cluster = broker.cluster()
+        return f"cluster {cluster.cluster_id}, brokers {', '.join(str(broker) for broker in cluster.brokers)}"
 
     def folders_are_this_brokers() -> str:
-        found = broker.cluster()
+        cluster = broker.cluster()
         with LogDirs(settings.agent.log_dirs, alone=False) as log:  # an agent may be running
             require_own_folders(log, broker)
-            if log.node_id not in found.brokers:
+            if log.node_id not in cluster.brokers:
                 raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
             here = log.partitions()
             unseen = [name for topic in chosen_topics() for name in led_unseen(topic, log.node_id, here)]
@@ -226,13 +226,13 @@ def checks(connection: Connection) -> Iterator[Check]:
 
     def topic_is_safe() -> str:
         broker.cluster()  # fails at once, where librdkafka would go on trying
-        found = look_at_tier_topic(settings.kafka, tier_topic_spec(settings))
-        if found.lost:
-            raise TierStateLost("; ".join(found.problems))
-        if found.problems:
-            raise InvalidRequest("; ".join(found.problems))
-        empty = counted(found.unmapped, "partition, added later, stays", "partitions, added later, stay")
-        more = f"; its last {empty} empty" if found.unmapped else ""
+        findings = look_at_tier_topic(settings.kafka, tier_topic_spec(settings))
+        if findings.lost:
+            raise TierStateLost("; ".join(findings.problems))
+        if findings.problems:
+            raise InvalidRequest("; ".join(findings.problems))
+        empty = counted(findings.unmapped, "partition, added later, stays", "partitions, added later, stay")
+        more = f"; its last {empty} empty" if findings.unmapped else ""
         return f"{settings.tier_state.topic}{more}"
 
     def topic_and_archive_agree() -> str:
@@ -265,10 +265,10 @@ def checks(connection: Connection) -> Iterator[Check]:
             topic = connection.topic
         except TierstateError:
             return NotAsked("not asked: the topic is not fit")
-        found = later_facts(topic, connection.clock)
-        if found:
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            raise UpgradeNeeded(f"a later release wrote facts that this one cannot read: {found[0]}{more}")
+        later = later_facts(topic, connection.clock)
+        if later:
+            more = f" (and {len(later) - 1} more)" if len(later) > 1 else ""
+            raise UpgradeNeeded(f"a later release wrote facts that this one cannot read: {later[0]}{more}")
         return "this release reads every fact, or may ignore it"
 
     def facts_are_whole() -> str:
@@ -300,18 +300,18 @@ def checks(connection: Connection) -> Iterator[Check]:
         except TierstateError:
             return NotAsked("not asked: the broker is not fit")
         folders = [each for folder in settings.agent.log_dirs if folder.is_dir() for each in folder.iterdir()]
-        here = {named[0] for each in folders if (named := folder_name(each)) is not None}  # also of what is hidden
+        here = {parsed[0] for each in folders if (parsed := folder_name(each)) is not None}  # also of hidden topics
         tiered = (name for name in here | internal.keys() if not internal.get(name, False))
         covered = sorted(name for name in tiered if settings.tiering.covers(name))
-        found = lacking(connection.broker.admin, connection.broker.raw, settings.tier_state.topic, covered)
-        if found:
-            first = "; ".join(map(str, found))
-            commands = "; ".join(each.command(settings.kafka) for each in found)
+        rights = lacking(connection.broker.admin, connection.broker.raw, settings.tier_state.topic, covered)
+        if rights:
+            first = "; ".join(map(str, rights))
+            commands = "; ".join(each.command(settings.kafka) for each in rights)
             raise AccessDenied(f"lacking: {first}. An administrator adds them: {commands}")
         return f"all that an agent needs, on {counted(len(covered), 'topic')}"
 
     def proxy_has_a_port_for_each_broker() -> str:
-        """Whether or not one is run: what clients would be told. Nothing of it keeps an agent from starting."""
+        """Return what clients would be given, whether or not a proxy is run. No result keeps an agent from starting."""
         try:
             brokers, host = broker.cluster().brokers, settings.proxy.reachable
         except InvalidSettings as error:
@@ -348,7 +348,7 @@ def checks(connection: Connection) -> Iterator[Check]:
 
 
 def require_short(topics: Iterable[str]) -> str:
-    """Return that every topic's folder of objects can have its name. Raises InvalidRequest."""
+    """Return a sentence if the folder of each topic's objects can have its name. Raises InvalidRequest if not."""
     longest = LONGEST_FILE_NAME - len(f"-{TopicId.of(bytes(16))}")
     if long := sorted(name for name in topics if len(name) > longest):
         raise InvalidRequest(
@@ -362,7 +362,7 @@ def require_short(topics: Iterable[str]) -> str:
 
 
 def _by_certificate_alone(connection: Connection) -> bool:
-    """Whether brokers refuse who comes as a proxy's clients do: without the certificate that [kafka] has."""
+    """Return whether brokers refuse clients without the certificate of [kafka]: a proxy's clients have none."""
     theirs = in_their_name(connection.settings.kafka)
     if theirs == connection.settings.kafka:
         return False

@@ -1,7 +1,7 @@
-"""One cluster and its remote tier, as every face opens them: the command line, Python, Spark, the gateway, an agent.
+"""One cluster and its remote tier, as every entry point opens them: command line, Python, Spark, gateway, agent.
 
-Each part is opened when it is first asked for, once, and all are closed in reverse order. Modules are imported then,
-too: a wrong name of a topic is said before a second is spent on what would read it.
+Each part is opened once, when it is first asked for, and all are closed in reverse order. Modules are imported then,
+too: a wrong topic name is reported before a second is spent on importing what would read the topic.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..broker.control import BrokerControl
+    from ..broker.kafka_access import KafkaAccess
     from ..broker.open import Broker
     from ..broker.tier_topic import KafkaTierTopic
     from ..broker.tier_topic_setup import TierTopicSpec
@@ -46,35 +47,35 @@ SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before it is given up."""
 
 POLL_S = 0.02
-"""Of the tail of a view: who opens a connection closes it soon, and does not wait for a poll to end."""
+"""Poll interval at the tail of a view: a connection is often closed soon, and closing waits for the poll to end."""
 
 BUCKET = "bucket"
-"""Of ``view.source``: no broker is asked (`bucket_connection.py`)."""
+"""Value of ``view.source``: no broker is asked (`bucket_connection.py`)."""
 
 BROKER, STORE = "kafka.bootstrap.servers", "store.url"
-"""The settings without which there is no such part."""
+"""The settings that the broker and the store cannot be opened without."""
 
 FOR_READERS: Mapping[str, object] = {"tier_state.partitions": 1, "tier_state.replication_factor": 1}
-"""A reader can do without the promises that writers need of the tier-state topic: replicas and in-sync replicas."""
+"""Readers do not need what writers require of the tier-state topic: replicas and in-sync replicas."""
 
 Advance = Callable[[int], None]
-"""Tells that so much more is done."""
+"""Reports that so many more units of the work are done."""
 
 
 class ShowProgress(Protocol):
-    """Shows how long work gets on: a label, and how much there is to do; None: unknown."""
+    """Shows how far work has come: takes a label and the amount of work (None: unknown)."""
 
     def __call__(self, label: str, total: int | None = None, /) -> AbstractContextManager[Advance]: ...
 
 
 @contextmanager
 def no_progress(label: str, total: int | None = None, /) -> Iterator[Advance]:
-    """A `ShowProgress` that nobody watches."""
+    """A `ShowProgress` that shows nothing."""
     yield lambda amount: None
 
 
 class Connection:
-    """What is opened lies in the properties; nothing is connected before it is asked. Use as a context manager.
+    """Its properties open the parts; nothing is connected before it is asked for. Use as a context manager.
 
     Raises InvalidSettings for a part whose settings are missing or half given, and what opening the part raises.
     """
@@ -99,43 +100,53 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """The last opened first."""
+        """Close all parts, in reverse order of their opening."""
         self._opened.close()
 
     @cached_property
+    def kafka(self) -> KafkaAccess:
+        """Return the access to the cluster, with the current secrets."""
+        from ..broker.kafka_access import KafkaAccess
+
+        live = {key.removeprefix("kafka."): each for key, each in self.settings.live.items()}
+        names = live.keys() & self.settings.kafka.keys()
+        return KafkaAccess(self.settings.kafka, {name: live[name] for name in names}, self.listener)
+
+    @cached_property
     def broker(self) -> Broker:
-        """The cluster. Nothing is connected before something is asked of it."""
+        """Return the cluster. Nothing is connected before the first request."""
         from ..broker.open import open_broker
 
         refuse_bucket(self.settings)
         require(self.settings, BROKER)
-        return self._keep(open_broker(self.settings.kafka, self.clock))
+        return self._keep(open_broker(self.kafka, self.clock))
 
     @property
     def control(self) -> BrokerControl:
-        """What the cluster says of itself."""
+        """Return the part of the broker that answers about the cluster itself."""
         return self.broker.control
 
     @cached_property
     def cluster_id(self) -> str:
-        """Asked of the broker, once. Raises BrokerUnavailable."""
+        """Return the id that a broker answered, once. Raises BrokerUnavailable."""
         return self.broker.control.cluster().cluster_id
 
     @property
     def reachable(self) -> Settings:
-        """The settings, once a broker of theirs has answered. Raises BrokerUnavailable.
+        """Return the settings after one of their brokers has answered. Raises BrokerUnavailable.
 
-        Asked by ourselves before librdkafka is: it would go on for ten seconds, and its error names no address.
+        We ask before librdkafka does: it would go on trying for ten seconds, and its error names no address.
         """
         _ = self.cluster_id
         return self.settings
 
     @cached_property
     def topic(self) -> KafkaTierTopic:
-        """The tier-state topic, checked. Raises what `open_tier_topic` does."""
+        """Return the tier-state topic, checked. Raises what `open_tier_topic` raises."""
         from ..broker.tier_topic_setup import open_tier_topic
 
-        return self._keep(open_tier_topic(self.reachable.kafka, tier_topic_spec(self.settings)))
+        _ = self.cluster_id  # asked by ourselves before librdkafka asks: see `reachable`
+        return self._keep(open_tier_topic(self.kafka, tier_topic_spec(self.settings)))
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -143,7 +154,7 @@ class Connection:
 
     @cached_property
     def keys(self) -> KeyRingFile | None:
-        """What opens encrypted segments. Raises InvalidRequest."""
+        """Return the key ring that opens encrypted segments; None: none is set. Raises InvalidRequest."""
         ring = self.settings.encryption.keyring
         if not ring:
             return None
@@ -153,7 +164,7 @@ class Connection:
 
     @cached_property
     def names(self) -> ObjectKeys:
-        """As agents with these settings name objects."""
+        """Return the object names as agents with these settings choose them."""
         from ..state.object_keys import ObjectKeys
 
         form = self.settings.format
@@ -161,28 +172,28 @@ class Connection:
 
     @property
     def topic_identity(self) -> ViewIdentity:
-        """Of the tier-state topic: whose view it makes, whichever history counts."""
+        """Return the identity of the view that this tier-state topic makes, whichever history counts."""
         from ..follower.view_identity import ViewIdentity
 
         return ViewIdentity(self.cluster_id, self.topic.topic_id, self.topic.mapped_partitions)
 
     @cached_property
     def identity(self) -> ViewIdentity:
-        """`topic_identity`, of the history that counts: whose archive and checkpoints. Raises what the store does."""
+        """Return `topic_identity` with the history that counts, for archive and checkpoints. Raises store errors."""
         from ..follower.histories import newest_history
 
         return replace(self.topic_identity, history=newest_history(self.store, self.topic.topic_id))
 
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: Path | None = None) -> Follower:
-        """A follower that has every fact of now, of the tier-state partitions these map to (None: all).
+        """Return a follower that has every current fact of the tier-state partitions that hold these (None: all).
 
-        In memory and of these alone; or of all of them in ``folder``/view, where the next one goes on from.
-        Raises ViewBehind when it does not get on.
+        It is in memory and has these alone; with a ``folder`` it has all of them, in ``folder``/view, and the next call
+        continues there. Raises ViewBehind when reading makes no progress.
         """
         return self._following(tier_partitions(self.topic.mapped_partitions, partitions), folder)
 
     def growing_view(self) -> GrowingView:
-        """In memory: nothing is read yet, and no more of the tier-state topic than what is asked about."""
+        """Return a view in memory that has read nothing yet, and reads only the tier-state partitions asked for."""
         from .growing_view import GrowingView
 
         return GrowingView(self.topic.mapped_partitions, self._following)
@@ -207,7 +218,7 @@ class Connection:
         return follower
 
     def reader(self, view: TierView) -> LogReader:
-        """Of both tiers, by this view."""
+        """Return a reader of both tiers, by this view."""
         from ..fetch.open import Reading, open_reader
 
         reading = Reading(self.settings.cache, self.settings.state_dir, self.keys, self.names)
@@ -233,10 +244,10 @@ def open_connection(
     progress: ShowProgress = no_progress,
     tell: Callable[[ViewAge], None] | None = None,
 ) -> Connection | BucketConnection:
-    """For who only reads, as ``view.source`` says: the cluster and its remote tier, or the bucket alone.
+    """Return a connection for readers, as ``view.source`` has it: the cluster and its remote tier, or the bucket alone.
 
-    ``tell``: how old the bucket's view is, before anything is read by it; None: into Python's own log. Raises
-    InvalidRequest for a past that no topic has.
+    ``tell`` is called with the age of the bucket's view, before anything is read by it; None: Python's own log. Raises
+    InvalidRequest for settings of a past view without the bucket as its source.
     """
     view = settings.view
     if view.source != BUCKET:
@@ -252,23 +263,23 @@ def open_connection(
 
 
 def refuse_bucket(settings: Settings) -> None:
-    """Raises InvalidRequest where the settings say that no broker is asked."""
+    """Raise InvalidRequest where the settings say that no broker is asked."""
     if settings.view.source == BUCKET:
         raise InvalidRequest("view.source=bucket: no broker is asked, and this needs one")
 
 
 def tier_topic_spec(settings: Settings) -> TierTopicSpec:
-    """What the settings ask of the tier-state topic."""
+    """Return what the settings require of the tier-state topic."""
     from ..broker.tier_topic_setup import TierTopicSpec
 
-    wanted = settings.tier_state
-    return TierTopicSpec(wanted.topic, wanted.partitions, wanted.replication_factor)
+    settings_of_topic = settings.tier_state
+    return TierTopicSpec(settings_of_topic.topic, settings_of_topic.partitions, settings_of_topic.replication_factor)
 
 
 def open_store_of(
     settings: Settings, clock: Clock | None = None, listener: Listener = ignore, *, make: bool = False
 ) -> ObjectStore:
-    """The object store of the settings. ``make``: a folder that is not there is made."""
+    """Return the object store of the settings. ``make``: a missing folder is created."""
     from ..storage.open import open_store
 
     require(settings, STORE)
@@ -276,34 +287,41 @@ def open_store_of(
 
 
 def store_options(settings: Settings) -> StoreOptions:
-    """Section ``[store]`` without its URL. Raises InvalidSettings for half a key pair, InvalidRequest."""
+    """Return section ``[store]`` without its URL. Raises InvalidRequest, and InvalidSettings for half a key pair."""
     from ..state.errors import InvalidSettings
     from ..storage.options import StoreOptions
 
-    wanted = settings.store
-    if bool(wanted.access_key_id) != (wanted.secret_access_key is not None):
+    section = settings.store
+    if bool(section.access_key_id) != (section.secret_access_key is not None):
         raise InvalidSettings(["store.access_key_id, store.secret_access_key: both or neither"])
-    secret = wanted.secret_access_key
+    secret = section.secret_access_key
     return StoreOptions(
-        endpoint=wanted.endpoint or None,
-        region=wanted.region or None,
-        path_style=wanted.path_style,
-        proxy=wanted.proxy or None,
-        sse=wanted.sse,
-        sse_kms_key_id=wanted.sse_kms_key_id or None,
-        connect_timeout=wanted.connect_timeout,
-        read_timeout=wanted.read_timeout,
-        max_attempts=wanted.max_attempts,
-        request_timeout=wanted.request_timeout,
-        throttle_timeout=wanted.throttle_timeout,
-        part_bytes=wanted.part_bytes,
-        concurrency=wanted.upload_concurrency,
-        credentials=(wanted.access_key_id, secret.get_secret_value()) if secret is not None else None,
+        endpoint=section.endpoint or None,
+        region=section.region or None,
+        path_style=section.path_style,
+        proxy=section.proxy or None,
+        sse=section.sse,
+        sse_kms_key_id=section.sse_kms_key_id or None,
+        connect_timeout=section.connect_timeout,
+        read_timeout=section.read_timeout,
+        max_attempts=section.max_attempts,
+        request_timeout=section.request_timeout,
+        throttle_timeout=section.throttle_timeout,
+        part_bytes=section.part_bytes,
+        concurrency=section.upload_concurrency,
+        credentials=(
+            None
+            if secret is None
+            else (
+                settings.live.get("store.access_key_id", section.access_key_id),
+                settings.live.get("store.secret_access_key", secret.get_secret_value()),
+            )
+        ),
     )
 
 
 def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) -> list[int]:
-    """Where the facts of these partitions are; None: of all."""
+    """Return the tier-state partitions that hold the facts of these partitions; None: of all partitions."""
     from ..state.keys import tier_partition_of
 
     if partitions is None:
@@ -312,13 +330,13 @@ def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) 
 
 
 def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:
-    """Up to now."""
+    """Return the partition's view after the view has caught up with the topic."""
     follower.require_fresh(follower.tier_partition(partition), 0, SILENCE_S)
     return follower.partition(partition)
 
 
 def _catch_up(follower: Follower, number: int, wanted: list[int]) -> None:
-    """Until the view has the end of this partition, however long that takes, as long as it gets on."""
+    """Wait until the view has the end of this partition, however long, as long as reading makes progress."""
     from ..state.errors import ViewBehind
 
     while True:

@@ -1,8 +1,8 @@
 """A copy or a snapshot of the broker's log folders in their place: an agent would find nothing to do, for ever.
 
-A broker locks its folders before it answers anybody, and lets go of them after its last answer. So a broker that
-answers, between two looks at locks that nobody has, has other folders than these. Locks cannot be seen everywhere, and
-the broker of a clone may have locked these: so the ends of a few logs are compared with what the broker says, too.
+A broker locks its folders before it answers any client, and unlocks them after its last answer. So a broker that
+answers between two looks that find no locks has other folders than these. Locks cannot be seen everywhere, and the
+broker of a clone may have locked these: so the ends of a few logs are compared with the broker's answer, too.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ..state.routing import LocalBounds
 LOOK_S = 60.0
 LOOKS_PER_COMPARISON = 60
 COMPARED = 8
-"""Partitions of which the end is compared: those with the highest offsets, for they grow."""
+"""The number of partitions whose ends are compared: those with the highest offsets, for they grow."""
 
 
 class FolderWatch:
-    """Looks each minute whether a copy has taken the place of the log folders. Reading `problem` never waits."""
+    """Checks each minute whether a copy has taken the place of the log folders. Reading `problem` never waits."""
 
     def __init__(self, log: LogDirs, broker: BrokerControl) -> None:
         self._log, self._broker = log, broker
@@ -37,7 +37,6 @@ class FolderWatch:
         self.problem: str | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Look until ``stop``."""
         go_round("folder watch", stop, self.look, lambda: LOOK_S)
 
     def look(self) -> None:
@@ -62,7 +61,7 @@ def require_own_folders(log: LogDirs, broker: BrokerControl) -> None:
 
 
 def require_own_locks(log: LogDirs, broker: BrokerControl) -> None:
-    """Raise InvalidRequest for folders of another cluster, and where their broker answers and has locked none."""
+    """Raise InvalidRequest for folders of another cluster, and where their broker answers but has locked none."""
     answering = broker.cluster().cluster_id
     if log.cluster_id != answering:
         raise InvalidRequest(
@@ -79,9 +78,9 @@ def require_own_locks(log: LogDirs, broker: BrokerControl) -> None:
 
 
 def require_same_ends(log: LogDirs, broker: BrokerControl) -> None:
-    """Raise InvalidRequest where a log on the disk ends before the high watermark that its leader told first.
+    """Raise InvalidRequest where a log on the disk ends before the high watermark that its leader reported first.
 
-    Looks twice, for an unclean election may truncate a log between a question and a look.
+    Looks twice, because an unclean election may truncate a log between the question and the look.
     """
     bounds = _bounds(broker, log, _led(broker, log))
     looked_at = nlargest(COMPARED, bounds, key=lambda each: bounds[each].high_watermark)
@@ -96,23 +95,23 @@ def require_same_ends(log: LogDirs, broker: BrokerControl) -> None:
 
 
 def _led(broker: BrokerControl, log: LogDirs) -> Iterator[Place]:
-    """Partitions that the broker of these folders leads."""
+    """Yield the partitions that the broker of these folders leads."""
     for topic in broker.topics():
         yield from ((topic.name, each.partition) for each in topic.partitions if each.leader == log.node_id)
 
 
 def _bounds(broker: BrokerControl, log: LogDirs, places: Iterable[Place]) -> dict[Place, LocalBounds]:
-    """Ask the broker itself: others may name it for some seconds after its end. Leaves out what it refuses."""
+    """Ask the broker itself: others may name it as leader for seconds after its end. Omits refused partitions."""
     answers = broker.bounds_of(list(places), broker=log.node_id)
     return {place: each for place, each in answers.items() if not isinstance(each, TierstateError)}
 
 
 def _ends_before(log: LogDirs, topic: str, partition: int, offset: Offset) -> bool:
-    """False also for a log that cannot be read now, or is in none of these folders: others tell that."""
+    """Return False also for a log that cannot be read now, or is in none of these folders: other checks report that."""
     for folder in log.broker_folders.live:
         try:
-            found = open_partition(folder / f"{topic}-{partition}")
-            return LogSegment(found.log_path(found.base_offsets[-1]), active=True).next_offset() < offset
+            local = open_partition(folder / f"{topic}-{partition}")
+            return LogSegment(local.log_path(local.base_offsets[-1]), active=True).next_offset() < offset
         except (TierstateError, OSError):
             continue
     return False

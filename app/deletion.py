@@ -1,4 +1,4 @@
-"""delete-records: what an order would take, what holds it up, giving it, and what agents did of it so far."""
+"""delete-records: what an order would delete, what delays it, how it is written, and what agents have done of it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from .partition_facts import ask_agent, why_untiered
 
 NOBODY = TopicGroups(())
 WAIT_S = 60.0
-"""For the log start; agents look at a partition every few seconds."""
+"""How long to wait for the log start to move; agents look at a partition every few seconds."""
 LINGER_S = 5.0
-"""For the rest that happens at once, after the log start moved: the broker's log, and readable segments."""
+"""How long to wait after the log start moved, for what happens at once: the broker's log, and readable segments."""
 LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePlan:
-    """``going`` are readable and end below ``before``; ``across`` hold it inside and stay whole; ``condemned`` are
-    segments below it that are no longer readable and still have objects; ``already`` is an order that says it all;
-    ``lineage`` is what an order is to say.
+    """An order's effect. ``going`` are readable segments that end below ``before``; ``across`` contain it and stay
+    whole; ``condemned`` end below it, are not readable and still have objects. ``already`` is an earlier order with
+    the same effect; ``lineage`` is the lineage that a new order names.
     """
 
     view: PartitionView
@@ -59,7 +59,7 @@ class DeletePlan:
 
     @property
     def losing(self) -> tuple[GroupPosition, ...]:
-        """Consumer groups that have not read all that leaves the broker: agents ask none before they obey a person."""
+        """Return the groups that have not read all that leaves the broker. Agents obey a person without asking them."""
         if self.bounds.local_start >= self.before:
             return ()
         here = [each for each in self.groups.positions if each.partition == self.view.partition.partition]
@@ -67,23 +67,23 @@ class DeletePlan:
 
     @property
     def nothing(self) -> bool:
-        """Both tiers begin there already, and there are no objects to be taken from under a lease."""
+        """Return whether both tiers begin there already and no object is to be deleted in spite of a lease."""
         begun = self.log_start >= self.before and self.bounds.local_start >= self.before
         return begun and not (self.force and (self.going or self.condemned))
 
     @property
     def offset_count(self) -> int:
-        """That nobody reads any more: at most so many records."""
+        """Return the number of offsets that readers lose: at most so many records."""
         return max(0, self.before - self.log_start)
 
     @property
     def local_offsets(self) -> int:
-        """Offsets below ``before`` that the broker still has: at most so many records."""
+        """Return the number of offsets below ``before`` that the broker still has: at most so many records."""
         return max(0, self.before - self.bounds.local_start)
 
     @property
     def never_copied(self) -> int:
-        """Offsets among them that no remote segment has."""
+        """Return the number of offsets below ``before`` that no remote segment has."""
         first = max(self.log_start, self.bounds.local_start)
         if first >= self.before:
             return 0
@@ -92,7 +92,7 @@ class DeletePlan:
 
     @property
     def local_copied_bytes(self) -> int:
-        """Of the broker's log, as far as it is copied: whole segments."""
+        """Return the bytes of the broker's log that are copied: whole segments."""
         return sum(each.log_bytes for each in self.going if each.offsets.start >= self.bounds.local_start)
 
     def as_json(self) -> dict[str, Any]:
@@ -149,10 +149,10 @@ def plan_delete(
     now: TimestampMs,
     groups: TopicGroups = NOBODY,
 ) -> DeletePlan:
-    """Raises NotTiered for a partition that no agent has begun, OffsetOutOfRange above the last stable offset.
+    """Return the plan. Raises NotTiered where no agent has begun, OffsetOutOfRange above the last stable offset.
 
-    Raises Unavailable when the broker leads in another epoch than the term in force: nobody knows then which records
-    the view speaks of*. An agent begins a term in seconds.
+    Raises Unavailable when the broker leads in another epoch than the term in force: it is not known then which records
+    the view describes*. An agent begins a term in seconds.
     """
     if view.log_start is None:
         raise NotTiered(
@@ -183,11 +183,11 @@ def plan_delete(
         for each in view.unsettled
         if each.state is SegmentState.DELETE_SEGMENT_STARTED and each.subject and each.subject.offsets.end < before
     }
-    taken = [*(each.offsets for each in going), *condemned.values()]
+    ranges = [*(each.offsets for each in going), *condemned.values()]
     leases = tuple(
         lease
         for lease in view.leases
-        if not is_over(lease, now) and any(lease.offsets.overlap(offsets) is not None for offsets in taken)
+        if not is_over(lease, now) and any(lease.offsets.overlap(offsets) is not None for offsets in ranges)
     )
     return DeletePlan(
         view=view,
@@ -220,7 +220,7 @@ def _says_it_all(view: PartitionView, before: Offset, force: bool) -> OperatorOr
 
 
 def _waits(view: PartitionView) -> tuple[str, ...]:
-    """What a person must do before agents obey."""
+    """Return what a person must do before agents obey."""
     now = standing(view)
     waits = (
         f"{describe_order(now)}: `tierstate resume` ends it" if now is not None and paused(view) is not None else None
@@ -231,7 +231,7 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """How far agents are with a plan. Of its segments ``readable`` are untouched, ``condemned`` keep objects yet."""
+    """Progress of agents with a plan. ``readable`` segments are untouched, ``condemned`` ones still have objects."""
 
     log_start_offset: Offset
     local_log_start_offset: Offset
@@ -241,25 +241,25 @@ class Obeyed:
 
     @classmethod
     def of(cls, plan: DeletePlan, view: PartitionView, bounds: LocalBounds) -> Obeyed:
-        """``view`` and ``bounds`` of now. A segment whose facts are erased is gone."""
+        """Compare a plan with the current ``view`` and ``bounds``. A segment whose facts are erased counts as gone."""
         ids = [*(each.segment_id for each in plan.going), *plan.condemned]
-        states = Counter(found.state if (found := view.segments.get(each)) else None for each in ids)
+        states = Counter(segment.state if (segment := view.segments.get(each)) else None for each in ids)
         readable = states[SegmentState.COPY_SEGMENT_FINISHED]
         condemned = states[SegmentState.DELETE_SEGMENT_STARTED]
         start = view.log_start if view.log_start is not None else plan.log_start
         return cls(start, bounds.local_start, readable, condemned, len(ids) - readable - condemned)
 
     def reached(self, before: Offset) -> bool:
-        """From here on nobody reads below it."""
+        """Return whether no reader is given records below ``before`` from now on."""
         return self.log_start_offset >= before
 
     def settled(self, before: Offset) -> bool:
-        """Only objects are left to be deleted."""
+        """Return whether only objects are left to be deleted."""
         return self.reached(before) and self.local_log_start_offset >= before and self.readable == 0
 
 
 def require_obeyed(connection: Connection, topic: str) -> None:
-    """No agent cuts the log of a topic that it refuses. Raises NotTiered."""
+    """Raise NotTiered for a topic that agents refuse: no agent cuts its log."""
     why = why_untiered(connection.broker.control, connection.settings, topic)
     if why is not None and why.kind is not Reason.EXCLUDED:
         raise NotTiered(
@@ -271,7 +271,7 @@ def require_obeyed(connection: Connection, topic: str) -> None:
 
 
 def groups_reading(broker: BrokerControl, topic: str) -> TopicGroups:
-    """They are told of, and hold nothing up: a listing that fails is shown."""
+    """Return the groups of a topic, which are shown and delay nothing. A listing that fails is shown as a problem."""
     try:
         return broker.groups(topic)
     except (Unavailable, AccessDenied) as error:
@@ -279,7 +279,7 @@ def groups_reading(broker: BrokerControl, topic: str) -> TopicGroups:
 
 
 def order_delete(connection: Connection, follower: Follower, plan: DeletePlan) -> OperatorOrder:
-    """The order that says it all already, or a new one, given now."""
+    """Return the earlier order with the same effect, or a new one, which is written now."""
     if plan.already is not None:
         return plan.already
     order = new_order(
@@ -296,7 +296,7 @@ def order_delete(connection: Connection, follower: Follower, plan: DeletePlan) -
 
 
 def wait_obeyed(connection: Connection, follower: Follower, topic: str, plan: DeletePlan) -> Obeyed:
-    """Until both tiers begin there, or it takes longer than `WAIT_S`."""
+    """Wait until both tiers begin at the order's offset, for `WAIT_S` at most."""
     clock, partition = connection.clock, plan.view.partition
     deadline, lingering = clock.monotonic() + WAIT_S, False
     while True:
@@ -311,12 +311,12 @@ def wait_obeyed(connection: Connection, follower: Follower, topic: str, plan: De
 
 
 def require_reached(plan: DeletePlan, obeyed: Obeyed, topic: str) -> None:
-    """Raises TimedOut when no agent obeyed yet, with what the agent says of it; the order stands."""
+    """Raise TimedOut when no agent obeyed yet, with what the agent reports; the order stands."""
     if obeyed.reached(plan.before):
         return
-    said = ask_agent(plan.view, topic)
-    if isinstance(said, dict):
-        said = said.get("refused") or said.get("last_error") or said.get("not_expired")
+    answer = ask_agent(plan.view, topic)
+    if isinstance(answer, dict):
+        answer = answer.get("refused") or answer.get("last_error") or answer.get("not_expired")
     raise TimedOut(
-        "the order stands, and no agent has obeyed yet", log_start_offset=obeyed.log_start_offset, agent=said
+        "the order stands, and no agent has obeyed yet", log_start_offset=obeyed.log_start_offset, agent=answer
     )

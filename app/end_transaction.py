@@ -1,4 +1,4 @@
-"""The commands of Kafka's own tool about the transaction that keeps a partition from being copied."""
+"""The commands of Kafka's own tool for the transaction that keeps a partition from being copied."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ TOOL = "kafka-transactions.sh"
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """``find_hanging`` asks whether its coordinator still knows it; ``abort`` ends it in this partition.
+    """``find_hanging`` asks whether its coordinator still knows the transaction; ``abort`` ends it in this partition.
 
-    An abort asks no coordinator: of a transaction that goes on, this partition's part would be lost and the rest kept.
+    An abort asks no coordinator: of a transaction in progress it would lose this partition's part and keep the rest.
     """
 
     find_hanging: str
@@ -21,7 +21,7 @@ class EndTransaction:
 
 
 def end_transaction(agent: object, topic: str, partition: int, bootstrap: str) -> EndTransaction | None:
-    """``agent``: what it says; None where it names no transaction. ``bootstrap``: the settings' bootstrap servers."""
+    """Return the commands; None where ``agent``, an agent's answer, names none. ``bootstrap``: bootstrap servers."""
     by: Any = agent.get("open_transaction") if isinstance(agent, dict) else None
     if not isinstance(by, dict) or "start_offset" not in by:
         return None

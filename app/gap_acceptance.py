@@ -1,4 +1,4 @@
-"""Accept that records are gone from both tiers, or take that back: what a person must know, and what refuses it."""
+"""Accept that records are gone from both tiers, or revoke that: what a person must know, and what refuses it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Gaps:
 
 
 def gaps_now(broker: BrokerControl, follower: Follower, topic: str, partition: TopicIdPartition) -> Gaps:
-    """Raises BrokerUnavailable while the broker does not say what it has."""
+    """Return the open gaps. Raises BrokerUnavailable while the broker does not report what it has."""
     bounds, view = both_tiers_now(broker, follower, topic, partition)
     if bounds is None:
         raise BrokerUnavailable("the broker does not say what it has", topic=topic, partition=partition.partition)
@@ -51,7 +51,7 @@ def gaps_now(broker: BrokerControl, follower: Follower, topic: str, partition: T
 def require_gone(gaps: Gaps, offsets: OffsetRange, store: ObjectReader, names: ObjectKeys) -> None:
     """Refuse to accept offsets unless all of them are missing, beyond doubt*.
 
-    *Readers would pass over records that can still be brought back. Raises InvalidRequest with what stands against it,
+    *Readers would pass over records that can still be brought back. Raises InvalidRequest with the reason,
     and what reading the bucket raises: one LIST of the partition's folder, and its manifests.
     """
     view = gaps.view
@@ -61,7 +61,7 @@ def require_gone(gaps: Gaps, offsets: OffsetRange, store: ObjectReader, names: O
 
 
 def _lost_object(view: PartitionView, offsets: OffsetRange, store: ObjectReader) -> str | None:
-    """Return which object is lost. Readers ask for it until the facts of its segment say that this is deleted."""
+    """Return which object is lost. Readers ask for it until a fact marks its segment as deleted."""
     for owned in view.in_range(offsets):
         for key in objects_of(owned.segment):
             try:
@@ -86,9 +86,9 @@ def _why_not(gaps: Gaps, offsets: OffsetRange) -> str | None:
     if not any(gap.start <= offsets.start and offsets.end <= gap.end for gap in gaps.open):
         shown = ", ".join(map(str, gaps.open)) or "none"
         return f"not all of these offsets are missing from both tiers; missing are: {shown}"
-    for meant in view.segments.values():
-        if meant.remote is not None and meant.state not in CONDEMNED and _claims(meant.remote, offsets):
-            return f"segment {meant.segment_id} has {meant.remote.offsets}, and its state is {meant.state}"
+    for segment in view.segments.values():
+        if segment.remote is not None and segment.state not in CONDEMNED and _claims(segment.remote, offsets):
+            return f"segment {segment.segment_id} has {segment.remote.offsets}, and its state is {segment.state}"
     return None
 
 
@@ -98,8 +98,8 @@ def _found_in_bucket(view: PartitionView, offsets: OffsetRange, store: ObjectRea
         if isinstance(each, DamagedManifest):
             return f"{each.key} is damaged, so what it has is unknown: {each.problem}"
         if isinstance(each, FoundSegment) and _claims(each.segment, offsets):
-            meant = view.segments.get(each.segment.segment_id)
-            if meant is None or meant.state not in CONDEMNED:
+            segment = view.segments.get(each.segment.segment_id)
+            if segment is None or segment.state not in CONDEMNED:
                 return (
                     f"the bucket has {each.segment.offsets} in {each.segment.object_key}, which no fact makes readable"
                 )
@@ -109,7 +109,7 @@ def _found_in_bucket(view: PartitionView, offsets: OffsetRange, store: ObjectRea
 def _claims(segment: RemoteSegment, offsets: OffsetRange) -> bool:
     """Return whether a segment gives any of these offsets an epoch.
 
-    A file whose first records were deleted on the broker is copied whole, and claims none of those.
+    A segment whose first records were deleted on the broker is copied whole, and claims none of those records.
     """
     return any(part.overlap(offsets) for part in readable_ranges(segment, segment.leader_epochs))
 

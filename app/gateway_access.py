@@ -1,6 +1,6 @@
-"""What another process reads with where a gateway hands out the bytes: neither a key to the bucket nor to the brokers.
+"""How another process reads where a gateway hands out the bytes: without a key to the bucket or to the brokers.
 
-As `split_reads.Access`, of a gateway.
+The counterpart of `split_reads.Access` for a gateway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GATEWAY_TIMEOUT_S = 60.0
 
 
 def gateway_url(text: str, option: str) -> str:
-    """Return the URL that this option gives. Raises InvalidRequest for what is not one of HTTP with a host."""
+    """Return the URL that this option gives. Raises InvalidRequest unless it is an HTTP URL with a host."""
     url = text.strip()
     try:
         parts = urlsplit(url)
@@ -38,10 +38,10 @@ def gateway_url(text: str, option: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAccess:
-    """To a gateway, and by what it hands out to the store: neither a key to the bucket nor to the brokers.
+    """Access to a gateway, and to the store by the URLs that it hands out: no key to bucket or brokers is needed.
 
-    ``token``, ``basic`` or ``certificate``: who asks; that and ``ca``: files wherever it is read. ``timeout_s``: of an
-    answer.
+    ``token``, ``basic`` or ``certificate`` identify the caller; ``certificate`` and ``ca`` are files wherever it
+    is read. ``timeout_s``: for one answer.
     """
 
     url: str
@@ -53,7 +53,7 @@ class GatewayAccess:
     bucket_alone = False
 
     def client(self) -> GatewayClient:
-        """Asks nothing yet. To be closed. Raises InvalidRequest: the certificate cannot be used."""
+        """Return a client that has asked nothing yet. Close it. Raises InvalidRequest for an unusable certificate."""
         from ..fetch.gateway import GatewayClient
 
         return GatewayClient(
@@ -67,7 +67,7 @@ class GatewayAccess:
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
-        """As `split_reads.LogAccess.reads`."""
+        """Yield the reads of these splits, as `split_reads.LogAccess.reads` does."""
         from ..fetch.gateway_plans import GatewayGrants, GatewayTier
         from ..fetch.granted_objects import GrantedObjects
 

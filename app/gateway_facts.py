@@ -1,7 +1,7 @@
-"""A partition as people look at it, by what a gateway tells: the words of `partition_facts.py`.
+"""A partition as people look at it, from a gateway's answer, in the words of `partition_facts.py`.
 
-A gateway does not tell why a topic is not tiered, nor whether the leader has confirmed what is remote. It tells which
-facts are lost as far as the agent knows.
+A gateway does not report why a topic is not tiered, nor whether the leader has confirmed what is remote. It reports
+which facts are lost as far as the agent knows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .partition_facts import PartitionFacts, silent
 def facts_by_gateway(
     client: GatewayClient, topic: str, partition: int | None, bootstrap: str
 ) -> Iterator[PartitionFacts]:
-    """Of one partition, or all. ``bootstrap``: as `partition_facts.look_at` has it.
+    """Yield the facts of one partition, or of all. ``bootstrap``: as for `partition_facts.look_at`.
 
     Raises UnknownTopic, AccessDenied, Unavailable.
     """
@@ -33,11 +33,11 @@ def facts_by_gateway(
 
 def _agent(client: GatewayClient, topic: str, partition: int) -> dict[str, Any] | str | None:
     try:
-        said = client.agent(topic, partition)
-    except AccessDenied as error:  # its reasons may name consumer groups: who may only describe is not told
+        answer = client.agent(topic, partition)
+    except AccessDenied as error:  # its reasons may name consumer groups: not for clients that may only describe
         return f"is not asked: {error.message}"
-    status: dict[str, Any] | None = said["status"]
-    return silent(said["broker_id"]) if said["silent"] else status
+    status: dict[str, Any] | None = answer["status"]
+    return silent(answer["broker_id"]) if answer["silent"] else status
 
 
 def _facts(said: dict[str, Any], agent: dict[str, Any] | str | None, bootstrap: str) -> PartitionFacts:
@@ -66,6 +66,6 @@ def _facts(said: dict[str, Any], agent: dict[str, Any] | str | None, bootstrap: 
         cut_elsewhere=said["cut_elsewhere"],
         end_transaction=end_transaction(agent, said["topic"], said["partition"], bootstrap),
         kept=tuple(said["kept"]),
-        lost=said.get("facts_lost"),  # a gateway of an earlier version does not tell it
+        lost=said.get("facts_lost"),  # a gateway of an earlier version does not send it
         lost_branch=said["lost_branch"],
     )

@@ -1,7 +1,7 @@
-"""A view of what somebody asked about, and of more when more is asked: nobody replays all of it to read one topic.
+"""A view of the partitions that were asked for, which grows: reading one topic does not replay all the others.
 
-partition(P), require_fresh(n), …   the tier-state partition that it is in, replayed when it is asked for first
-want(P, Q, …)                       those of all of them, by one follower in place of one each
+partition(P), require_fresh(n), …   the tier-state partition that holds it, replayed when it is first asked for
+want(P, Q, …)                       those of all of them, by one follower instead of one each
 partitions()                        all that there are
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class GrowingView:
-    """A `TierView`. ``follow``: begins to follow these tier-state partitions, and returns once it has all that is said
-    there; whoever gave it closes what it made. Thread-safe.
+    """A `TierView`. Thread-safe. ``follow`` begins to follow these tier-state partitions, and returns once it has read
+    all that is there; the caller who passed it closes the followers.
     """
 
     def __init__(self, mapped: int, follow: Callable[[list[int]], Follower]) -> None:
@@ -33,7 +33,7 @@ class GrowingView:
         self._of: dict[int, Follower] = {}
 
     def want(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Raises as following does: ViewBehind, BrokerUnavailable, AccessDenied."""
+        """Follow these partitions, too. Raises as following does: ViewBehind, BrokerUnavailable, AccessDenied."""
         self._followed({self.tier_partition(each) for each in partitions})
 
     def _followed(self, numbers: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""A topic that parted from its archive: where, what only the lost history knew, and the history that begins then."""
+"""A topic that diverged from its archive: where, what only the lost history had, and the new history that begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .prefix import take_from_the_dead
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """``history``: the one that is left, ``why``: what was seen. ``after``: what of each partition is readable then."""
+    """``history``: the one to leave, ``why``: the evidence. ``after``: what of each partition is readable then."""
 
     topic_id: str
     history: int
@@ -28,7 +28,7 @@ class Break:
 
 
 def find_break(connection: Connection) -> Break:
-    """Compares the topic with its archive, whole. Raises InvalidRequest when they have not parted."""
+    """Compare the whole topic with its archive. Raises InvalidRequest when they have not diverged."""
     store, topic = connection.store, connection.topic
     identity = connection.identity
     archives, numbers = Archives(topic, store, identity, connection.clock), range(topic.mapped_partitions)
@@ -37,12 +37,12 @@ def find_break(connection: Connection) -> Break:
             try:
                 archives.check(number)
             except HistoryBroken:
-                pass  # it is what we are here for
+                pass  # the break is what we are looking for
             advance(1)
     if archives.broken is None:
         raise InvalidRequest("topic and archive have not parted: there is nothing to settle", history=identity.history)
     partings = tuple(find_parting(topic, Shelf(store, identity, number)) for number in numbers)
-    # the bucket before the view: what is copied meanwhile is named in the view
+    # the bucket before the view: what is copied between the two reads is named in the view
     bucket = sort_out(scan_bucket(store), connection.cluster_id, (TopicId(topic.topic_id),))
     follower = connection.view()
     after = tuple(aftermath_of([follower.partition(each) for each in follower.partitions()], bucket.ours))
@@ -50,9 +50,9 @@ def find_break(connection: Connection) -> Break:
 
 
 def begin_after(connection: Connection, found: Break) -> None:
-    """From now on the topic counts, and what only the lost history knew is left behind by name.
+    """Begin a new history: from now on the topic counts, and segments that only the lost history had are left behind.
 
-    Raises Fenced while a process writes to the bucket that this topic does not know.
+    Raises Fenced while a process that this topic does not know writes to the bucket.
     """
     take_from_the_dead(connection)
     left = [segment.segment_id for each in found.after for segment in each.left]

@@ -1,4 +1,4 @@
-"""Which facts of a partition are lost, as far as the bucket tells: what is said of it, and what a recovery adds."""
+"""Which facts of a partition are lost, as far as the bucket shows: the message about it, and what a recovery adds."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .partitions import both_tiers_now, partitions_of
 def why_lost(
     connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds | None
 ) -> str | None:
-    """Why facts of it must be missing, and the way out. ``bounds``: of before ``view``.
+    """Return why facts of it must be missing, and the way out. ``bounds`` are older than ``view``.
 
-    The bucket is asked only where no fact says where the log starts, or offsets are in no tier. None where all is well,
-    and where there is no store to ask or it does not answer.
+    The bucket is asked only where no fact has the log start, or offsets are in no tier. Returns None where nothing is
+    missing, and where there is no store to ask or it does not answer.
     """
     if not connection.settings.store.url:
         return None
@@ -56,7 +56,7 @@ def why_lost(
 
 
 def lost_facts_tools(connection: Connection) -> LostFactsTools:
-    """What a look for lost facts uses."""
+    """Return what a search for lost facts uses."""
     store = connection.store
     archived = ArchivedDeletes(store, connection.identity, connection.clock, connection.listener)
     left = partial(left_behind, store, connection.topic.topic_id)
@@ -72,7 +72,7 @@ def _lost(
 
 @dataclass(frozen=True, slots=True)
 class LostPartition:
-    """What a recovery adds to one partition. ``view``: its facts as they are; ``archived_to``: None: no archive."""
+    """Facts that a recovery adds to one partition. ``view``: its present facts. ``archived_to`` None: no archive."""
 
     topic: str
     view: PartitionView
@@ -81,9 +81,9 @@ class LostPartition:
 
 
 def look_at_lost(connection: Connection, topic: str, number: int | None) -> list[LostPartition]:
-    """Each partition of a topic, or one of them, with the facts that are lost. The archive binds where there is one.
+    """Return each partition of a topic, or one, with its lost facts. The archive is authoritative where there is one.
 
-    Raises what the broker and the store do, CorruptData for a damaged archive.
+    Raises as the broker and the store do, and CorruptData for a damaged archive.
     """
     partitions = partitions_of(connection.control, topic, number)
     follower = connection.view(partitions)
@@ -96,18 +96,18 @@ def _look_at(connection: Connection, follower: Follower, topic: str, partition: 
     view = view_now(follower, partition)
     shelf = Shelf(connection.store, connection.identity, follower.tier_partition(partition))
     chain = chain_of(connection.store, shelf.place)
-    said, archived_to = {partition: said_by(view)}, None
+    archived, archived_to = {partition: said_by(view)}, None
     if chain.names:
         archive, archived_to = read_history(archived_entries(shelf)), int(chain.end)
         if partition in archive:
-            said = continued({partition: archive[partition]}, said)
+            archived = continued({partition: archive[partition]}, archived)
     left = left_behind(connection.store, connection.topic.topic_id)
     start = None if bounds is None else bounds.local_start
-    return LostPartition(topic, view, lost_facts(view, unknown, said[partition], start, left), archived_to)
+    return LostPartition(topic, view, lost_facts(view, unknown, archived[partition], start, left), archived_to)
 
 
 def facts_are_there(connection: Connection, partitions: Sequence[tuple[str, TopicIdPartition]]) -> str:
-    """One sentence. Raises TierStateLost for the first of these partitions of which facts are lost."""
+    """Return one sentence. Raises TierStateLost for the first of these partitions that has lost facts."""
     follower = connection.view([partition for _, partition in partitions])
     for topic, partition in partitions:
         bounds, view = both_tiers_now(connection.control, follower, topic, partition)
@@ -118,7 +118,7 @@ def facts_are_there(connection: Connection, partitions: Sequence[tuple[str, Topi
 
 
 def without_facts(connection: Connection, follower: Follower) -> list[TopicIdPartition]:
-    """Partitions of tiered topics of which no fact speaks, though the bucket has segments.
+    """Return the partitions of tiered topics that have no fact, although the bucket has segments of them.
 
     One LIST for each partition without facts. ``follower``: of all tier-state partitions.
     """
@@ -136,7 +136,7 @@ def without_facts(connection: Connection, follower: Follower) -> list[TopicIdPar
 def require_nothing_lost(
     connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds
 ) -> None:
-    """Raises TierStateLost: what would be ordered away may be what the lost facts speak of."""
+    """Raise TierStateLost where facts are lost: an order might delete what the lost facts are about."""
     lost = why_lost(connection, follower, topic, view, bounds)
     if lost is not None:
         raise TierStateLost(

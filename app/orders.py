@@ -1,4 +1,4 @@
-"""What a person decides, as facts: who says it, how it is told, how it is written, one partition after another."""
+"""A person's decisions as facts: who made them, how they are shown, how they are written, partition by partition."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .connection import Connection
 
 
 def describe_order(order: OperatorOrder) -> str:
-    """An order as people are told of it."""
+    """Return an order as people are shown it."""
     what = order.kind.value if order.before is None else f"{order.kind.value} before {order.before}"
     forced = " with --force" if order.force else ""
     return f"{what}{forced} since {moment(order.at)} by {order.issued_by}"
 
 
 def issuer() -> str:
-    """Who runs this process: ``user@machine``. A container may have no name for its user."""
+    """Return the user of this process: ``user@machine``. A container may have no name for its user."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -48,18 +48,18 @@ def new_order(
     force: bool = False,
     lineage: Lineage | None = None,
 ) -> OperatorOrder:
-    """By whoever runs this process, now. ``before``, ``force`` and ``lineage`` are for delete-records."""
-    identity, known = FactId.of(ids.uuid()), lineage or Lineage()
-    return OperatorOrder(partition, identity, kind, before, force, issuer(), clock.now_ms(), known)
+    """Return an order of this process's user, as of now. ``before``, ``force``, ``lineage``: for delete-records."""
+    identity, log_lineage = FactId.of(ids.uuid()), lineage or Lineage()
+    return OperatorOrder(partition, identity, kind, before, force, issuer(), clock.now_ms(), log_lineage)
 
 
 Decision = OperatorOrder | ContradictionSettled | LineageSettled | GapAccepted
 
 
 def give(topic: TierTopic, follower: Follower, fact: Decision) -> None:
-    """Write it, and wait until the view has it.
+    """Write the fact, and wait until the view has it.
 
-    An append whose outcome nobody knows is looked up; UnknownOutcome when it is not there (it may land later).
+    An append of unknown outcome is looked up in the view. Raises UnknownOutcome if it is not there: it may land later.
     """
     try:
         say(topic, follower, fact.partition, fact)
@@ -71,19 +71,19 @@ def give(topic: TierTopic, follower: Follower, fact: Decision) -> None:
 
 
 def take_back(connection: Connection, follower: Follower, partition: TopicIdPartition, keys: Iterable[str]) -> None:
-    """Tombstones by a person's order, one after another, each in the view before the next."""
+    """Write tombstones for a person, one after another. Each is in the view before the next is written."""
     for key in keys:
         unsay(connection.topic, follower, partition, key)
 
 
 def needed(view: PartitionView, kind: OrderKind) -> bool:
-    """Whether this order would change what stands; resume is what stands where nobody ordered anything."""
+    """Return whether this order would change what is in force; without any order that is resume."""
     now = standing(view)
     return kind is not (OrderKind.RESUME if now is None else now.kind)
 
 
 def require_tiered(connection: Connection, topic: str, views: Iterable[PartitionView]) -> None:
-    """Raises NotTiered when no agent would obey an order for this topic."""
+    """Raise NotTiered when no agent would obey an order for this topic."""
     if connection.settings.tiering.covers(topic) or any(view.others or view.segments for view in views):
         return
     raise NotTiered("no fact is about it, and tiering.include does not name it: no agent obeys", topic=topic)
@@ -92,7 +92,7 @@ def require_tiered(connection: Connection, topic: str, views: Iterable[Partition
 def order_each(
     topic: TierTopic, follower: Follower, views: Iterable[PartitionView], kind: OrderKind, outcomes: dict[int, str]
 ) -> None:
-    """One after another; the first that fails ends it. ``outcomes`` (by partition number) says how far it came."""
+    """Write one order after another until one fails. ``outcomes`` (by partition number) has the result of each."""
     for view in views:
         number = view.partition.partition
         outcomes[number] = "failed"

@@ -1,4 +1,4 @@
-"""All topics in one table, those in trouble first: by the view, and by what their agents say."""
+"""All topics in one table, those in trouble first: from the view and from their agents' answers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts 
 MISSING, CONTESTED = "objects missing", "prefix contested"
 NEVER_COPIED, RIGHT_LACKS = "never copied", "right lacks"
 NAMED = 1000
-"""Partitions in trouble that are named, of one topic; all are counted."""
+"""The most partitions in trouble that are named for one topic; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOverview:
-    """``freed_bytes``: of log that the broker has no more; ``local_log_bytes``: of what it has. Lag: of rolled segments
-    that are not copied yet. None where no agent has said it. ``copy_lag_seconds``: since the newest record of the
-    oldest of them. ``in_trouble``: the first of the partitions that are, by number. ``rights_lacking``: what Kafka does
-    not allow its agents, with the commands that add it.
+    """``freed_bytes``: of log that the broker no longer has; ``local_log_bytes``: of its log. Lag: of rolled segments
+    that are not copied yet; None where no agent reported it. ``copy_lag_seconds``: since the newest record of the
+    oldest of them. ``in_trouble``: the first partitions in trouble, by number. ``rights_lacking``: the rights that
+    Kafka does not give its agents, with the commands that add them.
     """
 
     topic: str
@@ -48,7 +48,7 @@ class TopicOverview:
 
 
 def addresses_of(views: Iterable[PartitionView]) -> set[str]:
-    """Where the agents of these partitions answer."""
+    """Return the addresses at which the agents of these partitions answer."""
     return {view.leader.management_address for view in views if view.leader and view.leader.management_address}
 
 
@@ -59,18 +59,18 @@ def overview(
     lost: Collection[TopicIdPartition] = (),
     never: Collection[TopicIdPartition] = (),
 ) -> TopicOverview:
-    """``views``: one each partition, by number. ``boards``: of those agents that were asked, and before the views were
-    read: facts are written before a broker trims, so nothing that a trim took meanwhile looks like a gap. ``lost``: of
-    which the bucket has segments, and no fact speaks. ``never``: chosen by the settings, and no agent ever led them.
+    """Return one topic's row. ``views``: one a partition, by number. ``boards``: of those asked, from before the views
+    were read: facts are written before a broker trims, so a trim in between makes no gap. ``lost``: partitions without
+    a fact but with segments in the bucket. ``never``: partitions that the settings choose and no agent ever led.
     """
-    found = [_status(topic, view, boards) for view in views]
-    known = [(view, status) for view, status in zip(views, found, strict=True) if isinstance(status, Mapping)]
+    statuses = [_status(topic, view, boards) for view in views]
+    answered = [(view, status) for view, status in zip(views, statuses, strict=True) if isinstance(status, Mapping)]
     troubles = [
         _troubles(view, status) + [FACTS_LOST] * (view.partition in lost) + [NEVER_COPIED] * (view.partition in never)
-        for view, status in zip(views, found, strict=True)
+        for view, status in zip(views, statuses, strict=True)
     ]
     in_trouble = [view.partition.partition for view, words in zip(views, troubles, strict=True) if words]
-    seconds = [status.get("copy_lag_s") for _, status in known]
+    seconds = [status.get("copy_lag_s") for _, status in answered]
     return TopicOverview(
         topic=topic,
         topic_id=str(views[0].partition.topic_id) if views else "",
@@ -78,16 +78,16 @@ def overview(
         remote_segments=sum(len(view.readable) for view in views),
         remote_bytes=sum(view.remote_bytes for view in views),
         remote_records=sum(sum(remote_records(view, view.log_start).values()) for view in views),
-        local_log_bytes=_sum(known, "local_log_bytes"),
-        freed_bytes=sum(_freed(view, status) for view, status in known) if known else None,
-        copy_lag_segments=_sum(known, "copy_lag_segments"),
-        copy_lag_bytes=_sum(known, "copy_lag_bytes"),
-        copy_lag_seconds=max((each for each in seconds if each is not None), default=0.0) if known else None,
+        local_log_bytes=_sum(answered, "local_log_bytes"),
+        freed_bytes=sum(_freed(view, status) for view, status in answered) if answered else None,
+        copy_lag_segments=_sum(answered, "copy_lag_segments"),
+        copy_lag_bytes=_sum(answered, "copy_lag_bytes"),
+        copy_lag_seconds=max((each for each in seconds if each is not None), default=0.0) if answered else None,
         orders=tuple(sorted({each for view in views for each in orders_in_words(view, None)})),
         trouble=tuple(sorted({word for words in troubles for word in words})),
         partitions_in_trouble=len(in_trouble),
         in_trouble=tuple(in_trouble[:NAMED]),
-        rights_lacking=tuple(sorted({each for _, status in known for each in status.get("rights_lacking") or ()})),
+        rights_lacking=tuple(sorted({each for _, status in answered for each in status.get("rights_lacking") or ()})),
     )
 
 
@@ -98,7 +98,7 @@ def facts_lost(topic: str, view: PartitionView, boards: Mapping[str, Board | Non
 
 
 def worst_first(found: Collection[TopicOverview]) -> list[TopicOverview]:
-    """Most partitions in trouble, then what waits for somebody, then what waits to be copied."""
+    """Sort by partitions in trouble, then topics with orders that wait for a person, then by what is to be copied."""
     return sorted(
         found,
         key=lambda each: (-each.partitions_in_trouble, -bool(each.orders), -(each.copy_lag_bytes or 0), each.topic),
@@ -106,9 +106,9 @@ def worst_first(found: Collection[TopicOverview]) -> list[TopicOverview]:
 
 
 def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> Mapping[str, Any] | str | None:
-    """`SILENT`; None where nobody was asked, or the agent does not lead it any more.
+    """Return its status, `SILENT`, or None where no agent was asked or the agent no longer leads the partition.
 
-    Of a partition without a term any agent may know: the one that leads it and cannot begin one.
+    For a partition without a term any agent may answer: the one that leads it and cannot begin a term.
     """
     place = topic, view.partition.partition
     if view.leader is None:
@@ -121,21 +121,21 @@ def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None])
 
 
 def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
-    said = status if isinstance(status, Mapping) else {}
+    answer = status if isinstance(status, Mapping) else {}
     words = {
-        FACTS_LOST: said.get("facts_lost"),
-        GAP: not said.get("facts_lost") and _has_gap(view, said),
-        MISSING: said.get("missing_objects"),
-        CONTESTED: said.get("not_expired_reason") == Reason.PREFIX_CONTESTED,
+        FACTS_LOST: answer.get("facts_lost"),
+        GAP: not answer.get("facts_lost") and _has_gap(view, answer),
+        MISSING: answer.get("missing_objects"),
+        CONTESTED: answer.get("not_expired_reason") == Reason.PREFIX_CONTESTED,
         SILENT: status == SILENT,
-        FAILING: said.get("consecutive_failures"),
-        RIGHT_LACKS: said.get("rights_lacking"),
+        FAILING: answer.get("consecutive_failures"),
+        RIGHT_LACKS: answer.get("rights_lacking"),
     }
     return troubles_of(view) + [word for word, holds in words.items() if holds]
 
 
 def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
-    """Offsets that must exist, below where the broker's log begins, and that no segment has."""
+    """Return whether offsets that must exist, below the start of the broker's log, are in no segment."""
     start, local = view.log_start, status.get("local_log_start_offset")
     return start is not None and local is not None and start < local and bool(view.gaps(OffsetRange(start, local - 1)))
 

@@ -1,4 +1,4 @@
-"""A partition as people look at it: both tiers, from a view and the broker, and what its agent says."""
+"""A partition as people look at it: both tiers, from a view and the broker, and the answer of its agent."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from ..state.routing import LocalBounds
 
 NOT_ASKED = "not asked: the bucket alone is read"
-"""Of an agent, and of a broker."""
+"""Stands in place of the answers of an agent and a broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition. Offsets inclusive where they say ``highest``, else Kafka's; None is unknown."""
+    """One partition. Offsets inclusive where they say ``highest``, else Kafka's; None means unknown."""
 
     topic: str
     partition: int
@@ -49,19 +49,19 @@ class PartitionFacts:
     term: str | None
     gaps: tuple[OffsetRange, ...]
     orders: tuple[str, ...]
-    """What people ordered and is not done."""
+    """Orders that are not carried out yet."""
     degraded: tuple[str, ...]
     holds: tuple[str, ...]
     contradictions: tuple[str, ...]
     lineage_unknown: bool
     unconfirmed: str | None
-    """Why what is remote may not be this leader's: what readers are given then."""
+    """Why remote records may not be this leader's, and what readers are given then."""
     agent: dict[str, Any] | str | None
-    """What the agent says; a text when it did not answer; None when no term names one."""
+    """The agent's answer; a text when it did not answer; None when no term names one."""
     cut_elsewhere: str | None = None
-    """What somebody else deleted on the broker, and the command that extends it to the remote tier."""
+    """What was deleted on the broker by others, and the command that extends the deletion to the remote tier."""
     untiered: str | None = None
-    """Why the topic is not tiered, by its name, its configuration and the settings of who asks."""
+    """Why the topic is not tiered, by its name, its configuration and the settings of this process."""
     untiered_reason: str | None = None
     end_transaction: EndTransaction | None = None
     """How to end the transaction that the agent names."""
@@ -72,14 +72,14 @@ class PartitionFacts:
     lost: str | None = None
     """Why facts of it must be missing, and the way out."""
     lost_branch: str | None = None
-    """What was copied of a log that an election gave up since."""
+    """What was copied of a log that an election has discarded since."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def why_untiered(broker: BrokerControl, settings: Settings, topic: str) -> Why | None:
-    """As every agent with these settings would refuse it, also where none has ever led. Raises what the broker does."""
+    """Return why every agent with these settings would refuse the topic, or None. Raises what the broker does."""
     if broker.topic(topic).internal or topic == settings.tier_state.topic:
         return internal(topic)
     refused = refusal(broker.config(topic))
@@ -97,9 +97,9 @@ def look_at(
     lost: str | None = None,
     leader: BrokerId | None = None,
 ) -> PartitionFacts:
-    """``bounds``: the broker's, asked for before ``view`` was read (`both_tiers_now`); None: it did not answer.
+    """Return the facts. ``bounds``: asked for before ``view`` was read (`both_tiers_now`); None: the broker was silent.
 
-    ``bootstrap``: what commands of Kafka's own that are shown are to be given. ``leader``: the broker that leads now.
+    ``bootstrap``: the bootstrap servers in the Kafka commands that are shown. ``leader``: the broker that leads now.
     """
     partition = view.partition.partition
     agent = _no_agent_yet(view, leader) or ask_agent(view, topic)
@@ -143,7 +143,7 @@ def look_at(
 
 
 def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
-    """By a view from the bucket: neither a broker nor an agent is asked; gaps are those below what is remote."""
+    """Return the facts by a bucket view. Neither broker nor agent is asked; gaps are those below the remote end."""
     leader = None if view.leader is None else replace(view.leader, management_address="")
     facts = look_at(replace(view, leader=leader), None, topic)
     owned, gaps = view.coverage.owned, list[OffsetRange]()
@@ -163,7 +163,7 @@ def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:
 
 
 def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
-    """Leadership went on to a broker beside which no agent has said so: whose term it was has nothing to say of it."""
+    """Return that the leading broker has no agent with a term yet: the agent of the old term cannot answer for it."""
     if leader is None or view.leader is None or view.leader.broker_id == leader:
         return None
     return (
@@ -173,19 +173,19 @@ def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
 
 
 def kept_in_words(view: PartitionView) -> tuple[str, ...]:
-    """Each segment whose objects a person keeps."""
+    """Return a sentence for each segment whose objects a person keeps."""
     return tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept))
 
 
 def accepted_in_words(view: PartitionView) -> tuple[str, ...]:
-    """Each gap that a person accepted, and why. Readers still get offsets of it that a tier has."""
+    """Return a sentence for each gap that a person accepted. Readers still get its offsets that a tier has."""
     return tuple(
         f"{fact.offsets} by {fact.accepted_by} at {moment(fact.at)}: {fact.reason}" for fact in view.accepted_gaps
     )
 
 
 def lost_branch(view: PartitionView) -> str | None:
-    """What was copied of a log that an election gave up; None where the lineage is unknown: then nothing tells it."""
+    """Return which copies belong to a log that an election discarded. None where the lineage is unknown."""
     if view.lineage_unknown:
         return None
     lost = {each.offsets: count for each in view.readable if (count := out_of_lineage(view, each))}
@@ -199,7 +199,7 @@ def lost_branch(view: PartitionView) -> str | None:
 
 
 def troubles_of(view: PartitionView) -> list[str]:
-    """In a word each, as far as the view alone tells; a gap is one only beside what the broker has."""
+    """Return a word for each trouble that the view alone shows; a gap shows only by comparison with the broker."""
     words = {
         "read only": view.degraded,
         "held": view.holds,
@@ -210,7 +210,7 @@ def troubles_of(view: PartitionView) -> list[str]:
 
 
 def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
-    """A delete-records order that is done stays a fact until it is archived."""
+    """Return the orders that are not done. A finished delete-records order stays a fact until it is archived."""
     now = standing(view)
     cutting = [order for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]
     left = [order for order in cutting if local_start is None or not order_done(order, view, local_start)]
@@ -221,7 +221,7 @@ def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[st
 
 
 def silent(broker_id: int) -> str:
-    """Return what is said of an agent that did not answer."""
+    """Return the sentence about an agent that did not answer."""
     return (
         f"agent of broker {broker_id} did not answer: "
         "it is stopped or cannot be reached; reads go on, copies and trims wait for it"
@@ -229,7 +229,7 @@ def silent(broker_id: int) -> str:
 
 
 def never_led(topic: str, partition: int, leader: BrokerId | None, address: str | None) -> dict[str, Any] | str:
-    """Return what is known of a partition that is to be tiered and has no term. ``address``: of the leader's agent."""
+    """Return the status of a partition that is to be tiered and has no term. ``address``: of the leader's agent."""
     status: dict[str, Any] | None = asked_of_agent(address, f"/v1/status/{topic}/{partition}") if address else None
     return status or (
         "none has led this partition yet, and tiering.include chooses it: nothing of it is copied, and Kafka's "
@@ -238,16 +238,16 @@ def never_led(topic: str, partition: int, leader: BrokerId | None, address: str 
 
 
 def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> dict[str, Any] | str | None:
-    """The status the agent of the term in force gives. A silent agent is never taken for a healthy one.
+    """Return the status that the agent of the term in force answers. A silent agent is never taken for a healthy one.
 
-    ``hosts``: of those that may be asked; none: all. Any other one counts as silent.
+    ``hosts``: the hosts that may be asked; empty: all. An agent on any other host counts as silent.
     """
     if view.leader is None or not view.leader.management_address:
         return None
-    said = None
+    answer = None
     if may_ask(view.leader.management_address, hosts):
-        said = asked_of_agent(view.leader.management_address, f"/v1/status/{topic}/{view.partition.partition}")
-    if said is None:
+        answer = asked_of_agent(view.leader.management_address, f"/v1/status/{topic}/{view.partition.partition}")
+    if answer is None:
         return silent(view.leader.broker_id)
-    status: dict[str, Any] = said
+    status: dict[str, Any] = answer
     return status

@@ -1,4 +1,4 @@
-"""How far a log had come at what time: enough to draw a partition on an axis of time, from few reads."""
+"""The end of a log over time: enough to draw a partition on an axis of time, from few reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 
 MOST_PAIRS = 64
-"""Of one partition: a bar has no more places."""
+"""The most pairs of one partition: a bar has no more places."""
 
 
 class Batches(Protocol):
-    """What is asked of a reader of both tiers."""
+    """The part of a reader of both tiers that is used here."""
 
     def view(self, topic: str, partition: int) -> PartitionView: ...
 
@@ -32,16 +32,16 @@ class Batches(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionTimes:
-    """``pairs`` ascend in both. ``unavailable``: why the broker's part, or the beginning, is not in them."""
+    """``pairs`` ascend in offset and time. ``unavailable``: why the broker's part, or the beginning, is missing."""
 
     pairs: tuple[tuple[Offset, TimestampMs], ...]
     unavailable: str | None = None
 
 
 def times_of(reader: Batches, topic: str, partition: int) -> PartitionTimes:
-    """From the newest record of each segment, and three batches: the first of either tier, and the last.
+    """Return the pairs, from the newest record of each segment and three batches: the first of each tier, and the last.
 
-    Time never goes back: where records' own does, the later of both counts. Raises UnknownTopic.
+    Times never go back: where those of records do, the latest so far counts. Raises UnknownTopic.
     """
     owned = reader.view(topic, partition).coverage.owned
     pairs = {each.offsets.end: each.segment.max_timestamp for each in owned}
@@ -50,31 +50,31 @@ def times_of(reader: Batches, topic: str, partition: int) -> PartitionTimes:
         bounds = reader.bounds(topic, partition)
         start = bounds.log_start if bounds.log_start is not None else bounds.local_start
         end = Offset(bounds.high_watermark - 1)
-        asked: list[tuple[Offset, Callable[[list[BatchHeader]], int]]] = [
-            (start, lambda found: found[0].first_timestamp),
-            (bounds.local_start, lambda found: found[0].first_timestamp),
-            (end, lambda found: found[-1].max_timestamp),
+        samples: list[tuple[Offset, Callable[[list[BatchHeader]], int]]] = [
+            (start, lambda headers: headers[0].first_timestamp),
+            (bounds.local_start, lambda headers: headers[0].first_timestamp),
+            (end, lambda headers: headers[-1].max_timestamp),
         ]
-        for offset, time_of in asked if start <= end else ():
+        for offset, time_of in samples if start <= end else ():
             piece = reader.fetch(
                 topic, partition, offset, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED, tier=Tier.AUTO
             )
-            found = list(iter_batches(piece.data, source=f"{topic}-{partition}@{offset}"))
-            if found:
-                pairs[offset] = TimestampMs(max(time_of(found), pairs.get(offset, TimestampMs(-1))))
+            headers = list(iter_batches(piece.data, source=f"{topic}-{partition}@{offset}"))
+            if headers:
+                pairs[offset] = TimestampMs(max(time_of(headers), pairs.get(offset, TimestampMs(-1))))
     except UnknownTopic:
         raise
     except TierstateError as error:  # what the view knows is still worth drawing
         unavailable = error.message
-    known = sorted((offset, time) for offset, time in pairs.items() if offset >= start and time >= 0)
-    times = accumulate((time for _, time in known), max)
+    sorted_pairs = sorted((offset, time) for offset, time in pairs.items() if offset >= start and time >= 0)
+    times = accumulate((time for _, time in sorted_pairs), max)
     return PartitionTimes(
-        thinned([(offset, time) for (offset, _), time in zip(known, times, strict=True)]), unavailable
+        thinned([(offset, time) for (offset, _), time in zip(sorted_pairs, times, strict=True)]), unavailable
     )
 
 
 def thinned(pairs: list[tuple[Offset, TimestampMs]]) -> tuple[tuple[Offset, TimestampMs], ...]:
-    """`MOST_PAIRS` of them, the first and the last too."""
+    """Return `MOST_PAIRS` of them, with the first and the last."""
     if len(pairs) <= MOST_PAIRS:
         return tuple(pairs)
     last = len(pairs) - 1

@@ -1,4 +1,4 @@
-"""What a name means: partitions of a topic that is there by its name, of one that is gone by its topic id."""
+"""The partitions that a name means: an existing topic goes by its name, a deleted one by its topic id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def partitions_of(broker: TopicDirectory, topic: str, partition: int | None) -> list[TopicIdPartition]:
-    """The partitions of a topic by its name, or one of them. Raises UnknownTopic."""
+    """Return the partitions of a topic by its name, or one of them. Raises UnknownTopic."""
     described = broker.topic(topic)
     numbers = [each.partition for each in described.partitions]
     if partition is not None and partition not in numbers:
@@ -26,22 +26,22 @@ def partitions_of(broker: TopicDirectory, topic: str, partition: int | None) -> 
 
 
 def find_partitions(broker: TopicDirectory, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
-    """As `partitions_of`, and of a topic that is gone by its topic id; None: all of one that is gone, and only facts
-    tell which there are. Raises UnknownTopic.
+    """Return what `partitions_of` does; a deleted topic goes by its topic id. None: all partitions of a deleted
+    topic, which only facts name. Raises UnknownTopic.
     """
     from ..fetch.gone import gone_id
 
     try:
         return partitions_of(broker, topic, partition)
     except UnknownTopic:
-        found = gone_id(broker, topic)
-        if found is None:
+        topic_id = gone_id(broker, topic)
+        if topic_id is None:
             raise
-        return None if partition is None else [TopicIdPartition(found, partition)]
+        return None if partition is None else [TopicIdPartition(topic_id, partition)]
 
 
 def find_topic_id(broker: TopicDirectory, topic: str) -> TopicId:
-    """The topic id that a name or a topic id means. Raises UnknownTopic."""
+    """Return the topic id that a name or a topic id means. Raises UnknownTopic."""
     try:
         return broker.topic(topic).topic_id
     except UnknownTopic as error:
@@ -54,7 +54,7 @@ def find_topic_id(broker: TopicDirectory, topic: str) -> TopicId:
 def partitions_with_facts(
     follower: Follower, topic_id: TopicId | None, partition: int | None
 ) -> list[TopicIdPartition]:
-    """The partitions of a topic id with a live fact, or one of them; None: of every topic."""
+    """Return the partitions of a topic id with a live fact, or one of them; None: of every topic."""
     return [
         each
         for each in follower.partitions()
@@ -63,21 +63,21 @@ def partitions_with_facts(
 
 
 def to_follow(topic_id: TopicId | None, partition: int | None) -> list[TopicIdPartition] | None:
-    """What `Connection.view` must follow for it: one partition where one is named, else everything."""
+    """Return the partitions that `Connection.view` must follow: the one that is named, or None for everything."""
     return None if topic_id is None or partition is None else [TopicIdPartition(topic_id, partition)]
 
 
 def follow_facts(
     connection: Connection, topic: str | None, partition: int | None
 ) -> tuple[Follower, list[TopicIdPartition]]:
-    """A view, and `partitions_with_facts` of a topic by its name or id; None: of every one. Raises UnknownTopic."""
+    """Return a view, and `partitions_with_facts` of a topic by name or id; None: of every one. Raises UnknownTopic."""
     topic_id = None if topic is None else find_topic_id(connection.broker.control, topic)
     follower = connection.view(to_follow(topic_id, partition))
     return follower, partitions_with_facts(follower, topic_id, partition)
 
 
 def bounds_if_known(broker: BrokerControl, topic: str | None, partition: TopicIdPartition) -> LocalBounds | None:
-    """What the broker has; None where it does not answer or the topic is gone (None)."""
+    """Return the broker's bounds; None where it does not answer or ``topic`` is None (deleted)."""
     if topic is not None:
         with suppress(TierstateError):
             return broker.bounds(topic, partition.partition)
@@ -87,9 +87,9 @@ def bounds_if_known(broker: BrokerControl, topic: str | None, partition: TopicId
 def both_tiers_now(
     broker: BrokerControl, follower: Follower, topic: str | None, partition: TopicIdPartition
 ) -> tuple[LocalBounds | None, PartitionView]:
-    """`bounds_if_known`; then the view, up to after that.
+    """Return `bounds_if_known`, then a view that is newer.
 
-    In this order: every trim that the bounds show is in the view, so nothing that it took looks missing, or as if
-    somebody else had cut it.
+    In this order every trim that the bounds show is in the view, so nothing that it deleted looks missing or looks cut
+    by others.
     """
     return bounds_if_known(broker, topic, partition), view_now(follower, partition)

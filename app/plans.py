@@ -1,10 +1,10 @@
-"""Plans for readers without a key to the bucket: leased, routed, and each segment opened to whoever may read it.
+"""Plans for readers without a key to the bucket: leased, routed, and each segment opened to clients with the right.
 
-    make    lease  ->  read back to it  ->  route                   once a job
-    grant   still readable, or leased by this plan?  ->  URLs       once a segment and reader, and again when they end
+    make    lease  ->  read back to it  ->  route                   once per job
+    grant   still readable, or leased by this plan?  ->  URLs       once per segment and reader, and again when they end
 
-Nothing of a plan is remembered: its lease in the tier-state topic is all there is of it, so that any gateway of the
-cluster goes on with a plan of another one.
+Nothing of a plan is remembered: its lease in the tier-state topic is its only trace, so that any gateway of the
+cluster continues a plan of another one.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlace:
-    """A segment as it is asked for: by the name of its topic as it is now."""
+    """A segment in a request, by the present name of its topic."""
 
     topic: str
     partition: int
     segment_id: RemoteSegmentId
 
     def path(self, name: str) -> str:
-        """Of one of its objects at a gateway."""
+        """Return the path of one of its objects at a gateway."""
         return f"/v1/topics/{self.topic}/partitions/{self.partition}/segments/{self.segment_id}/{name}"
 
 
@@ -66,7 +66,7 @@ class Leasing:
 
 
 class Plans:
-    """By one cluster's view and store. Thread-safe, blocking. ``keys``: what opens encrypted segments."""
+    """Plans by one cluster's view and store. Thread-safe, blocking. ``keys`` opens encrypted segments."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Plans:
         self._renewing = [threading.Lock() for _ in range(LOCKS)]
 
     def lease(self, wanted: Mapping[Place, Extent], user: str, lease_s: float) -> PlanHead:
-        """Before anything is routed. ``lease_s`` 0: none, and what expires meanwhile may go.
+        """Take the leases of a plan, before anything is routed. ``lease_s`` 0: none, so what expires may be deleted.
 
         Raises InvalidRequest for longer than ``lease.max``, UnknownTopic, Unavailable; AccessDenied where the gateway
         may not write to the tier-state topic.
@@ -100,30 +100,30 @@ class Plans:
         return PlanHead(plan, lease_s)
 
     def end(self, plan: str, user: str, topics: Sequence[str]) -> int:
-        """Gives up what this user's plan has on these topics; how many leases that were: none where it is another's, or
-        over. Raises InvalidRequest (no plan's name), UnknownTopic, AccessDenied, Unavailable.
+        """End this user's leases of a plan on these topics, and return their number: 0 for a plan of another user or
+        one that is over. Raises InvalidRequest (no plan's name), UnknownTopic, AccessDenied, Unavailable.
         """
         _lease_s(plan)
         numbers = [(topic, number) for topic in topics for number in range(self._reader.topic(topic).partitions)]
         return self._leasing.end([self._reader.partition(*each).partition for each in numbers], _holder(plan, user))
 
     def routed(self, wanted: Mapping[Place, Extent], isolation: Isolation, tier: Tier) -> Iterator[PlannedRange]:
-        """One range after the other. Raises as `fetch.plan.planned`."""
+        """Yield one range after the other. Raises as `fetch.plan.planned`."""
         for place, extent in wanted.items():
             yield from planned(self._reader, {place: extent}, isolation=isolation, tier=tier)
 
     def extent(self, place: Place, isolation: Isolation, tier: Tier) -> Extent:
-        """All there is now."""
+        """Return the offsets that there are now."""
         return self._reader.extent(*place, isolation=isolation, tier=tier)
 
     def grant(
         self, at: SegmentPlace, plan: str, user: str, longest_s: float, *, with_key: bool, sign: bool
     ) -> SegmentGrant:
-        """URLs for ``longest_s``, and never longer than the plan's lease, which is renewed when half of it is over.
+        """Return URLs for ``longest_s``, but no longer than the plan's lease, which is renewed when half of it is over.
 
-        ``plan`` empty: there is no lease. ``with_key``: whether a data key may be told. ``sign``: whether the store's
-        own URLs are. Raises SegmentExpired, InvalidRequest (no plan's name), AccessDenied (a key is needed and may not
-        be told), Unavailable.
+        ``plan`` empty: there is no lease. ``with_key``: whether the answer may contain a data key. ``sign``: whether it
+        may contain URLs of the store itself. Raises SegmentExpired, InvalidRequest (no plan's name), AccessDenied (a
+        key is needed and may not be sent), Unavailable.
         """
         segment, lease = self.segment(at, plan, user)
         lifetime = min(longest_s, self._kept(at, segment, lease, plan, user)) if plan else longest_s
@@ -139,14 +139,14 @@ class Plans:
         return SegmentGrant(lifetime, urls, key)
 
     def segment(self, at: SegmentPlace, plan: str, user: str) -> tuple[RemoteSegment, ReaderLease | None]:
-        """One that is readable, or kept for this plan, and the lease that keeps it. Raises SegmentExpired."""
+        """Return a segment that is readable or leased by this plan, and the lease. Raises SegmentExpired."""
         view = self._reader.view(at.topic, at.partition)
         lease = self._lease_of(view, plan, user)
-        found = view.segments.get(at.segment_id)
-        if found is not None and isinstance(found.subject, RemoteSegment):
+        entry = view.segments.get(at.segment_id)
+        if entry is not None and isinstance(entry.subject, RemoteSegment):
             readable = any(each.segment_id == at.segment_id for each in view.readable)
-            if readable or (lease is not None and found.subject.offsets.overlap(lease.offsets) is not None):
-                return found.subject, lease
+            if readable or (lease is not None and entry.subject.offsets.overlap(lease.offsets) is not None):
+                return entry.subject, lease
         raise SegmentExpired(
             "segment is not readable, or not any more",
             topic=at.topic,
@@ -155,37 +155,37 @@ class Plans:
         )
 
     def stored(self, segment: RemoteSegment, kind: ObjectKind, range: ByteRange) -> Iterator[bytes]:
-        """Bytes of one of its objects, as they are stored. Raises what the store does."""
+        """Yield the bytes of one of its objects, as they are stored. Raises what the store does."""
         return self._store.stream_range(object_key(segment.object_key, kind), range, MIB)
 
     def manifest(self, segment: RemoteSegment) -> bytes:
-        """Whole: it may have been written anew under another key, so nobody knows its length."""
+        """Return the whole manifest: it may have been rewritten under another key, so its length is not known."""
         return self._store.get(object_key(segment.object_key, ObjectKind.MANIFEST))
 
     def _lease_of(self, view: PartitionView, plan: str, user: str) -> ReaderLease | None:
-        """The one of this plan that lasts longest."""
+        """Return the lease of this plan that lasts longest."""
         now, holder = self._clock.now_ms(), _holder(plan, user)
         own = [each for each in view.leases if plan and each.holder == holder and each.expires_at > now]
         return max(own, key=lambda each: each.expires_at, default=None)
 
     def _kept(self, at: SegmentPlace, segment: RemoteSegment, lease: ReaderLease | None, plan: str, user: str) -> float:
-        """Seconds that the plan keeps the segment from now on: what was copied when it had its leases has none yet."""
+        """Return how many seconds the plan keeps the segment from now on. It leases a segment that was copied since."""
         offsets = segment.offsets if lease is None else lease.offsets
-        wanted = min(_lease_s(plan), self._leasing.longest_s)
+        lease_s = min(_lease_s(plan), self._leasing.longest_s)
         ranges = {segment.partition: Extent(offsets.start, Offset(offsets.end + 1))}
         try:
-            # One at a time: all executors of a job find half of it over at once, and the first has said it for all.
+            # One at a time: all executors of a job find half of it over at once, and the first renews it for all.
             with self._renewing[hash((segment.partition, plan)) % len(self._renewing)]:
-                taken = self._leasing.take(ranges, _holder(plan, user), wanted)
-            if taken:
-                return wanted
+                leases = self._leasing.take(ranges, _holder(plan, user), lease_s)
+            if leases:
+                return lease_s
         except (AccessDenied, Unavailable):
             if lease is None:
-                raise  # else the one that stands is as good as it was
+                raise  # else the present lease is as good as it was
         if lease is None:
-            return wanted
-        kept = self._lease_of(self._reader.view(at.topic, at.partition), plan, user) or lease
-        return (kept.expires_at - self._clock.now_ms()) / 1000
+            return lease_s
+        longest = self._lease_of(self._reader.view(at.topic, at.partition), plan, user) or lease
+        return (longest.expires_at - self._clock.now_ms()) / 1000
 
     def _data_key(self, segment: RemoteSegment) -> DataKey:
         manifest, keys = read_manifest(self._store, segment.object_key), self._keys
@@ -206,7 +206,7 @@ def _url(at: SegmentPlace, segment: RemoteSegment, name: str, seconds: float, st
 
 
 def _lease_s(plan: str) -> float:
-    """What its leases last, by its name."""
+    """Return the seconds that a plan's leases last, from its name. Raises InvalidRequest."""
     seconds = plan.rpartition("-")[2]
     if not seconds.isascii() or not seconds.isdecimal() or len(seconds) > 9:
         raise InvalidRequest("not the name of a plan", given=plan[:100])
@@ -214,18 +214,18 @@ def _lease_s(plan: str) -> float:
 
 
 def user_of_plan(holder: str) -> str | None:
-    """Whose plan a lease is of; None: it is of no gateway's plan."""
-    found = re.fullmatch(r"gateway plan \S+ of (.+)", holder, re.DOTALL)
-    return None if found is None else found[1]
+    """Return the user whose plan a lease belongs to; None: it belongs to no gateway's plan."""
+    parsed = re.fullmatch(r"gateway plan \S+ of (.+)", holder, re.DOTALL)
+    return None if parsed is None else parsed[1]
 
 
 def _holder(plan: str, user: str) -> str:
-    """A plan is its user's alone."""
+    """Return the holder of a plan's leases. A plan belongs to one user alone."""
     return f"gateway plan {plan} of {user or 'anybody'}"
 
 
 def plans_of(connection: Connection, reader: LogReader, view: TierView) -> Plans:
-    """With leases in the tier-state topic."""
+    """Return plans with leases in the tier-state topic."""
     ids = RandomIds()
 
     def take(ranges: Ranges, holder: str, seconds: float) -> Sequence[ReaderLease]:

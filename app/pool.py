@@ -1,7 +1,7 @@
 """Bounded pools: the only place where the event loop meets blocking code.
 
-A pool takes so many calls at a time, lets so many more wait, and refuses the rest. Calls of one kind have one of their
-own, so a cold scan never delays a hot read.
+A pool runs so many calls at a time, lets so many more wait, and refuses the rest. Each kind of call has its own pool,
+so a cold scan never delays a hot read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Pool:
         self._lock = threading.Lock()
 
     async def run(self, call: Callable[[], R], *, goes_on: bool = False) -> R:
-        """Raises Throttled when too many wait. Cancelled: a call that has not begun never will.
+        """Run a call. Raises Throttled when too many wait. After a cancellation a call that has not begun never begins.
 
         ``goes_on``: part of an answer that has begun, which is never refused.
         """
@@ -46,7 +46,7 @@ class Pool:
         future.add_done_callback(self._over)
         try:
             return await asyncio.wrap_future(future)
-        finally:  # else the task that was cancelled keeps what the call brings, in a cycle that Python finds some day
+        finally:  # else a cancelled task keeps the result of the call, in a cycle that Python collects much later
             del future
 
     def _over(self, future: Future[Any] | None = None) -> None:
@@ -54,5 +54,5 @@ class Pool:
             self.admitted -= 1
 
     def close(self) -> None:
-        """What waits is dropped; what runs is waited for."""
+        """Cancel the calls that wait, and wait for those that run."""
         self._executor.shutdown(wait=True, cancel_futures=True)

@@ -58,7 +58,7 @@ class Sides:
 
     @property
     def strange(self) -> list[Side]:
-        """Heartbeats of other clusters, as far as no decision names them."""
+        """Return the heartbeats of other clusters that no decision names."""
         disowned = {process for keeper in self.keepers for process in keeper.others.split()}
         return [side for side in self.sides if not side.ours and side.beat.process not in disowned]
 
@@ -73,23 +73,23 @@ def agent_claimant(settings: Settings, control: BrokerControl, log: LogDirs) -> 
 
 
 def folders_id(folders: Iterable[Path]) -> str:
-    """Return what a copy of these folders under the same names has otherwise: their inodes, and the boot of the host.
+    """Return an id of folders that no copy of them under the same names has: from their inodes and the host's boot.
 
-    A host that boots anew may be a copy of its image, so a reboot is another place, too.
+    A host that boots again may be a copy of its image, so a reboot makes another place, too.
     """
     boot = _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
-    found = [os.stat(folder) for folder in folders]
-    numbers = "".join(f" {each.st_dev}:{each.st_ino}" for each in found)
+    stats = [os.stat(folder) for folder in folders]
+    numbers = "".join(f" {each.st_dev}:{each.st_ino}" for each in stats)
     return sha256(f"{boot.strip()}{numbers}".encode()).hexdigest()[:12]
 
 
 def _claimant(settings: Settings, cluster_id: str, broker_id: int, place: str) -> Claimant:
-    wanted = settings.prefix
-    return Claimant(cluster_id, broker_id, socket.gethostname(), place, wanted.heartbeat, wanted.trial)
+    section = settings.prefix
+    return Claimant(cluster_id, broker_id, socket.gethostname(), place, section.heartbeat, section.trial)
 
 
 def other_topics(connection: Connection) -> OtherTopics:
-    """Opens any other tier-state topic of this cluster, which may share the prefix."""
+    """Return a function that opens any other tier-state topic of this cluster, which may share the prefix."""
 
     @contextmanager
     def opened(topic_id: str) -> Iterator[TierTopic | None]:
@@ -97,7 +97,7 @@ def other_topics(connection: Connection) -> OtherTopics:
         if name is None:
             yield None
             return
-        other = KafkaTierTopic(connection.settings.kafka, name, topic_id, 1)
+        other = KafkaTierTopic(connection.kafka, name, topic_id, 1)
         try:
             yield other
         finally:
@@ -107,13 +107,13 @@ def other_topics(connection: Connection) -> OtherTopics:
 
 
 def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> PrefixClaim:
-    """What a process of this cluster claims."""
+    """Return the claim of a process of this cluster."""
     return PrefixClaim(connection.topic, store, claimant, connection.clock, RandomIds(), other_topics(connection))
 
 
 @contextmanager
 def changing(connection: Connection) -> Iterator[ObjectStore]:
-    """The store, for a command that changes it. Agents answer the command within one heartbeat.
+    """Yield the store for a command that changes it. Agents answer the command within one heartbeat.
 
     Raises PrefixContested when another cluster writes below this prefix.
     """
@@ -149,12 +149,12 @@ def look_at_sides(connection: Connection) -> Sides:
             sides.append(Side(beat, listed.modified_at, is_here(beat)))
     keepers = tuple(read_keeper(store, cluster_id, number) for number in sorted(numbers))
     keeper = chosen_of(keepers)
-    heard = keeper is not None and any(side.ours and side.beat.kept >= keeper.number for side in sides)
-    return Sides(tuple(sides), keepers, keeper is not None and (heard or is_here(keeper)))
+    kept = keeper is not None and any(side.ours and side.beat.kept >= keeper.number for side in sides)
+    return Sides(tuple(sides), keepers, keeper is not None and (kept or is_here(keeper)))
 
 
 def check_prefix(connection: Connection) -> str:
-    """Raises PrefixContested when another cluster writes below this prefix, did, or was given it."""
+    """Return a summary. Raises PrefixContested when another cluster writes or wrote below this prefix, or owns it."""
     sides = look_at_sides(connection)
     if sides.keeper is not None and not sides.kept_here:
         raise PrefixContested(f"{sides.keeper.by} gave this prefix to another cluster: give this one another store.url")
@@ -166,9 +166,9 @@ def check_prefix(connection: Connection) -> str:
 
 
 def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) -> None:
-    """From now on this cluster keeps the prefix, and every process of another one stops.
+    """Give the prefix to this cluster: from now on every process of another cluster stops.
 
-    ``chosen`` False: processes of other clusters that have ended are left behind, and nothing is taken from a cluster.
+    ``chosen`` False: ended processes of other clusters are left behind, and the prefix is not taken from any cluster.
     """
     if sides.keeper is not None and not sides.kept_here and _is_signed_in_a_topic(connection, sides.keeper):
         raise InvalidRequest(
@@ -185,16 +185,16 @@ def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) ->
 def _is_signed_in_a_topic(connection: Connection, keeper: Keeper) -> bool:
     """Return whether the topic that signed the decision is still one of this cluster.
 
-    A copy of the cluster has it, with its id. Where it is gone, this cluster has lost the topic that knew the decision.
+    A copy of the cluster has it, with its id. If it is deleted, this cluster lost the topic that knew the decision.
     """
     control = connection.control
     return control.topic_exists(TopicId(keeper.topic_id), broker=min(control.cluster().brokers))
 
 
 def take_from_the_dead(connection: Connection) -> None:
-    """For a recovery, whose topic does not know the agents of before: leave them behind if they have all ended.
+    """Leave the agents of the lost topic behind if all of them have ended: the topic of a recovery does not know them.
 
-    No person has said that no copy runs, so that agents are on trial. Raises Fenced when a process of another topic
+    No person has confirmed that no copy runs, so agents are on trial. Raises Fenced when a process of another topic
     still writes, and InvalidRequest when a person gave the prefix away.
     """
     sides = look_at_sides(connection)

@@ -1,6 +1,6 @@
-"""One process at a time below a bucket prefix: it writes one object again every few seconds, as long as it runs.
+"""One process at a time below a bucket prefix: it rewrites one object every few seconds, as long as it runs.
 
-    put it if absent, or replace the one of a process that ended or died -> replace it each period -> say "ended"
+    put it if absent, or replace that of a process that ended or died -> replace it each period -> write "ended"
 
 Each write has a token of its own and names the content that it replaces, so that the store decides between two
 processes. A process is dead when its object stays as it is for `SILENT_PERIODS`. A holder that wrote nothing for
@@ -30,7 +30,7 @@ from .orders import issuer
 KIND = "lock"
 MAX_BYTES = 64 * 1024
 LOOKS = 10
-"""In a period, at the lock of another process."""
+"""How often the lock of another process is looked at in one period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def read_holder(data: bytes, period_ms: int) -> Holder:
 
 
 class PrefixLock:
-    """One thread writes; the thread that works asks. Raises Fenced, and what the store raises."""
+    """One thread writes; the thread that works asks. Its methods raise Fenced, and what the store raises."""
 
     def __init__(self, connection: Connection, command: str) -> None:
         self._store, self._clock, self._progress = connection.store, connection.clock, connection.progress
@@ -73,21 +73,21 @@ class PrefixLock:
         self._writing = threading.Lock()
 
     def take(self) -> None:
-        """Raises Fenced, which names the holder, while another process goes on."""
+        """Take the lock. Raises Fenced, which names the holder, while another process runs."""
         standing = self._standing()
         if standing is not None:
             self._wait_for_end(standing)
         self._write(standing)
 
     def require(self) -> None:
-        """Return while this process has the lock. To be asked before each step that changes something."""
+        """Return while this process has the lock. Call it before each step that changes something."""
         if self._clock.monotonic() - self._written_s >= PROOF_PERIODS * self._period_s:
             self.beat()
         if self._lost is not None:
             raise self._lost
 
     def beat(self) -> None:
-        """Write once more. What the store raises may have been written or not: the next time shows it."""
+        """Write once more. After an error of the store the outcome is unknown: the next write shows it."""
         with self._writing:
             if self._lost is None:
                 try:
@@ -105,7 +105,7 @@ class PrefixLock:
         go_round("heartbeat", stop, turn, lambda: self._period_s)
 
     def leave(self) -> None:
-        """The next process need not wait."""
+        """Mark the lock as ended, so that the next process need not wait."""
         self._mine = replace(self._mine, ended=1)
         with suppress(TierstateError):
             self._write(self._written)
@@ -132,13 +132,13 @@ class PrefixLock:
         data, began_s = seal(KIND, replace(self._mine, token=FactId.of(RandomIds().uuid()))), self._clock.monotonic()
         self._attempts.append(data)
         try:
-            done = previous is not None and self._store.replace_if_same(LOCK, data, previous)
+            written = previous is not None and self._store.replace_if_same(LOCK, data, previous)
             if previous is None:
                 self._store.put_if_absent(LOCK, data)
-                done = True
+                written = True
         except (ObjectExists, ObjectNotFound):
-            done = False
-        if not done:
+            written = False
+        if not written:
             standing = self._standing()
             if standing not in self._attempts:
                 raise _refusal(None if standing is None else read_holder(standing, self._mine.period_ms))
@@ -155,7 +155,7 @@ def _refusal(holder: Holder | None) -> Fenced:
 
 @contextmanager
 def locked(connection: Connection, command: str) -> Iterator[PrefixLock]:
-    """The lock of the bucket prefix, held by this process. Raises Fenced, which names the holder."""
+    """Yield the lock of the bucket prefix, held by this process. Raises Fenced, which names the holder."""
     lock = PrefixLock(connection, command)
     lock.take()
     stop = threading.Event()

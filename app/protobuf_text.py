@@ -1,9 +1,9 @@
-"""Protobuf values: which message of the schema, then the message.
+"""Protobuf values: the index of a message in the schema, then the message.
 
     how many indexes (0: the one 0), the indexes     zigzag varints: message 1, in it the nested message 0, …
 
-The schema comes serialized, as a FileDescriptorProto; so does each that it imports. What protobuf itself brings
-(``google/protobuf/timestamp.proto``, …) is in its library.
+The schema comes serialized, as a FileDescriptorProto; so does each schema that it imports. The protobuf library has
+its own schemas (``google/protobuf/timestamp.proto``, …).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OWN = {
 
 
 def protobuf_decoder(registry: SchemaRegistry, id: int) -> Decoder:
-    """Raises CorruptData for what is no such schema, and as `SchemaRegistry.schema`."""
+    """Return a decoder. Raises CorruptData for what is no such schema, and as `SchemaRegistry.schema`."""
     from google.protobuf import descriptor_pool, json_format, message_factory
 
     pool = descriptor_pool.DescriptorPool()
@@ -80,7 +80,7 @@ def _file(text: str) -> FileDescriptorProto:
 
 
 def _add_own(pool: Any, name: str, added: set[str]) -> None:
-    """And what it imports in turn."""
+    """Add one of the library's own schemas, and those that it imports."""
     from google.protobuf import descriptor_pb2
 
     added.add(name)
@@ -93,7 +93,7 @@ def _add_own(pool: Any, name: str, added: set[str]) -> None:
 
 
 def _named(data: bytes, file: FileDescriptorProto) -> tuple[str, int]:
-    """The message's full name, and where it begins."""
+    """Return the message's full name, and where it begins."""
     count, at = _varint(data, 0)
     if not 0 <= count <= MOST_INDEXES:
         raise CorruptData("the message's place in its schema cannot be read")

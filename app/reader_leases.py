@@ -1,7 +1,7 @@
-"""A reader's lease before a plan: objects that are planned stay until its time, whatever expires meanwhile.
+"""A reader's lease before a plan: planned objects stay until its time, even if they expire while the job runs.
 
-Appended, and read back to it, before anything is planned*: a segment that was condemned before the lease is seen as
-condemned, and is not planned; one that is condemned after it keeps its objects (`rules/leases.py`).
+It is appended, and read back to it, before anything is planned*: a segment that was condemned before the lease is seen
+as condemned and not planned; one that is condemned after the lease keeps its objects (`rules/leases.py`).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from ..state.view import TierView
 from .connection import Connection
 
 Ranges = Mapping[TopicIdPartition, Extent]
-"""First offset, and the one after the last."""
+"""The first offset of each partition, and the one after the last."""
 
 
 def take_leases(
     connection: Connection, view: TierView, ranges: Ranges, holder: str, seconds: float, ids: IdSource
 ) -> list[ReaderLease]:
-    """The leases that were written: one for each partition of which anything remote is read, and none where one of the
-    same holder covers that already for half as long. Nobody need end them: their time does.
+    """Write leases and return them: one for each partition with remote records in its range, except where a lease of
+    the same holder covers it for half as long already. They need not be ended: they expire.
 
-    Raises InvalidRequest for longer than ``lease.max``; AccessDenied, Unavailable: what no lease keeps may go.
+    Raises InvalidRequest for longer than ``lease.max``. After AccessDenied or Unavailable no lease keeps the objects.
     """
     longest = connection.settings.lease.max
     if seconds > longest:
         raise InvalidRequest("a lease may not last so long", seconds=seconds, longest=longest)
     time = BrokersTime(connection.clock, connection.topic, connection.store)
-    taken = _take(connection, view, ranges, holder, seconds, ids, now := time.now_ms())
+    leases = _take(connection, view, ranges, holder, seconds, ids, now := time.now_ms())
     # the first append of this process shows the brokers' time: by a clock that is behind it the lease ends too early
-    if taken and time.now_ms() - now > NOTED_MS:
-        taken = _take(connection, view, ranges, holder, seconds, ids, time.now_ms())
-    return taken
+    if leases and time.now_ms() - now > NOTED_MS:
+        leases = _take(connection, view, ranges, holder, seconds, ids, time.now_ms())
+    return leases
 
 
 def _take(
@@ -55,38 +55,38 @@ def _take(
     ids: IdSource,
     now: TimestampMs,
 ) -> list[ReaderLease]:
-    wanted = list(_wanted(view, ranges, holder, TimestampMs(now + int(seconds * 500))))
+    places = list(_wanted(view, ranges, holder, TimestampMs(now + int(seconds * 500))))
     leases = [
         ReaderLease(place, FactId.of(ids.uuid()), offsets, holder, TimestampMs(now + int(seconds * 1000)))
-        for place, offsets in wanted
+        for place, offsets in places
     ]
     _append(connection.topic, view, [(lease, encode_fact(lease)) for lease in leases])
     return leases
 
 
 def end_leases(topic: TierTopic, view: TierView, places: Collection[TopicIdPartition], holder: str) -> int:
-    """Gives up what a holder has on these partitions, by a view that is fresh; how many leases that were. Raises
-    AccessDenied, Unavailable: then they end by themselves.
+    """End a holder's leases on these partitions, by a fresh view, and return their number. Raises AccessDenied,
+    Unavailable: the leases then expire by themselves.
     """
     for number in {view.tier_partition(place) for place in places}:
         view.require_fresh(number, 0.0)
-    found = [lease for place in places for lease in view.partition(place).leases if lease.holder == holder]
-    _append(topic, view, [(lease, None) for lease in found])
-    return len(found)
+    leases = [lease for place in places for lease in view.partition(place).leases if lease.holder == holder]
+    _append(topic, view, [(lease, None) for lease in leases])
+    return len(leases)
 
 
 def _wanted(
     view: TierView, ranges: Ranges, holder: str, until: TimestampMs
 ) -> Iterator[tuple[TopicIdPartition, OffsetRange]]:
     for place, (start, end) in ranges.items():
-        known = view.partition(place)
-        remote = _remote(known, OffsetRange(start, Offset(end - 1)))
-        if remote is not None and not any(_covers(each, remote, holder, until) for each in known.leases):
-            yield place, OffsetRange(start, Offset(end - 1))  # what is local now may be remote before it is read
+        partition_view = view.partition(place)
+        remote = _remote(partition_view, OffsetRange(start, Offset(end - 1)))
+        if remote is not None and not any(_covers(each, remote, holder, until) for each in partition_view.leases):
+            yield place, OffsetRange(start, Offset(end - 1))  # a local record may be remote before it is read
 
 
 def _remote(view: PartitionView, offsets: OffsetRange) -> OffsetRange | None:
-    """From the first to the last of ``offsets`` that the remote tier has."""
+    """Return the offsets from the first to the last of ``offsets`` in the remote tier; None: it has none of them."""
     there = [part for each in view.coverage.owned if (part := each.offsets.overlap(offsets)) is not None]
     return OffsetRange(there[0].start, there[-1].end) if there else None
 
@@ -96,7 +96,7 @@ def _covers(lease: ReaderLease, offsets: OffsetRange, holder: str, until: Timest
 
 
 def _append(topic: TierTopic, view: TierView, leases: list[tuple[ReaderLease, bytes | None]]) -> None:
-    """All of them, and then until the view has the last: one wait, however many partitions. None: a tombstone."""
+    """Append all, then wait until the view has the last: one wait for all partitions. Value None is a tombstone."""
     last = {}
     for lease, value in leases:
         number = view.tier_partition(lease.partition)

@@ -1,4 +1,4 @@
-"""Views rebuilt from the topic or from the archive, as of now or of a position or time."""
+"""Views rebuilt from the topic or from the archive, as of now or as of a position or time."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from .connection import Connection
 
 
 def archive_identity(connection: Connection, history: int | None = None) -> tuple[ViewIdentity, str | None]:
-    """Whose archive is in the store, of this history or of the newest; and why it is not the topic's own any more.
+    """Return whose archive is in the store, of this history (None: newest), and why it is no longer the topic's own.
 
-    Kafka is asked only when there is more than one. Raises InvalidRequest when there is none.
+    Kafka is asked only when there is more than one archive. Raises InvalidRequest when there is none.
     """
-    found = archived_topics(connection.store, history)
-    if len(found) > 1:
-        found = [each for each in found if each.topic_id == connection.topic.topic_id]
-    if not found:
+    identities = archived_topics(connection.store, history)
+    if len(identities) > 1:
+        identities = [each for each in identities if each.topic_id == connection.topic.topic_id]
+    if not identities:
         raise InvalidRequest("no archive of the tier-state topic in this store", store=connection.store.description)
-    parted = has_parted(connection.store, found[0].topic_id, found[0].history)
-    why = None if parted is None else f"history {found[0].history} is not the topic's any more: {parted.message}"
-    return found[0], why
+    parted = has_parted(connection.store, identities[0].topic_id, identities[0].history)
+    why = None if parted is None else f"history {identities[0].history} is not the topic's any more: {parted.message}"
+    return identities[0], why
 
 
 def replay_from_topic(
     connection: Connection, numbers: Iterable[int], store: ViewStore, target: Target
 ) -> list[Replayed]:
-    """Raises what `replay_topic` raises."""
+    """Replay these tier-state partitions of the topic. Raises what `replay_topic` raises."""
     now = connection.clock.now_ms()
     with connection.progress("reading the tier-state topic") as advance:
         return [replay_topic(connection.topic, number, store, now, target, _steps(advance)) for number in numbers]
@@ -46,37 +46,37 @@ def replay_from_topic(
 def replay_from_archive(
     connection: Connection, identity: ViewIdentity, numbers: Iterable[int], store: ViewStore, target: Target
 ) -> list[Replayed]:
-    """Raises what `replay_archive` raises, and InvalidRequest when the topic has records that the archive lacks."""
+    """Replay the archive. Raises as `replay_archive`, and InvalidRequest when the topic has records that it lacks."""
     with connection.progress("reading the archive") as advance:
-        said = [
+        replayed = [
             replay_archive(Shelf(connection.store, identity, number), store, target, _steps(advance))
             for number in numbers
         ]
-    if target.time is not None and not all(each.reached for each in said):
-        return _settled(connection, said, target.time)
-    return said
+    if target.time is not None and not all(each.reached for each in replayed):
+        return _settled(connection, replayed, target.time)
+    return replayed
 
 
 def rebuild_into(
     out: Path | None, identity: ViewIdentity, fill: Callable[[ViewStore], list[Replayed]]
 ) -> tuple[ViewStore, list[Replayed]]:
-    """In memory, or a view folder that counts only once it is complete."""
+    """Fill a view in memory, or in a view folder that counts only once it is complete."""
     if out is None:
         memory = MemoryView(decode_fact, identity.partitions)
         return memory, fill(memory)
     folder = ViewFolder(out / "view", decode_fact)
     view = folder.fresh(identity)
     try:
-        said = fill(view)
+        replayed = fill(view)
     except BaseException:
         view.close()
         raise
     folder.install(view)
-    return view, said
+    return view, replayed
 
 
 def stored_view(connection: Connection, folder: Path) -> ViewStore:
-    """The view that a stopped process, or `replay --out`, left there. Close it. Raises InvalidRequest."""
+    """Return the view that a stopped process, or `replay --out`, left there. Close it. Raises InvalidRequest."""
     if not (folder / "view").is_dir():
         raise InvalidRequest("no view in this folder", path=folder)
     view = ViewFolder(folder / "view", decode_fact).resume(connection.topic_identity, connection.clock.now_ms())
@@ -86,9 +86,9 @@ def stored_view(connection: Connection, folder: Path) -> ViewStore:
 
 
 def archived_view(connection: Connection, target: Target, number: int | None) -> tuple[ViewStore, str | None]:
-    """As the archive had it, of one tier-state partition or of all; and why it is not the topic's own any more.
+    """Return the view of one or all tier-state partitions from the archive; why it is no longer the topic's own.
 
-    Raises InvalidRequest, and what `replay_from_archive` does.
+    Raises InvalidRequest, and as `replay_from_archive`.
     """
     identity, parted = archive_identity(connection)
     if number is not None and number >= identity.partitions:
@@ -100,26 +100,26 @@ def archived_view(connection: Connection, target: Target, number: int | None) ->
 
 
 def _settled(connection: Connection, said: list[Replayed], time: TimestampMs) -> list[Replayed]:
-    """A quiet partition has no record at or after the time. The topic knows whether that is all there was."""
+    """Ask the topic what the archive lacks before the time: a quiet partition has no record at or after it."""
     settled = []
     try:
         for each in said:
-            wanted = each.position if each.reached else connection.topic.position_at(each.tier_partition, time)
-            if wanted > each.position:
+            end = each.position if each.reached else connection.topic.position_at(each.tier_partition, time)
+            if end > each.position:
                 raise InvalidRequest(
                     "the archive does not reach this time yet",
                     tier_partition=each.tier_partition,
                     archived_to=each.position,
-                    needed=wanted,
+                    needed=end,
                 )
             settled.append(replace(each, reached=True))
     except BrokerUnavailable:
-        return said  # what was said just before that time may not be archived: `reached` says so
+        return said  # records just before that time may not be archived: `reached` is False then
     return settled
 
 
 def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """A progress bar wants what is new, a replay says how much there is."""
+    """Return a function for a replay, which reports totals, that advances a progress bar by the differences."""
     seen = 0
 
     def progress(read: int) -> None:

@@ -1,4 +1,4 @@
-"""What happened to a partition, in words and with its time: what the tier-state topic still says of it."""
+"""Recent events of a partition, in words and with their times: from the facts that the tier-state topic still has."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXPIRED = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReaso
 
 @dataclass(frozen=True, slots=True)
 class RecentFact:
-    """``at``: by the clock of whoever wrote it. ``fact``: its kind."""
+    """``at``: by the clock of its writer. ``fact``: its kind."""
 
     at: TimestampMs
     partition: int
@@ -49,11 +49,11 @@ class RecentFact:
 
 
 def recent_facts(view: PartitionView, most: int) -> list[RecentFact]:
-    """The newest by their place in the topic, that first. Facts without a time of their own, as leases, are not told;
-    nor is the beginning of a copy that is finished.
+    """Return the newest facts by their position in the topic, newest first, without those that have no time of their
+    own, such as leases, and without the beginning of a finished copy.
     """
-    told = nlargest(most, _tellable(view), key=lambda live: live.position)
-    return [_told(view.partition.partition, live.fact) for live in told if not isinstance(live.fact, UnknownFact)]
+    facts = nlargest(most, _tellable(view), key=lambda live: live.position)
+    return [_told(view.partition.partition, live.fact) for live in facts if not isinstance(live.fact, UnknownFact)]
 
 
 def _tellable(view: PartitionView) -> Iterator[LiveFact]:
@@ -80,9 +80,9 @@ def _at(fact: Fact | UnknownFact) -> TimestampMs | None:
 
 
 def _told(partition: int, fact: Fact) -> RecentFact:
-    at, (said, offsets) = _at(fact), _words(fact)
+    at, (words, offsets) = _at(fact), _words(fact)
     assert at is not None
-    return RecentFact(at, partition, type(fact).__name__, said, offsets)
+    return RecentFact(at, partition, type(fact).__name__, words, offsets)
 
 
 def _words(fact: Fact) -> tuple[str, OffsetRange | None]:

@@ -1,4 +1,4 @@
-"""The tier-state topic from the bucket alone: what would be written, why not more, and the writing."""
+"""The tier-state topic from the bucket alone: what would be written, why not more, and writing it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AGENT_RUNS = "an agent still runs: stop every agent first"
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """``names``: topics the cluster knows, by id. ``addresses``: where agents of archived terms answered; ``hosts``: of
-    the brokers, beside which agents run.
+    the brokers, where agents run, too.
 
     ``archived_to``: the position after the last archived one, by "topic id/tier-state partition"; None: no archive.
     """
@@ -54,11 +54,11 @@ class Recovery:
     addresses: frozenset[str]
     hosts: tuple[str, ...] = ()
     added: Mapping[TopicIdPartition, LostFacts] = field(default_factory=dict)
-    """Only of `plan_lost_facts`: partitions to which something is to be added."""
+    """Set only by `plan_lost_facts`: partitions to which something is to be added."""
 
     @property
     def all_gone(self) -> bool:
-        """The cluster has none of these topics, so the agents that run here lead none of their partitions."""
+        """Return whether the cluster has none of these topics, so that no running agent leads a partition of them."""
         return bool(self.plans) and not any(plan.partition.topic_id in self.names for plan in self.plans)
 
     @property
@@ -67,7 +67,7 @@ class Recovery:
 
     @property
     def corrupt(self) -> int:
-        """Damaged manifests, missing segments, and partitions refused although they should be there."""
+        """Return the number of damaged manifests, missing segments, and refused partitions that have not ended."""
         refused = sum(plan.refused is not None and not plan.ended for plan in self.plans)
         return len(self.bucket.damaged) + refused + sum(len(plan.missing) for plan in self.plans)
 
@@ -77,16 +77,16 @@ class Recovery:
 
     @property
     def left_out(self) -> int:
-        """Lost and unproven segments: whole in the bucket, and no longer named by any fact. And unproven offsets."""
+        """Return the number of lost and unproven segments, whole but named by no fact, and of unproven ranges."""
         segments = sum(len(plan.of(Verdict.LOST)) + len(plan.of(Verdict.UNPROVEN)) for plan in self.plans)
         return segments + sum(len(plan.unproven) for plan in self.plans)
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRequest:
-    """Which segments: of these lost tier-state topics, oldest first (none named: of all that the bucket has), of
-    ``cluster_id`` (None: the one that answers), under the archive of ``history`` (None: the newest). ``from_archive``:
-    demanded, refused, or None: it binds where there is one.
+    """Which segments: of these lost tier-state topics, oldest first (empty: of all in the bucket), of ``cluster_id``
+    (None: the cluster that answers), under the archive of ``history`` (None: the newest). ``from_archive``: required,
+    refused, or None: used where there is one.
     """
 
     topic_ids: tuple[TopicId, ...] = ()
@@ -96,7 +96,7 @@ class RecoveryRequest:
 
 
 def plan_recovery(connection: Connection, asked: RecoveryRequest) -> Recovery:
-    """Reads every manifest and, where it binds, the archive. Writes nothing."""
+    """Read every manifest and, where it is authoritative, the archive. Writes nothing."""
     store, broker = connection.store, connection.broker.control
     here = broker.cluster()
     cluster = asked.cluster_id or here.cluster_id
@@ -104,9 +104,9 @@ def plan_recovery(connection: Connection, asked: RecoveryRequest) -> Recovery:
     with connection.progress("reading manifests") as advance:
 
         def counted() -> Iterator[Found]:
-            for found in scan_bucket(store):
+            for item in scan_bucket(store):
                 advance(1)
-                yield found
+                yield item
 
         bucket = sort_out(counted(), cluster, asked.topic_ids)
     lost = asked.topic_ids or tuple({each.tier_state_topic_id for each in bucket.ours})
@@ -123,7 +123,7 @@ def plan_recovery(connection: Connection, asked: RecoveryRequest) -> Recovery:
 def _archived(
     store: ObjectStore, lost: tuple[TopicId, ...], cluster_id: str, history: int | None, *, demanded: bool
 ) -> tuple[Mapping[TopicIdPartition, ArchivedPartition], dict[str, int] | None]:
-    """What the archives of the lost topics say, oldest first, and how far each goes."""
+    """Return what the archives of the lost topics have, read oldest first, and how far each goes."""
     archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
     ends: dict[str, int] = {}
     if history is None:
@@ -131,23 +131,23 @@ def _archived(
             require_whole(store, topic_id)
     every = places(store, history)
     for topic_id in lost:
-        said: dict[TopicIdPartition, ArchivedPartition] = {}
+        partitions: dict[TopicIdPartition, ArchivedPartition] = {}
         for place in (each for each in every if each.topic_id == topic_id):
             chain = chain_of(store, place)
             if not chain.names:
                 continue
             header = read_header(store, place, chain.names[-1])
             identity = ViewIdentity(cluster_id, topic_id, header.partitions, history=place.history)
-            said.update(read_history(archived_entries(Shelf(store, identity, place.tier_partition))))
+            partitions.update(read_history(archived_entries(Shelf(store, identity, place.tier_partition))))
             ends[f"{topic_id}/{place.tier_partition}"] = chain.end
-        archive = continued(archive, said)
+        archive = continued(archive, partitions)
     if demanded and not ends:
         raise InvalidRequest("there is no archive of this tier-state topic in the bucket", ids=", ".join(lost) or None)
     return archive, ends or None
 
 
 def require_whole(store: ObjectStore, topic_id: TopicId) -> None:
-    """Raises HistoryBroken when the topic had parted from its archive, and nobody has said which of the two counts."""
+    """Raise HistoryBroken when the topic had diverged from its archive, and no person has decided which counts."""
     newest = newest_history(store, topic_id)
     parted = has_parted(store, topic_id, newest)
     if parted is not None:
@@ -161,33 +161,33 @@ def require_whole(store: ObjectStore, topic_id: TopicId) -> None:
 
 
 def plan_lost_facts(connection: Connection, partitions: Iterable[tuple[str, int | None]]) -> Recovery:
-    """What is to be added to partitions whose facts are in part in the topic that is there. Writes nothing.
+    """Plan what to add to partitions that lost a part of their facts in the present topic. Writes nothing.
 
-    Each plan is of the partition as a whole, but restores only segments whose facts are lost. Raises HistoryBroken
-    while the topic has parted from its archive.
+    Each plan is for the partition as a whole, but restores only segments whose facts are lost. Raises HistoryBroken
+    while the topic has diverged from its archive.
     """
     require_whole(connection.store, TopicId(connection.topic.topic_id))
-    found = [each for topic, number in partitions for each in look_at_lost(connection, topic, number)]
-    plans = tuple(replace(each.lost.plan, restored=each.lost.segments) for each in found)
+    partitions_lost = [each for topic, number in partitions for each in look_at_lost(connection, topic, number)]
+    plans = tuple(replace(each.lost.plan, restored=each.lost.segments) for each in partitions_lost)
     here = connection.control.cluster()
     addresses = {
         live.fact.management_address
-        for each in found
+        for each in partitions_lost
         for live in each.view.others
         if isinstance(live.fact, LeaderElected) and live.fact.management_address
     }
-    numbers = {each.view.partition: each for each in found}
+    numbers = {each.view.partition: each for each in partitions_lost}
     tier = {number: tier_partition_of(number, connection.topic.mapped_partitions) for number in numbers}
     ends = {f"{connection.topic.topic_id}/{tier[at]}": each.archived_to for at, each in numbers.items()}
     return Recovery(
         here.cluster_id,
-        Bucket(tuple(segment for each in found for segment in each.lost.segments), (), (), ()),
+        Bucket(tuple(segment for each in partitions_lost for segment in each.lost.segments), (), (), ()),
         plans,
         {plan.partition.topic_id: plan.topic for plan in plans},
         {name: end for name, end in ends.items() if end is not None} or None,
         frozenset(addresses),
         here.hosts,
-        {each.view.partition: each.lost for each in found if each.lost.segments},
+        {each.view.partition: each.lost for each in partitions_lost if each.lost.segments},
     )
 
 
@@ -202,7 +202,7 @@ def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLoc
     steps = sum(3 + 2 * len(each.segments) for each in recovery.added.values())
     with connection.progress("writing facts", steps) as advance:
         for partition, lost in recovery.added.items():
-            # of a partition without facts everything is written, as into a fresh topic
+            # for a partition without facts everything is written, as into a fresh topic
             act = add_lost_facts if follower.facts(partition) else _all_of
             for _ in act(lost, tools):
                 advance(1)
@@ -216,7 +216,7 @@ def _all_of(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
 def _local_starts(
     broker: BrokerControl, found: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
 ) -> dict[TopicIdPartition, Offset]:
-    """Where the brokers' logs begin, as far as they tell."""
+    """Return where the brokers' logs begin, as far as the brokers answer."""
     starts: dict[TopicIdPartition, Offset] = {}
     for partition in sorted({each.segment.partition for each in found}):
         bounds = bounds_if_known(broker, names.get(partition.topic_id), partition)
@@ -226,7 +226,7 @@ def _local_starts(
 
 
 def write_recovery(connection: Connection, recovery: Recovery, lock: PrefixLock, *, resume: bool) -> bool:
-    """Whether everything stood already. ``lock``: held since before the plan was made.
+    """Write the plan; return whether all was there already. ``lock``: held since before the plan was made.
 
     Raises Fenced when an agent runs, the topic is not a fresh one, or another recovery took the lock over.
     """
@@ -253,16 +253,16 @@ def _require_stopped(connection: Connection, recovery: Recovery) -> None:
 
 
 def require_silent(addresses: Iterable[str]) -> None:
-    """No agent that an archived term names answers, whatever it would say. Raises Fenced."""
+    """Raise Fenced where an agent that an archived term names answers, with whatever status."""
     for address in sorted(addresses):
         if _answer(f"http://{address}/healthz") is not None:
             raise Fenced(AGENT_RUNS, address=address)
 
 
 def require_no_agent(addresses: Iterable[str]) -> None:
-    """Nothing that measures what an agent measures answers where agents would beside their brokers. Raises Fenced.
+    """Raise Fenced where an agent answers at its usual port on a host of a broker: metrics of an agent show it.
 
-    Others may have taken that port there, so here what it answers counts.
+    Another program may have that port, so the content of the answer counts here.
     """
     for address in addresses:
         if AGENTS_METRIC in (_answer(f"http://{address}/metrics") or b""):
@@ -270,7 +270,7 @@ def require_no_agent(addresses: Iterable[str]) -> None:
 
 
 def _answer(url: str) -> bytes | None:
-    """What is answered, with whatever status; None when nothing is."""
+    """Return the body of an answer of any status; None when there is no answer."""
     try:
         return urllib3.PoolManager(retries=False).request("GET", url, timeout=AGENT_TIMEOUT_S).data
     except urllib3.exceptions.HTTPError:

@@ -1,7 +1,7 @@
-"""Decoders by the id of a schema: asked for once, kept within bounds, and never waited for longer than a call may.
+"""Decoders by the id of a schema: requested once, kept within bounds, and never waited for longer than a call may take.
 
-A question is asked by a thread of its own, so that whoever waits can stop waiting; one question an id, `MOST_ASKED` at
-a time. What was refused, and a registry that did not answer, is not asked again for `AGAIN_S`.
+Each request has a thread of its own, so that callers can stop waiting; one request per id, `MOST_ASKED` at a time.
+A refused id is not asked for again within `AGAIN_S`, nor is a registry asked that did not answer.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ AGAIN_S = 10.0
 MOST_ASKED = 8
 _REFUSED = 10_000
 _OVERHEAD = 1024
-"""Of a decoder, beside its schema."""
+"""Bytes that a decoder takes in addition to its schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """``write``: of the bytes behind the frame; raises whatever its library raises. ``size``: of its schema's text."""
+    """``write`` decodes the bytes behind the frame; raises what its library raises. ``size``: of its schema's text."""
 
     kind: str
     size: int
@@ -41,7 +41,7 @@ class _Question:
 
 
 class RegisteredSchemas:
-    """Thread-safe. ``ask``: the registry for an id; ``make``: a decoder of what it says; in a question's thread."""
+    """Thread-safe. ``ask`` asks the registry for an id, ``make`` makes the decoder; in the request's thread."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class RegisteredSchemas:
         self._lock = threading.Lock()
 
     def decoder(self, id: int, until: float) -> Decoder:
-        """Waits until a moment of the clock at most. Raises what the registry raised, TimedOut, Unavailable."""
+        """Return a decoder; wait until ``until`` at most. Raises as the registry did, TimedOut, Unavailable."""
         with self._lock:
-            if (known := self._known.get(id)) is not None:
-                return known
+            if (cached := self._known.get(id)) is not None:
+                return cached
             now = self._clock.monotonic()
             for refused in (self._refused.get(id), self._away):
                 if refused is not None and now < refused[0]:
@@ -104,7 +104,7 @@ class RegisteredSchemas:
 
 
 def _is_away(error: TierstateError) -> bool:
-    """Whether other schemas would be refused alike: no answer, or none to these credentials."""
+    """Return whether other schemas would be refused as well: no answer, or none to these credentials."""
     if isinstance(error, AccessDenied):
         return error.facts.get("status") == 401
     return isinstance(error, Unavailable) and not isinstance(error, AnsweredOtherwise)

@@ -3,9 +3,9 @@
     0, four bytes of an id, the value   ->   {"schemaId": 7, "schemaType": "AVRO", "value": …}
     anything else                       ->   {"reason": "…"}
 
-Whatever is wrong with a value, its schema or the registry is a reason beside the bytes, never an error of the answer.
-Everything is bounded: how long an answer waits for all its schemas together, how large a value may be, how much JSON an
-answer may become (a few bytes can be much JSON: names are the schema's).
+Whatever is wrong with a value, its schema or the registry is a reason next to the bytes, never an error of the answer.
+Everything is bounded: how long an answer waits for all its schemas together, how large a value may be, how much JSON
+an answer may become (a few bytes can be much JSON: names come from the schema).
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from .registered_schemas import Decoder, RegisteredSchemas
 from .registry_access import registry_access
 
 MOST_VALUE = 256 * 1024
-"""Bytes of a value that is decoded."""
+"""The longest value that is decoded, in bytes."""
 MOST_JSON = 8 * 1024 * 1024
-"""Of one answer's decoded values."""
+"""The most JSON of one answer's decoded values, in bytes."""
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
 class RegisteredValues:
-    """Of one registry. Thread-safe."""
+    """The values that one registry has the schemas of. Thread-safe."""
 
     def __init__(self, schemas: RegisteredSchemas, clock: Clock, patience: float) -> None:
         """``patience``: seconds that one answer waits for schemas."""
         self._schemas, self._clock, self._patience = schemas, clock, patience
 
     def of_answer(self) -> AnswerValues:
-        """For one answer, which begins now."""
+        """Return the values for one answer, which begins now."""
         return AnswerValues(self._schemas, self._clock.monotonic() + self._patience)
 
 
 class AnswerValues:
-    """By one thread at a time."""
+    """The values of one answer. One thread at a time uses it."""
 
     most = MOST_JSON
 
@@ -53,29 +53,29 @@ class AnswerValues:
         self._schemas, self._until, self._left = schemas, until, MOST_JSON
 
     def json(self, data: bytes | None) -> bytes:
-        """One line of JSON; null of null."""
+        """Return one line of JSON; null for None."""
         if data is None:
             return b"null"
         if len(data) < FRAME.size or data[0] != MAGIC:
             return _reason({}, "it does not begin with 0 and the id of a schema")
-        said: dict[str, object] = {"schemaId": FRAME.unpack_from(data)[1]}
+        head: dict[str, object] = {"schemaId": FRAME.unpack_from(data)[1]}
         if len(data) > MOST_VALUE:
-            return _reason(said, f"a value of more than {MOST_VALUE} bytes is not decoded")
+            return _reason(head, f"a value of more than {MOST_VALUE} bytes is not decoded")
         try:
             decoder = self._schemas.decoder(FRAME.unpack_from(data)[1], self._until)
-            said["schemaType"] = decoder.kind
+            head["schemaType"] = decoder.kind
             into = BoundedJson(self._left)
             decoder.write(data[FRAME.size :], into)
         except TooMuchJson:
-            return _reason(said, f"all JSON of one answer would be more than {MOST_JSON} bytes: ask for fewer records")
+            return _reason(head, f"all JSON of one answer would be more than {MOST_JSON} bytes: ask for fewer records")
         except TierstateError as error:
-            return _reason(said, error.message)
+            return _reason(head, error.message)
         except Exception as error:  # whatever a library meets in damaged bytes
             why = f"{type(error).__name__}: {str(error)[:200]}".removesuffix(": ")
-            return _reason(said, f"it is not of its schema: {why}")
-        made = into.bytes()
-        self._left -= len(made)
-        return orjson.dumps(said)[:-1] + b',"value":' + made + b"}"
+            return _reason(head, f"it is not of its schema: {why}")
+        value = into.bytes()
+        self._left -= len(value)
+        return orjson.dumps(head)[:-1] + b',"value":' + value + b"}"
 
 
 def _reason(said: dict[str, object], why: str) -> bytes:
@@ -83,7 +83,7 @@ def _reason(said: dict[str, object], why: str) -> bytes:
 
 
 def open_registered_values(settings: Registry, clock: Clock) -> RegisteredValues | None:
-    """None: no registry is set. MissingExtra: what is needed beside it is not installed."""
+    """Return the values, or None where no registry is set. Raises MissingExtra where packages are not installed."""
     access = registry_access(settings)
     if access is None:
         return None
@@ -97,18 +97,18 @@ def open_registered_values(settings: Registry, clock: Clock) -> RegisteredValues
 
 
 def decoder_of(registry: SchemaRegistry, id: int, schema: RegisteredSchema) -> Decoder:
-    """Raises as `SchemaRegistry.schema`; InvalidRequest, CorruptData for a schema that nothing can be read by."""
-    made: dict[str, Callable[[], Decoder]] = {
+    """Return a decoder. Raises as `SchemaRegistry.schema`; InvalidRequest, CorruptData for an unusable schema."""
+    makers: dict[str, Callable[[], Decoder]] = {
         "AVRO": lambda: avro_decoder(registry, id, schema),
         "JSON": lambda: Decoder("JSON", len(schema.text), _json),
         "PROTOBUF": lambda: protobuf_decoder(registry, id),
     }
-    if schema.kind not in made:
+    if schema.kind not in makers:
         raise CorruptData(f"schemas of the type {schema.kind[:40]} are not read here")
-    return made[schema.kind]()
+    return makers[schema.kind]()
 
 
 def _json(data: bytes, into: BoundedJson) -> None:
-    """As it is, every digit of it, on one line: within a string nothing ends one."""
+    """Write it unchanged, with every digit, on one line: no string contains a line end."""
     orjson.loads(data)
     into.put(data.translate(_LINE_ENDS).decode())

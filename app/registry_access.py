@@ -1,4 +1,4 @@
-"""The schema registry of the settings, as any process of ours asks it."""
+"""The schema registry of the settings, as every process of tierstate asks it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..values.schema_registry import RegistryAccess
 
 
 def registry_access(settings: Registry) -> RegistryAccess | None:
-    """None: no registry is set."""
+    """Return how to reach the registry; None: none is set."""
     if not settings.url:
         return None
     return RegistryAccess(

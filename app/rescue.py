@@ -1,8 +1,8 @@
-"""Room on the full disk of a broker that is down: leading segments whose copies are proven are taken from its folders.
+"""Space on the full disk of a broker that is down: removes leading segments whose copies are proven from its folders.
 
-The broker's own lock is held, so it does not run. Its log begins behind them when it starts: Kafka takes the
-first segment's base offset where the checkpoint of log starts says less (`LogLoader`). No fact is needed: what the
-remote tier has is read from there.
+The broker's own lock is held, so it does not run. Its log begins after them when it starts: Kafka takes the base
+offset of the first segment where the checkpoint of log starts is lower (`LogLoader`). No fact is needed: records of
+the remote tier are read from there.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.reader import SegmentReader
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
-"""Files of a segment that go, in this order: Kafka deletes an index whose log is missing. Producer snapshots stay."""
+"""Files of a segment to remove, in this order: Kafka deletes an index whose log is missing. Producer snapshots stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeadingSegment:
-    """A local segment before which none is left, and its copy. ``disk_bytes``: of the files that would go."""
+    """A local segment, after those before it are removed, and its copy. ``disk_bytes``: of the files to remove."""
 
     path: Path
     next_base: Offset
@@ -44,7 +44,7 @@ class LeadingSegment:
 
 @dataclass(frozen=True, slots=True)
 class RescuedPartition:
-    """``segments``: in order, those that may go if they are proven. ``why``: why the next one stays."""
+    """``segments``: in order, those to remove if they are proven. ``why``: why the next one stays."""
 
     topic: str
     partition: int
@@ -66,31 +66,31 @@ def broker_is_down(folder: Path) -> Iterator[None]:
 
 
 def look_into_folders(folder: Path, view: TierView) -> Iterator[RescuedPartition]:
-    """Return what facts say of each partition that has any. No log and no object is read."""
-    known = set(view.partitions())
+    """Yield each partition of the folder that has facts. No log and no object is read."""
+    partitions = set(view.partitions())
     for path in sorted(folder.iterdir()):
-        named = folder_name(path)
-        if named is None or not path.is_dir():
+        place = folder_name(path)
+        if place is None or not path.is_dir():
             continue
         try:
-            found = open_partition(path)
-            if found.topic_id is None or TopicIdPartition(found.topic_id, found.partition) not in known:
+            log = open_partition(path)
+            if log.topic_id is None or TopicIdPartition(log.topic_id, log.partition) not in partitions:
                 continue
-            segments, why = _leading(found, view)
+            segments, why = _leading(log, view)
         except TierstateError as error:
             segments, why = (), str(error)
-        yield RescuedPartition(*named, segments, why)
+        yield RescuedPartition(*place, segments, why)
 
 
 def _leading(found: PartitionFolder, view: TierView) -> tuple[tuple[LeadingSegment, ...], str]:
     assert found.topic_id is not None
-    said = view.partition(TopicIdPartition(found.topic_id, found.partition))
-    doubt = doubt_of(said)
-    if doubt is not None or said.later:
+    partition_view = view.partition(TopicIdPartition(found.topic_id, found.partition))
+    doubt = doubt_of(partition_view)
+    if doubt is not None or partition_view.later:
         return (), doubt.said if doubt is not None else "a later release wrote facts of it"
     segments = list[LeadingSegment]()
     for base, following in pairwise(found.base_offsets):
-        owner = said.coverage.at(base)
+        owner = partition_view.coverage.at(base)
         if owner is None or owner.segment.offsets.start != base or owner.offsets.end != following - 1:
             return tuple(segments), f"{base}..{following - 1} has no copy of its own"
         path = found.log_path(base)
@@ -100,10 +100,10 @@ def _leading(found: PartitionFolder, view: TierView) -> tuple[tuple[LeadingSegme
 
 
 def prove(segment: LeadingSegment, store: ObjectReader, keys: KeyUnwrapper | None) -> None:
-    """Every byte of the copy is read back, and is the local segment's. Raises CorruptData, ObjectNotFound."""
+    """Read back every byte of the copy, and compare it with the local segment. Raises CorruptData, ObjectNotFound."""
     with segment.path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").digest()
-    if found != segment.copy.log_sha256:
+        sha256 = hashlib.file_digest(file, "sha256").digest()
+    if sha256 != segment.copy.log_sha256:
         raise CorruptData("the local segment is not the one that was copied: its SHA-256 is another", file=segment.path)
     copy = SegmentReader.open(store, segment.copy.object_key, keys=keys)
     require_decodable(segment.copy, copy.manifest)
@@ -111,7 +111,7 @@ def prove(segment: LeadingSegment, store: ObjectReader, keys: KeyUnwrapper | Non
 
 
 def take_away(segment: LeadingSegment) -> None:
-    """From its folder, and from the disk before the next one goes: none may go before the one below it."""
+    """Remove its files, and sync the folder before the next segment: none may be removed before the one below it."""
     for file in _files(segment.path):
         file.unlink()
     folder = os.open(segment.path.parent, os.O_RDONLY)

@@ -10,7 +10,7 @@ from .remote_records import remote_records
 
 
 def segments_as_json(view: PartitionView) -> list[dict[str, Any]]:
-    """Of every state; what is known of each, its id and its state. Readable ones: what readers are given of them."""
+    """Return segments of every state with known attributes; readable ones also with the records that readers get."""
     records = remote_records(view, view.log_start)
     ordered = sorted(view.segments.values(), key=lambda s: (s.subject.offsets.start if s.subject else -1, s.segment_id))
     return [

@@ -1,8 +1,4 @@
-"""What a gateway or a proxy reads with: a view that follows, a reader of both tiers, a management port, and threads.
-
-One process has all of it (`open_serving_parts`). Of a gateway of several processes one follows and is asked
-(`open_following_parts`), and the others read by its view (`open_worker_parts`).
-"""
+"""The parts of a process that reads and serves: a view, a reader of both tiers, a management port, and threads."""
 
 from __future__ import annotations
 
@@ -10,18 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from prometheus_client.core import Metric
 from structlog.typing import FilteringBoundLogger
 
 from ..broker.broker_watch import BrokerWatch
+from ..broker.kafka_access import KafkaAccess
 from ..fetch.cache_gauges import add_cache_gauges
 from ..fetch.open import make_room
 from ..fetch.reader import LogReader
-from ..follower.follower import Follower
 from ..follower.following import Following
 from ..follower.open import open_view
 from ..follower.view_watch import ViewWatch
-from ..runtime.added_metrics import added, exposition
 from ..runtime.clock import Clock, SystemClock
 from ..runtime.listener import fan_out
 from ..runtime.logs import log_events
@@ -31,7 +25,7 @@ from ..runtime.service import Service
 from ..runtime.setting_types import Address
 from ..runtime.settings import Settings
 from ..runtime.watchdog import Supervisor, Watchdog, loop
-from ..state.view import READY_AGE_S, TierView
+from ..state.view import READY_AGE_S
 from ..storage.living_store import living
 from .connection import Connection
 from .plans import Plans, plans_of
@@ -49,106 +43,36 @@ from .watching import (
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingParts:
-    """``brokers``: host and port as they advertise them."""
+class ServingParts:
+    """The parts of one process. ``brokers``: host and port as they advertise them."""
 
     reader: LogReader
     plans: Plans
     brokers: Mapping[int, tuple[str, int]]
     clock: Clock
     metrics: Metrics
-
-
-@dataclass(frozen=True, slots=True)
-class ServingParts(ReadingParts):
-    """``services``: of the whole process; the server that answers is added to them before they are run."""
-
+    kafka: KafkaAccess
     management: ManagementServer
     services: list[Service]
+    """Those of the whole process; the server that answers is added before they are run."""
     not_ready: list[Callable[[], Sequence[str]]]
-    """What else must not be relied upon now, and why: of the server that is added."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerParts(ReadingParts):
-    """Of a process that reads by the view of another one."""
-
-    watchdog: Watchdog
-
-
-@dataclass(frozen=True, slots=True)
-class FollowingParts:
-    """As `ServingParts`, before anything is read. ``others``: metrics of the processes that read by this view."""
-
-    connection: Connection
-    view: Follower
-    clock: Clock
-    metrics: Metrics
-    management: ManagementServer
-    services: list[Service]
-    not_ready: list[Callable[[], Sequence[str]]]
-    others: list[Callable[[], Sequence[Sequence[Metric]]]]
+    """More reasons not to rely on the process now: those of the server that is added."""
 
 
 @contextmanager
 def open_serving_parts(
     settings: Settings, logger: FilteringBoundLogger, name: str, listen: Address
 ) -> Iterator[ServingParts]:
-    """``name``: of the view's folder; two processes of one machine never share one. ``listen``: for its management.
-
-    Raises what opening each part raises.
+    """Open the parts of a process. ``name``: the view's folder; two processes of one machine never share one.
+    ``listen``: the management port. Raises what opening each part raises.
     """
-    with open_following_parts(settings, logger, name, listen) as parts:
-        with loop("start"):
-            reader = _reader(parts.connection, parts.view, parts.metrics)
-        yield ServingParts(
-            reader,
-            plans_of(parts.connection, reader, parts.view),
-            _brokers(parts.connection),
-            parts.clock,
-            parts.metrics,
-            parts.management,
-            parts.services,
-            parts.not_ready,
-        )
-
-
-@contextmanager
-def open_worker_parts(settings: Settings, logger: FilteringBoundLogger, view: TierView) -> Iterator[WorkerParts]:
-    """``view``: another process's. Raises what opening each part raises."""
     clock, metrics = SystemClock(), Metrics()
     listener = fan_out(metrics.listen, log_events(logger))
-    # the supervisor of the service hears of the process that follows: that one looks after these
-    watchdog = Watchdog(clock, longest_silence(settings), Supervisor({}), logger.warning)
-    with watchdog, Connection(settings, clock, listener=listener) as connection:
-        with loop("start"):
-            reader = _reader(connection, view, metrics)
-            feed_loop_gauges(metrics, watchdog)
-        yield WorkerParts(reader, plans_of(connection, reader, view), _brokers(connection), clock, metrics, watchdog)
-
-
-def _reader(connection: Connection, view: TierView, metrics: Metrics) -> LogReader:
-    reader = connection.reader(view)
-    add_cache_gauges(metrics, reader.remote)
-    return reader
-
-
-def _brokers(connection: Connection) -> dict[int, tuple[str, int]]:
-    return {int(node): at for node, at in connection.control.cluster().addresses.items()}
-
-
-@contextmanager
-def open_following_parts(
-    settings: Settings, logger: FilteringBoundLogger, name: str, listen: Address
-) -> Iterator[FollowingParts]:
-    """As `open_serving_parts`."""
-    clock, metrics = SystemClock(), Metrics()
-    listener = fan_out(metrics.listen, log_events(logger))
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
-        opened.enter_context(watchdog)
+        stack.enter_context(watchdog)
         with loop("start"):
-            connection = opened.enter_context(Connection(settings, clock, listener=listener))
+            connection = stack.enter_context(Connection(settings, clock, listener=listener))
             topic = connection.topic
             make_room(settings.cache, settings.state_dir, listener)
             follower = open_view(
@@ -161,27 +85,27 @@ def open_following_parts(
                 ),
                 state_dir=settings.state_dir / name,
             )
-            opened.callback(follower.close)
-            watch, brokers = ViewWatch(topic, follower, clock), BrokerWatch(connection.control, clock)
+            stack.callback(follower.close)
+            watch, brokers = ViewWatch(topic, follower, clock), BrokerWatch(connection.broker, clock)
             feed_view_gauges(metrics, watch)
             feed_loop_gauges(metrics, watchdog)
             services: list[Service] = []
             more: list[Callable[[], Sequence[str]]] = []
-            others: list[Callable[[], Sequence[Sequence[Metric]]]] = []
             health = Health(
                 not_healthy=lambda: why_unhealthy(services, follower, watchdog),
                 # reads go on from an older view, too
                 not_ready=lambda: (
                     why_hanging(watchdog)
+                    + connection.kafka.logins.troubles()
                     + why_brokers_away(brokers)
                     + why_behind(follower, watch, READY_AGE_S)
                     + [reason for why in more for reason in why()]
                 ),
-                metrics=lambda: _exposed(metrics, others),
+                metrics=metrics.exposition,
                 status=lambda name, partition: None,
             )
             management = ManagementServer(listen, health, hosts=settings.management.hosts)
-            opened.callback(management.close)
+            stack.callback(management.close)
             services += [
                 management.service(),
                 Service("view watch", watch.run),
@@ -189,10 +113,17 @@ def open_following_parts(
                 Service("broker watch", brokers.run),
                 ending_with(follower),
             ]
-        yield FollowingParts(connection, follower, clock, metrics, management, services, more, others)
-
-
-def _exposed(metrics: Metrics, others: Sequence[Callable[[], Sequence[Sequence[Metric]]]]) -> bytes:
-    if not others:
-        return metrics.exposition()
-    return exposition(added([metrics.families(), *(found for read in others for found in read())]))
+            reader = connection.reader(follower)
+            add_cache_gauges(metrics, reader.remote)
+            brokers_at = {int(node): at for node, at in connection.control.cluster().addresses.items()}
+        yield ServingParts(
+            reader,
+            plans_of(connection, reader, follower),
+            brokers_at,
+            clock,
+            metrics,
+            connection.kafka,
+            management,
+            services,
+            more,
+        )

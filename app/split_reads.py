@@ -1,6 +1,6 @@
-"""What another process reads planned splits with: plain values, made of the settings here.
+"""Access for another process that reads planned splits: plain values, made from the settings here.
 
-An executor of Spark, a worker of an export: settings would cost them half their start.
+An executor of Spark or a worker of an export would take twice as long to start if it parsed settings.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SplitReads:
-    """What `fetch.split.read_split` reads with. ``local`` None: no split of these has a local part."""
+    """The arguments of `fetch.split.read_split`. ``local`` None: none of these splits has a local part."""
 
     store: ObjectReads
     keys: KeyUnwrapper | None
     local: LocalReads | None
 
     def records(self, split: PlannedSplit) -> Generator[pa.RecordBatch, None, None]:
-        """Exactly its records, with all columns. To be closed. Raises as `fetch.split.read_split`."""
+        """Yield exactly its records, with all columns. Close it. Raises as `fetch.split.read_split`."""
         from ..fetch.piece import records
         from ..fetch.split import read_split
 
@@ -46,16 +46,16 @@ class SplitReads:
 
 
 class LogAccess(Protocol):
-    """Plain values that travel: `Access`, or `gateway_access.GatewayAccess`."""
+    """Plain values that are sent to other processes: `Access`, or `gateway_access.GatewayAccess`."""
 
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> AbstractContextManager[SplitReads]:
-        """For as long as the block lasts. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        """Yield the reads, which last as long as the block. Raises InvalidRequest, AccessDenied, MissingExtra."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """To the store, the key ring and the brokers, credentials included."""
+    """Access to the store, the key ring and the brokers, credentials included."""
 
     kafka: Mapping[str, str] = field(repr=False)
     store_url: str
@@ -66,16 +66,16 @@ class Access:
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
-        """As `LogAccess.reads`."""
+        """Yield the reads of these splits, as `LogAccess.reads` describes."""
         keys = self.keys()
-        with ExitStack() as opened:
-            store = opened.enter_context(closing(self.open_store(clock)))
+        with ExitStack() as stack:
+            store = stack.enter_context(closing(self.open_store(clock)))
             by_broker = any(part.segment is None for split in splits for part in split.parts)
-            asked = by_broker and not self.bucket_alone
-            yield SplitReads(store, keys, opened.enter_context(self.local_tier(clock)) if asked else None)
+            needs_brokers = by_broker and not self.bucket_alone
+            yield SplitReads(store, keys, stack.enter_context(self.local_tier(clock)) if needs_brokers else None)
 
     def keys(self) -> KeyUnwrapper | None:
-        """What opens encrypted segments. Raises InvalidRequest."""
+        """Return the key ring that opens encrypted segments; None: none is set. Raises InvalidRequest."""
         if self.keyring is None:
             return None
         from ..storage.segment.keyring_file import KeyRingFile
@@ -83,12 +83,12 @@ class Access:
         return KeyRingFile(self.keyring, ignore)
 
     def open_store(self, clock: Clock) -> ObjectStore:
-        """Raises InvalidRequest, AccessDenied, MissingExtra."""
+        """Return the opened object store. Raises InvalidRequest, AccessDenied, MissingExtra."""
         return open_store(self.store_url, self.store, clock=clock)
 
     @contextmanager
     def local_tier(self, clock: Clock) -> Iterator[LocalTier]:
-        """The brokers, for as long as the block lasts: for those alone who read from one."""
+        """Yield the brokers, open as long as the block lasts. Only readers of local parts need them."""
         from ..broker.open import open_broker
         from ..fetch.local import BrokerTier
 
@@ -97,7 +97,7 @@ class Access:
 
 
 def access_by(settings: Settings) -> Access:
-    """Raises InvalidSettings, InvalidRequest."""
+    """Return the access that these settings give. Raises InvalidSettings, InvalidRequest."""
     from .connection import BUCKET, store_options
 
     options, alone = store_options(settings), settings.view.source == BUCKET

@@ -1,4 +1,4 @@
-"""A sweep by hand: what no segment needs in the store, what of it goes and why, and its deletion."""
+"""A sweep by hand: the objects that no segment needs, which of them are deleted and why, and their deletion."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BY_AGENT = "the agent sweeps it once it has seen it so for sweep.grace"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One object, upload or (abandoned) segment. ``item`` None: agents alone see to it. ``sweep``: it goes."""
+    """One object, upload or (abandoned) segment. ``item`` None: only agents delete it. ``sweep``: to be deleted."""
 
     topic: str
     view: PartitionView
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def condemned(self) -> bool:
-        """By a fact. What is not goes only when somebody lists it."""
+        """Return whether a fact condemned it. Other objects are deleted only when a person lists them."""
         return self.item is not None and self.item.condemned
 
     def as_json(self, swept: bool) -> dict[str, Any]:
@@ -68,16 +68,16 @@ class Row:
 
 
 def rows_of(topic: str, found: SweepFindings, bounds: LocalBounds | None, explicit: Collection[str]) -> list[Row]:
-    """What a person is shown of one partition. ``bounds`` None: no broker answered."""
+    """Return the rows of one partition, as a person is shown them. ``bounds`` None: no broker answered."""
     view = found.view
     rows = _abandoned(topic, found, bounds)
     for each in found.findings:
         kind = CONDEMNED if each.condemned else UNKNOWN if each.segment_id is None else ORPHAN
         sweep = each.condemned or each.found.key in explicit
         rows.append(Row(topic, view, kind, each.found.key, each.found.size, each.why, each, sweep))
-    for left in found.leftovers:
-        sweep = left.condemned or left.upload.key in explicit
-        rows.append(Row(topic, view, UPLOAD, left.upload.key, None, left.why, left, sweep))
+    for leftover in found.leftovers:
+        sweep = leftover.condemned or leftover.upload.key in explicit
+        rows.append(Row(topic, view, UPLOAD, leftover.upload.key, None, leftover.why, leftover, sweep))
     return rows
 
 
@@ -89,26 +89,26 @@ def _abandoned(topic: str, found: SweepFindings, bounds: LocalBounds | None) -> 
     for segment in found.view.in_state(SegmentState.ABANDONED):
         if segment.subject is None:
             continue
-        kept = only_copy(found.view, segment, bounds) if bounds else "no broker says whether it is the only copy"
-        kept = not_own(segment.subject) or kept
+        reason = only_copy(found.view, segment, bounds) if bounds else "no broker says whether it is the only copy"
+        reason = not_own(segment.subject) or reason
         base = segment.subject.object_key
-        rows.append(Row(topic, found.view, ABANDONED, base, sizes[base], kept or BY_AGENT))
+        rows.append(Row(topic, found.view, ABANDONED, base, sizes[base], reason or BY_AGENT))
     return rows
 
 
 def check_explicit(rows: Collection[Row], looks: Collection[SweepFindings], explicit: Collection[str]) -> None:
-    """All or nothing: raises InvalidRequest for the first listed key that is not there or that a fact names."""
-    found = {row.key for row in rows if row.item is not None}
-    for key in sorted(set(explicit) - found):
+    """Raise InvalidRequest for the first listed key that is missing or named by a fact: then nothing is deleted."""
+    keys = {row.key for row in rows if row.item is not None}
+    for key in sorted(set(explicit) - keys):
         there = any(each.key == key for look in looks for each in look.listed)
-        said = "facts name this object: it is no orphan" if there else "no such object in these partitions"
-        raise InvalidRequest(said, object_key=key)
+        message = "facts name this object: it is no orphan" if there else "no such object in these partitions"
+        raise InvalidRequest(message, object_key=key)
 
 
 def check_no_evidence(
     found: SweepFindings, whole: Iterable[RemoteSegment], bounds: LocalBounds | None, explicit: Collection[str]
 ) -> None:
-    """Raises TierStateLost for a listed object of a ``whole`` segment that may be the only copy of its offsets: no fact
+    """Raise TierStateLost for a listed object of a ``whole`` segment that may be the only copy of its offsets: no fact
     names it because the facts were lost. ``bounds`` None: no broker answered.
     """
     listed = {base_of(key) for key in explicit}
@@ -127,7 +127,7 @@ def check_no_evidence(
 
 
 def check_may_act(view: PartitionView) -> PartitionView:
-    """``view``. Raises Fenced when nothing of the partition may be deleted now."""
+    """Return ``view``. Raises Fenced when nothing of the partition may be deleted now."""
     doubt = doubt_of(view)
     if doubt is not None:
         raise Fenced(str(doubt), topic=view.topic, partition=view.partition)
@@ -137,14 +137,14 @@ def check_may_act(view: PartitionView) -> PartitionView:
 
 
 def totals(rows: Collection[Row]) -> Mapping[str, dict[str, int]]:
-    """Objects (of abandoned: segments) and bytes by kind."""
+    """Return the number of objects (for abandoned: of segments) and bytes by kind."""
     kinds = (ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD)
     by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
     return {kind: {"count": len(some), "bytes": sum(row.bytes or 0 for row in some)} for kind, some in by_kind.items()}
 
 
 def sweep_tools(connection: Connection) -> SweepTools:
-    """As an agent sweeps, with the settings of whoever asks."""
+    """Return the tools of a sweep as an agent does it, with this process's settings."""
     settings = connection.settings
     archived = ArchivedDeletes(connection.store, connection.identity, connection.clock, connection.listener)
     aside = Quarantine(settings.sweep.quarantine_prefix)
@@ -152,7 +152,7 @@ def sweep_tools(connection: Connection) -> SweepTools:
 
 
 class SweepByHand:
-    """What was found, partition by partition, and its deletion. ``explicit``: keys that go although no fact says so."""
+    """The findings, partition by partition, and their deletion. ``explicit``: keys to delete without a fact."""
 
     def __init__(self, connection: Connection, follower: Follower, explicit: frozenset[str]) -> None:
         self._broker, self._clock = connection.broker.control, connection.clock
@@ -164,43 +164,43 @@ class SweepByHand:
         self.looks: list[SweepFindings] = []
 
     def partitions(self, topic_id: TopicId | None, number: int | None) -> list[TopicIdPartition]:
-        """Those that facts name, and those of topics that are tiered or meant: what is left may have no fact."""
-        found = set(partitions_with_facts(self._follower, topic_id, number))
+        """Return those that facts name, and those of tiered or chosen topics: leftover objects may have no fact."""
+        partitions = set(partitions_with_facts(self._follower, topic_id, number))
         for described in self._topics:
             tiered = topic_id is None and not described.internal and self._tiering.covers(described.name)
             if tiered or described.topic_id == topic_id:
-                found |= {TopicIdPartition(described.topic_id, each.partition) for each in described.partitions}
-        return sorted(each for each in found if number in (None, each.partition))
+                partitions |= {TopicIdPartition(described.topic_id, each.partition) for each in described.partitions}
+        return sorted(each for each in partitions if number in (None, each.partition))
 
     def look(self, partition: TopicIdPartition) -> None:
-        """Its objects are listed before its facts are read once more. Raises TierStateLost: see `check_no_evidence`."""
+        """List its objects, then read its facts, and add the rows. Raises TierStateLost: see `check_no_evidence`."""
         before = self._follower.partition(partition)
         name = before.topic or self._names.get(partition.topic_id)
         if name is None:
             return
         fresh = partial(view_now, self._follower, partition)
-        found = look(self._tools, name, before, fresh, self._clock.now_ms())
-        self.looks.append(found)
+        findings = look(self._tools, name, before, fresh, self._clock.now_ms())
+        self.looks.append(findings)
         bounds = bounds_if_known(self._broker, name, partition)
-        rows = rows_of(name, found, bounds, self._explicit)
+        rows = rows_of(name, findings, bounds, self._explicit)
         self.rows += rows
         if any(row.sweep and not row.condemned for row in rows):
-            left = self._lost.left_behind()
-            unknown = [each.segment for each in list_segments(self._lost, name, found.view).unknown]
-            whole = [each for each in unknown if each.segment_id not in left]
-            check_no_evidence(found, whole, bounds, [row.key for row in rows if row.sweep and not row.condemned])
+            left_segments = self._lost.left_behind()
+            unknown = [each.segment for each in list_segments(self._lost, name, findings.view).unknown]
+            whole = [each for each in unknown if each.segment_id not in left_segments]
+            check_no_evidence(findings, whole, bounds, [row.key for row in rows if row.sweep and not row.condemned])
 
     def check(self, *, execute: bool) -> None:
-        """Before anything is deleted. Raises InvalidRequest, Fenced."""
+        """Check the rows before anything is deleted. Raises InvalidRequest, Fenced."""
         check_explicit(self.rows, self.looks, self._explicit)
         for row in self.rows:
             if execute and row.sweep:
                 check_may_act(row.view)
 
     def delete(self, store: ObjectStore) -> Iterator[str]:
-        """Each key once it is gone. Every one is judged anew, by facts up to that moment.
+        """Yield each key once its object is deleted. Each is judged again, by facts up to that moment.
 
-        ``store``: one that may be changed (`prefix.py`).
+        ``store``: a store that may be changed (`prefix.py`).
         """
         tools = replace(self._tools, store=store)
         for row in self.rows:

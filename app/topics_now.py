@@ -1,4 +1,4 @@
-"""Every topic with facts, or to be tiered, as it is now: by the view, its agents and the bucket."""
+"""Every topic with facts, or to be tiered, as it is now: from the view, the agents and the bucket."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from .overview import TopicOverview, addresses_of, overview
 def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverview]:
     """Return an overview of each topic with facts, and of each that the settings choose, by name.
 
-    ``gone``: also of those that the cluster no longer has, by their id.
+    ``gone``: also of topics that the cluster no longer has, by their id.
 
-    The agents of a topic that is gone are not asked: they have nothing to do for it.
+    The agents of a deleted topic are not asked: they have nothing to do for it.
     """
     view = connection.view()
     names = {described.topic_id: described.name for described in connection.control.topics()}
     with closing(AgentBoards(connection.clock)) as boards:
-        said = boards.now(sorted(addresses_of(view.partition(each) for each in view.partitions())))
+        answers = boards.now(sorted(addresses_of(view.partition(each) for each in view.partitions())))
     for number in sorted({view.tier_partition(each) for each in view.partitions()}):
         view.require_fresh(number, 0)  # later than the agents' answers: see `overview`
     here, older = defaultdict[str, list[PartitionView]](list), defaultdict[str, list[PartitionView]](list)
     for partition in view.partitions():
-        known = view.partition(partition)
+        partition_view = view.partition(partition)
         if partition.topic_id in names:
-            here[names[partition.topic_id]].append(known)
+            here[names[partition.topic_id]].append(partition_view)
         elif gone:
-            older[f"{known.topic or 'unknown'} (gone, id {partition.topic_id})"].append(known)
+            older[f"{partition_view.topic or 'unknown'} (gone, id {partition.topic_id})"].append(partition_view)
     lost, never = without_facts(connection, view), never_led(connection, view)
     for each in sorted({*lost, *never} - set(view.partitions())):
         here[names[each.topic_id]].append(view.partition(each))
-    found = [overview(name, _by_number(views), said, lost, never) for name, views in here.items()]
-    found += [overview(name, views, {}) for name, views in older.items()]
-    return sorted(found, key=lambda each: each.topic)
+    overviews = [overview(name, _by_number(views), answers, lost, never) for name, views in here.items()]
+    overviews += [overview(name, views, {}) for name, views in older.items()]
+    return sorted(overviews, key=lambda each: each.topic)
 
 
 def never_led(connection: Connection, view: TierView) -> set[TopicIdPartition]:
@@ -61,9 +61,9 @@ def never_led(connection: Connection, view: TierView) -> set[TopicIdPartition]:
 
 
 def agent_addresses(connection: Connection) -> dict[BrokerId, str]:
-    """Return where the agent of each broker answers, by the newest term that it began of any partition."""
+    """Return where the agent of each broker answers, by the newest term that it began for any partition."""
     view = connection.view()
-    leaders = [found for each in view.partitions() if (found := view.partition(each).leader) is not None]
+    leaders = [leader for each in view.partitions() if (leader := view.partition(each).leader) is not None]
     return {each.broker_id: each.management_address for each in sorted(leaders, key=lambda each: each.elected_at)}
 
 

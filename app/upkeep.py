@@ -1,4 +1,4 @@
-"""What an agent keeps up for the tier-state partitions its broker leads: archive, checkpoints, custody."""
+"""The chores of an agent for the tier-state partitions that its broker leads: archive, checkpoints, custody."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CUT_EVERY_S = 24 * 3600.0
 
 
 def identity_or_first(connection: Connection) -> ViewIdentity:
-    """`Connection.identity`. A store that does not answer now leaves the first history: `Archives` looks again."""
+    """Return `Connection.identity`, or the first history while the store does not answer: `Archives` looks again."""
     try:
         return connection.identity
     except Unavailable:
@@ -52,7 +52,7 @@ def identity_or_first(connection: Connection) -> ViewIdentity:
 
 
 def seed_of(connection: Connection, store: ObjectStore, identity: ViewIdentity, listener: Listener) -> Seed:
-    """Fills an empty view from the newest checkpoints, one tier-state partition after the other, and tells it once."""
+    """Return a function that fills an empty view from the newest checkpoints, one by one, and reports once."""
     newest = CheckpointSeed(connection.topic, store, identity, connection.clock, _refused(listener))
     used = dict[int, LiveSetHeader]()
 
@@ -74,7 +74,7 @@ def _refused(listener: Listener) -> Callable[[str, TierstateError], None]:
 
 
 class Upkeep:
-    """Of a running agent. ``store``: the connection's, as the agent writes to it."""
+    """The chores of a running agent. ``store``: the connection's store, as the agent writes to it."""
 
     def __init__(self, connection: Connection, store: ObjectStore, listener: Listener, claim: PrefixClaim) -> None:
         self._settings, self._topic, self._clock = connection.settings, connection.topic, connection.clock
@@ -86,7 +86,7 @@ class Upkeep:
         self._scratch = self._settings.state_dir / "agent" / "scratch"
 
     def chore_loop(self, seat: Seat, follower: Follower, wanted: FactsKept) -> ChoreLoop:
-        """Not yet running."""
+        """Return the loop, not yet running."""
         settings, topic = self._settings, self._topic
         led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id, topic.mapped_partitions)
         policy = CustodyPolicy(
@@ -114,7 +114,7 @@ class Upkeep:
                 follower.reconsider()
 
         custodian = Custodian(custody, led)
-        # wanted was refreshed right before: by the look around
+        # look_around has refreshed `wanted` right before
         return ChoreLoop(
             lambda: wanted.leads if self._may_try() else (),
             self.chores(),
@@ -125,12 +125,12 @@ class Upkeep:
         )
 
     def _may_try(self) -> bool:
-        """A chore that is refused for a while is not tried; one that a person must see to fails and says so."""
+        """Return False while chores are refused for a time. If a person must act, they are tried: the error shows."""
         return self._claim.proof.delete is None or bool(self._claim.contested or self.archives.broken)
 
     def chores(self) -> list[Chore]:
-        """Archive first: what is archived may be erased."""
-        # left by one that was killed: the agent's own view is locked, so ours
+        """Return the chores. The archive comes first: archived facts may be erased."""
+        # left by an agent that was killed: our own view is locked, so no other agent runs
         shutil.rmtree(self._scratch, ignore_errors=True)
         return [
             Chore("archive", self._every_s, self._archive, self.archives.spoken),
@@ -145,24 +145,24 @@ class Upkeep:
     def _archive(self, number: int, stop: threading.Event) -> Act[None]:
         archives = self.archives
         archives.check(number)
-        now, known = self._time.now_ms(), archives.known(number)
+        now, archived = self._time.now_ms(), archives.known(number)
         partial_after_ms = round(self._settings.archive.partial_after * 1000)
-        read = UntilStopped(self._topic, stop)
+        topic = UntilStopped(self._topic, stop)
         spoken = archives.spoken(number)
         archives.heard(number)
         try:
-            steps = archive(read, self._shelf(number), now, partial_after_ms, known, spoken)
+            steps = archive(topic, self._shelf(number), now, partial_after_ms, archived, spoken)
             archives.reached(number, (yield from steps))
         except BaseException:
             archives.unheard(number)
             raise
 
     def _checkpoint(self, number: int, stop: threading.Event) -> Act[object]:
-        self.archives.check(number)  # no checkpoint of a history that nobody chose
+        self.archives.check(number)  # no checkpoint of a history that was not chosen
         keep, refused, clock = self._settings.checkpoint.keep, _refused(self._listener), self._clock
-        read = UntilStopped(self._topic, stop)
+        topic = UntilStopped(self._topic, stop)
         with self._scratch_views() as fresh:
-            return (yield from checkpoint(read, self._shelf(number), clock, keep, fresh, refused))
+            return (yield from checkpoint(topic, self._shelf(number), clock, keep, fresh, refused))
 
     def _cut(self, number: int, stop: threading.Event) -> Act[object]:
         older = TimestampMs(self._time.clocks().for_deletion - round(self._settings.archive.keep * 1000))
@@ -174,7 +174,7 @@ class Upkeep:
 
     @contextmanager
     def _scratch_views(self) -> Iterator[Callable[[], ViewStore]]:
-        """Makes views on disk that are gone afterwards. Raises Unavailable."""
+        """Yield a function that makes views on disk. They are deleted afterwards. Raises Unavailable."""
         try:
             self._scratch.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=self._scratch) as folder:

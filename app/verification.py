@@ -1,4 +1,4 @@
-"""Everything that can be verified of some partitions: the view, the objects behind it, the archive; level by level."""
+"""All verifications of some partitions: the view, the objects behind it, the archive; level by level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .partitions import both_tiers_now
 
 @dataclass
 class Verification:
-    """``overlapping``: bytes that more than one segment has. What waits to go by itself is no finding."""
+    """``overlapping``: bytes that more than one segment has. Objects that agents will delete are no finding."""
 
     findings: list[Finding] = field(default_factory=list)
     checked: Checked = field(default_factory=Checked)
@@ -30,19 +30,19 @@ class Verification:
 
 
 def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdPartition], level: int) -> Verification:
-    """Level 0: the view against itself and the broker. 1: objects exist, and facts name every object. 2: sizes and
-    manifests, and the archive is whole and the topic's own. 3: every byte, by checksum.
+    """Verify at a level. 0: the view against itself and the broker. 1: objects exist, and facts name every object. 2:
+    sizes and manifests, and the archive is whole and the topic's own. 3: every byte, by checksum.
     """
-    done = Verification()
+    verification = Verification()
     broker, follower = connection.broker.control, connection.view(partitions)
     views = []
     for partition in partitions:
         bounds, view = both_tiers_now(broker, follower, topic, partition)
         views.append(view)
-        done.findings += check_view(view, bounds)
+        verification.findings += check_view(view, bounds)
         if (lost := why_lost(connection, follower, topic, view, bounds)) is not None:
-            done.findings.append(Finding(0, Severity.CORRUPT, partition, lost))
-        done.overlapping += overlap_bytes(view)
+            verification.findings.append(Finding(0, Severity.CORRUPT, partition, lost))
+        verification.overlapping += overlap_bytes(view)
     if level >= 1:
         with connection.progress("verifying segments", sum(len(view.readable) for view in views)) as advance:
             verifier = Verifier(
@@ -52,13 +52,13 @@ def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdParti
                 connection.keys,
                 connection.names,
                 advance,
-                done.checked,
+                verification.checked,
             )
             for view in views:
-                done.findings += verifier.objects(view)
+                verification.findings += verifier.objects(view)
             if level >= 2:
-                done.findings += _archives(connection, follower, partitions)
-    return done
+                verification.findings += _archives(connection, follower, partitions)
+    return verification
 
 
 def _archives(connection: Connection, follower: Follower, partitions: Sequence[TopicIdPartition]) -> Iterator[Finding]:
@@ -70,16 +70,16 @@ def _archives(connection: Connection, follower: Follower, partitions: Sequence[T
 
 
 def _damaged(store: ObjectStore, place: TierPlace) -> Iterator[Finding]:
-    for found in verify_archive(store, place):
-        at = f" at position {found.position}" if found.position is not None else ""
-        yield Finding(2, Severity.CORRUPT, None, f"archive: {found.problem}{at}", object=found.object_key)
+    for damage in verify_archive(store, place):
+        at = f" at position {damage.position}" if damage.position is not None else ""
+        yield Finding(2, Severity.CORRUPT, None, f"archive: {damage.problem}{at}", object=damage.object_key)
 
 
 def _parted(archives: Archives, tier_partition: int) -> Iterator[Finding]:
-    """Each of the two may be whole, and of another history."""
+    """Yield a finding where topic and archive, though each may be whole, have diverged."""
     try:
         archives.check(tier_partition)
     except TierstateError:
-        if archives.broken is None:  # also where it could not be written down for everybody: readers may not
+        if archives.broken is None:  # the break counts even where this process may not write it to the store
             raise
         yield Finding(2, Severity.CORRUPT, None, f"archive: {archives.broken}")

@@ -1,4 +1,4 @@
-"""What a process that serves knows about its own health: its services, its view, its store. Nothing here waits."""
+"""The health of a serving process as it knows it: its services, its view, its store. No function here waits."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from .copied_folders import FolderWatch
 
 FRESH_S = 60.0
-"""Whoever decides from a view that was last known to be at the end longer ago is told that it is behind."""
+"""A view is behind when it was last known to be at the end longer ago than this. Decisions need a fresher one."""
 
 BROKER_S = 900.0
-"""A turn that asks brokers and disks: a few dozen requests at most between two signs of life, each with a deadline of
-seconds to half a minute, and nobody answers."""
+"""Limit for one iteration that asks brokers and disks: a few dozen requests at most between two signs of life, each
+with a deadline of seconds to half a minute, and none is answered."""
 STORE_OPERATIONS = 3
-"""So many go by between two signs of life of who asks the store: the last parts of an upload, its completion, and one
-that is repeated or cleared up behind it."""
+"""The most store requests between two signs of life: the last parts of an upload, its completion, and one that is
+repeated or that cleans up after it."""
 UNSEEN_NAMED = 5
 ENDED_S = 5.0
-"""How long a process goes on at most whose view has ended."""
+"""How long a process goes on at most after its view has ended."""
 SLACK_S = 300.0
 """For a disk or a processor that is busy with something else."""
 
 
 def longest_silence(settings: Settings) -> dict[str, float]:
-    """Every loop of an agent, a gateway and a proxy, and how long it may take for one thing at most, seconds.
+    """Return each loop of an agent, a gateway and a proxy, with the most seconds that one step of it may take.
 
-    Generous: a restart on a false alarm costs more than a hang that is found a quarter of an hour later. Who waits
-    (for work, for a store or a broker that is away, in a back-off, for a quota) goes on going round meanwhile.
+    Generous: a restart on a false alarm costs more than a hang that is found a quarter of an hour later. A loop that
+    waits (for work, a store or a broker that is away, a backoff, a quota) still gives signs of life.
     """
     operation = settings.store.request_timeout + settings.store.throttle_timeout
     store = STORE_OPERATIONS * operation + SLACK_S
@@ -69,13 +69,12 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "rights watch": BROKER_S,
         "folder watch": BROKER_S,
         "gateway": SLACK_S,
-        "workers": SLACK_S,
         "proxy": SLACK_S,
     }
 
 
 class AgentWatches:
-    """What an agent watches beside its work: the ends of the tier-state topic, its configuration, the store."""
+    """The watches of an agent, apart from its work: ends of the tier-state topic, its configuration, the store."""
 
     def __init__(
         self,
@@ -95,10 +94,10 @@ class AgentWatches:
         self.rights, self.folders, self._trim_proof = rights, folders, trim_proof
         self._follower, self._watchdog, self._archives, self._claim = follower, watchdog, archives, claim
         self.services: list[Service] = []
-        """Of the whole process, once it runs."""
+        """The services of the whole process, once it runs."""
 
     def threads(self) -> list[Service]:
-        """Not yet started."""
+        """Return the services of the watches, not yet started."""
         return [
             Service("view watch", self.view.run),
             Service("topic watch", self.view.run_problems),
@@ -110,31 +109,32 @@ class AgentWatches:
 
     def answer(self, status: dict[str, object]) -> dict[str, object]:
         """Return a partition's status, with ``trim.proof`` and with what is wrong with the whole agent."""
-        told = self.rights.told(str(status["topic"]))
-        wrong = {"rights_lacking": told, "copied_folders": self.folders.problem}
+        rights = self.rights.refused + self.rights.told(str(status["topic"]))
+        wrong = {"rights_lacking": rights, "copied_folders": self.folders.problem}
         return status | wrong | {"trim_proof": self._trim_proof}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._follower, self._watchdog)
 
     def not_ready(self, leader: LeaderRole) -> list[str]:
-        found = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
-        found += why_behind(self._follower, self.view, FRESH_S)
-        found += [str(self._archives.broken)] if self._archives.broken else []
-        found += [self._claim.contested] if self._claim.contested else []
-        found += [f"a right lacks: {each}" for each in self.rights.told()]
-        found += [self.folders.problem] if self.folders.problem else []
+        reasons = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
+        reasons += why_behind(self._follower, self.view, FRESH_S)
+        reasons += [str(self._archives.broken)] if self._archives.broken else []
+        reasons += [self._claim.contested] if self._claim.contested else []
+        reasons += self.rights.refused
+        reasons += [f"a right lacks: {each}" for each in self.rights.told()]
+        reasons += [self.folders.problem] if self.folders.problem else []
         if unseen := leader.unseen():
-            found.append(
+            reasons.append(
                 f"{counted(len(unseen), 'partition')} that this broker leads: "
                 "in no folder of agent.log_dirs that can be read: " + ", ".join(unseen[:UNSEEN_NAMED])
             )
-        found += why_later_release(leader.board, self._follower)
+        reasons += why_later_release(leader.board, self._follower)
         blind = leader.agent.last_error
-        return found + ([blind] if blind else []) + why_store_away(self.store)
+        return reasons + ([blind] if blind else []) + why_store_away(self.store)
 
     def feed(self, metrics: Metrics, leader: LeaderRole, chores: Sequence[str]) -> None:
-        """Gauges of the process; those of its partitions are in `leader/gauges.py`."""
+        """Add the gauges of the process; those of its partitions are in `leader/gauges.py`."""
         feed_view_gauges(metrics, self.view)
         feed_loop_gauges(metrics, self._watchdog)
         metrics.tally("tierstate_copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
@@ -155,25 +155,24 @@ class AgentWatches:
 
 
 def ending_with(follower: Follower, check_over: Callable[[], None] = lambda: None) -> Service:
-    """Ends, and the process with it, when its view ended for good: another topic has the name now, above all.
-
-    ``check_over`` may raise too.
+    """Return a service that ends, and the process with it, when its view ended for good: above all, when another topic
+    now has the name. ``check_over`` may raise too.
     """
 
     def work(stop: threading.Event) -> None:
         while not stop.wait(ENDED_S):
             if follower.failure is not None:
                 raise follower.failure
-            with suppress(Unavailable):  # who cannot look now looks again
+            with suppress(Unavailable):  # if it cannot look now, it looks again later
                 check_over()
 
     return Service("view's end", work)
 
 
 def why_unhealthy(services: Sequence[Service], follower: Follower, watchdog: Watchdog) -> list[str]:
-    """What only a new process brings back: a thread that ended, or hangs."""
-    found = [service.ended for service in services if service.ended] + why_hanging(watchdog)
-    return found if follower.failure is None else [*found, f"the follower of the view ended: {follower.failure}"]
+    """Return the reasons that only a new process removes: a thread that ended, or hangs."""
+    reasons = [service.ended for service in services if service.ended] + why_hanging(watchdog)
+    return reasons if follower.failure is None else [*reasons, f"the follower of the view ended: {follower.failure}"]
 
 
 def why_hanging(watchdog: Watchdog) -> list[str]:
@@ -185,39 +184,39 @@ def why_topic_away(watch: ViewWatch) -> list[str]:
 
 
 def why_beheaded(watch: ViewWatch) -> list[str]:
-    """Also while this very view has all that is gone: nobody after it will."""
+    """Return the partitions whose first records were lost, also while this view has them: no later view will."""
     return lost_heads("the tier-state topic", watch.beheaded)
 
 
 def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str]:
-    """What keeps the view from being what somebody can rely on who accepts one that is ``max_age`` seconds old."""
+    """Return the reasons why a reader who accepts a view of ``max_age`` seconds must not rely on this one."""
     if follower.failure is not None:
         return [f"the follower of the view ended: {follower.failure}"]
-    found = []
+    reasons = []
     if follower.trouble is not None:
-        found.append(f"the view does not get on: {follower.trouble}")
+        reasons.append(f"the view does not get on: {follower.trouble}")
     if follower.lost is not None:
-        found.append(f"the view is being rebuilt: {follower.lost}")
+        reasons.append(f"the view is being rebuilt: {follower.lost}")
     old = {number: age for number, age in watch.ages().items() if age >= max_age or not watch.reached(number)}
     if old:
         oldest = max(old, key=lambda number: old[number])
-        found.append(
+        reasons.append(
             f"{counted(len(old), 'tier-state partition is', 'tier-state partitions are')} behind. "
             f"oldest={oldest} seconds={old[oldest]:.0f} "
             f"records={watch.lags().get(oldest, 'unknown')}"
         )
-    return found
+    return reasons
 
 
 def why_later_release(board: StatusBoard, view: TierView) -> list[str]:
-    """Partitions led here of which a later release wrote facts: nothing is written about them by this one."""
-    found = []
+    """Return the partitions led here with facts of a later release: this release writes nothing about them."""
+    led = []
     for partition, status in board.by_partition().items():
-        with suppress(Unavailable):  # a view that is behind says so itself
+        with suppress(Unavailable):  # `why_behind` reports a view that is behind
             if status.leads and (later := view.partition(partition).later):
-                found.append(f"{status.topic}-{status.partition}: {later[0]}")
-    more = f" (and {len(found) - 1} more partitions)" if len(found) > 1 else ""
-    return [f"upgrade this agent: a later release wrote facts. {found[0]}{more}"] if found else []
+                led.append(f"{status.topic}-{status.partition}: {later[0]}")
+    more = f" (and {len(led) - 1} more partitions)" if len(led) > 1 else ""
+    return [f"upgrade this agent: a later release wrote facts. {led[0]}{more}"] if led else []
 
 
 def why_store_away(watch: StoreWatch) -> list[str]:
@@ -225,19 +224,19 @@ def why_store_away(watch: StoreWatch) -> list[str]:
 
 
 def why_brokers_away(watch: BrokerWatch) -> list[str]:
-    """Whoever reads the remote tier alone is served all the same."""
+    """Return why brokers are away. Readers of remote records alone are served all the same."""
     return [] if watch.trouble is None else [f"the brokers are away: {watch.trouble}"]
 
 
 def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
-    """Of any process with a view."""
+    """Add the gauges of any process with a view."""
     metrics.gauge("tierstate_view_age_seconds", lambda: [((str(n),), age) for n, age in watch.ages().items()])
     metrics.gauge("tierstate_heads_lost", lambda: [((), len(watch.beheaded))])
     metrics.gauge("tierstate_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
 
 
 def feed_loop_gauges(metrics: Metrics, watchdog: Watchdog) -> None:
-    """Of any process with loops."""
+    """Add the gauges of any process with loops."""
 
     def hanging() -> list[tuple[tuple[str], float]]:
         hangs = [each.loop for each in watchdog.hangs()]

@@ -1,4 +1,4 @@
-"""Who abuses a gateway: ``python -m bench.abusers ADDRESS NAME``, which says ``begun`` and goes on until it is killed.
+"""A client that abuses a gateway: ``python -m bench.abusers ADDRESS NAME`` prints ``begun`` and goes on until killed.
 
 It shares two cores with the gateway, which must not wait for what the abusers need themselves: a thousand connections
 that come again cost asyncio a third of a core, and the plain sockets here a twentieth.
@@ -24,12 +24,12 @@ from .gateway import FORMS
 
 ELSEWHERE = "127.0.0.2"
 AGAIN_S, SETTLED_S = 0.5, 1.0
-"""After which one that was thrown out comes again; and all of them have begun."""
+"""Seconds after which a closed connection comes again; and after which all of them have begun."""
 BATCHES, JSON = FORMS["batches"][0], FORMS["ndjson"][0]
 LOCAL, COLD, BOMBS = "bench-local", "bench-cold", "bench-bombs"
 COLD_RECORDS, COLD_READERS = SIZES["1 KB lz4"][2], 64
 CHUNK_RECORDS = 6_500
-"""A little more than a chunk of the gateway's cache holds: nobody finds what another one has read."""
+"""A little more than a chunk of the gateway's cache holds: no connection finds a chunk that another one has read."""
 SLOW_HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Padding: " + b"a" * 4000
 
 
@@ -37,7 +37,7 @@ SLOW_HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Padding: " + b"a" 
 
 
 class _Crowd:
-    """Plain sockets. Who is thrown out comes again; each says a byte of ``said`` a second."""
+    """Plain sockets: one that the gateway closes connects again; each sends a byte of ``said`` a second."""
 
     def __init__(self, to: tuple[str, int], count: int, said: bytes) -> None:
         self._to, self._said = to, said
@@ -69,7 +69,7 @@ class _Crowd:
 
     def _say(self, one: socket.socket, at: int) -> None:
         if at < len(self._said) and one.fileno() >= 0:
-            with suppress(OSError):  # thrown out: epoll says so, too
+            with suppress(OSError):  # closed by the gateway: epoll reports it too
                 one.send(self._said[at : at + 1])
             self._saying.append((time.monotonic() + 1.0, one, at + 1))
 
@@ -91,7 +91,7 @@ Connect = Callable[[], Awaitable[Streams]]
 
 
 async def _forever(count: int, connect: Connect, act: Callable[[Streams, int], Awaitable[None]]) -> None:
-    """``count`` at a time; one that is thrown out comes again."""
+    """Run ``count`` connections at a time; one that the gateway closes connects again."""
 
     async def one(number: int) -> None:
         while True:
@@ -132,13 +132,13 @@ async def _ask_for_bombs(streams: Streams, number: int) -> None:
 
 
 ASKING = {
-    "deaf": (48, _ask_and_read_nothing),
+    "stalled": (48, _ask_and_read_nothing),
     "wrong": (8, _ask_for_what_is_refused),
     "cold": (COLD_READERS, _read_cold),
     "bombs": (4, _ask_for_bombs),
 }
 CROWDS = {"dribblers": (500, SLOW_HEAD), "silent": (1_000, b"")}
-ABUSES = ("dribblers", "deaf", "silent", "wrong", "cold", "bombs")
+ABUSES = ("dribblers", "stalled", "silent", "wrong", "cold", "bombs")
 
 
 def _request(path: str, media_type: str) -> bytes:

@@ -1,12 +1,8 @@
-"""The whole agent copies 1 GiB: 8 partitions of a real broker (4.3.0), segments of 64 MiB, nothing compressed.
+"""How fast ``tierstate agent --once`` copies a backlog of 1 GiB: 8 partitions of a real broker, segments of 64 MiB.
 
-``tierstate agent --once`` as a process, from an empty tier to the end, minus the same with nothing left to copy: what
-starting, deciding and ending cost. Its store is a directory on the disk of the broker, then S3 (a versitygw on the same
-disk and processors, whose own CPU is not counted). One peer is the bare client with the same files, also a process:
-`shutil.copyfile` and fsync, for S3 boto3's `upload_file`, four files at a time as the agent. The other is Kafka itself:
-a broker with its own remote log manager and `LocalTieredStorage` on the same disk, to which tiering is switched on for
-such a topic; the CPU is the broker's, minus what it takes when idle. Batches of 16 KiB, values of random words, all in
-the page cache. Three runs each, in turns.
+A run with nothing left to copy is subtracted. The store is a directory on the broker's disk, or S3 (a versitygw on this
+machine, without its CPU). Peers: `shutil.copyfile` and fsync; boto3's `upload_file`, four files at a time; and Kafka's
+own remote log manager with `LocalTieredStorage`. Medians of three runs.
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ for number, path in enumerate(sys.argv[2:]):
         os.fsync(descriptor)
         os.close(descriptor)
 """
-"""An object that is not fsynced, and its folder, is not there after a power loss."""
+"""An object that is not fsynced, and its folder, would be lost in a power loss."""
 BARE_S3 = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -103,7 +99,7 @@ def _rows(where: str, size: int, ours: list[Spent], theirs: list[Spent], peer: s
 
 
 def _ours(site: Site, size: int, server: Path | None = None) -> Spent:
-    """``server``: the folder that the store writes into, emptied in the end; None: the site's own."""
+    """``server`` is the folder that the store writes into, emptied at the end; None means the site's own."""
     config = site.begin(TOPIC, format='compression = "none"')
     try:
         _in_cache(site.logs(TOPIC))
@@ -127,7 +123,7 @@ def _bare_s3(s3: Bucket, logs: list[Path]) -> Spent:
 
 
 def _empty(server: Path | None) -> None:
-    """Removes the objects; the bucket stays."""
+    """Remove the objects; the bucket stays."""
     for path in server.iterdir() if server else ():
         shutil.rmtree(path)
 
@@ -144,7 +140,7 @@ def _bare(into: Path, logs: list[Path]) -> Spent:
 
 
 def _kafkas(folder: Path, segment_bytes: int) -> Spent:
-    """A broker of its own each time: what it once copied it never copies again."""
+    """Use a new broker each time: it never copies again what it once copied."""
     (remote := folder / "tier").mkdir(parents=True)
     with ExitStack() as opened:
         sandbox = KafkaSandbox(folder=folder / "kafka", properties=kafkas_own_tiers(remote))
@@ -152,15 +148,15 @@ def _kafkas(folder: Path, segment_bytes: int) -> Spent:
         site.create(TOPIC, PARTITIONS, segment_bytes)
         site.fill(TOPIC, PARTITIONS, segment_bytes, SEGMENTS)
         logs, pid = site.logs(TOPIC), pid_of(sandbox)
-        wanted = sum(path.stat().st_size for path in logs)
-        time.sleep(5)  # what the producer left to do
+        expected = sum(path.stat().st_size for path in logs)
+        time.sleep(5)  # the rest of the producer's work
         began, before = time.perf_counter(), cpu_s(pid)
         time.sleep(5)
         idle = (cpu_s(pid) - before) / (time.perf_counter() - began)
         _in_cache(logs)
         began, before = time.perf_counter(), cpu_s(pid)
         _switch_on(sandbox)
-        until(lambda: sum(path.stat().st_size for path in remote.rglob("*.log")) >= wanted, 300)
+        until(lambda: sum(path.stat().st_size for path in remote.rglob("*.log")) >= expected, 300)
         seconds = time.perf_counter() - began
         return _shown("kafka's", Spent(seconds, cpu_s(pid) - before - idle * seconds))
 

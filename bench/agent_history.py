@@ -65,7 +65,7 @@ def _cpu_ms(
     measured: int,
     ready: Callable[[LongLog, Process, int], tuple[PartitionWorker, Callable[[], object]]],
 ) -> float:
-    """Milliseconds a segment, of all threads of this process."""
+    """Return milliseconds a segment, of all threads of this process."""
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder:
         world = World(Path(folder), "none", TRIMS_ALL)
         process = world.process()
@@ -87,7 +87,7 @@ def _cpu_ms(
 
 
 def _until_copied(worker: PartitionWorker, process: Process) -> None:
-    """One more segment, and what else is due before the next one is begun."""
+    """Copy one more segment, and do what else is due before the next one is begun."""
     while worker.advance():
         if worker.behind > 1 and any(isinstance(event, SegmentCopied) for event in process.events):
             return

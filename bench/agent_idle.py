@@ -1,12 +1,8 @@
-"""An agent beside a broker on which nothing happens, and how soon a rolled segment is readable.
+"""CPU and memory of an idle agent, and how soon a rolled segment is readable.
 
-A real broker (4.3.0, `sandbox/`, with the timers of production) with 200 topics of 10 empty partitions, and the whole
-`tierstate agent` as a process, its store a directory, 50 tier-state partitions. CPU is user and system time of the
-process, in per cent of one core: early, the second minute after it is ready, and settled, the five minutes after the
-first fifteen: looks become rarer for ten minutes, until each partition is looked at every five, in turn
-(`leader/attention.py`); the last of them is there after fifteen, and five minutes are one turn of all. Then 20 segments
-are rolled, one at a time, with the 2,000 still there: from the acknowledgement of the record that rolled it to the
-event that says it is readable. One run.
+200 topics of 10 empty partitions, a directory as the store. CPU is that of one core, in the second minute after the
+start, and settled after 15 minutes. Readable is counted from the acknowledgement of the record that rolls the segment.
+One run.
 """
 
 from __future__ import annotations
@@ -36,10 +32,10 @@ TOPICS, PARTITIONS = 200, 10
 ROLLS = 20
 SEGMENT_BYTES, BATCH_BYTES = 200_000, 50_000
 EARLY = (60.0, 60.0)
-"""Seconds after it is ready; and for how many."""
+"""Seconds after it is ready, and the length of the interval."""
 SETTLED = (900.0, 300.0)
 BETWEEN_ROLLS_S = 2.37
-"""Nothing that turns every second is met at the same point of its turn twice in a row."""
+"""No periodic task of whole seconds is met at the same point of its period twice in a row."""
 TIMERS = {
     "replica.high.watermark.checkpoint.interval.ms": "5000",
     "log.retention.check.interval.ms": "300000",
@@ -78,7 +74,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 class _Agent:
-    """The process, and what it says."""
+    """The agent's process and its log events."""
 
     def __init__(self, folder: Path, config: Path) -> None:
         self._err = folder / "agent.err"
@@ -104,7 +100,7 @@ class _Agent:
         return [line for line in lines if line.get("event") == name]
 
     def busy(self, seconds: float) -> float:
-        """Per cent of a core over that time."""
+        """Return the CPU used over that time, in per cent of a core."""
         before = self._cpu_s()
         began = time.monotonic()
         time.sleep(seconds)
@@ -137,15 +133,15 @@ def _settings(folder: Path, kafka: KafkaSandbox) -> Path:
 def _create(kafka: KafkaSandbox, topics: int) -> None:
     admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     rolling = {"internal.segment.bytes": str(SEGMENT_BYTES)}
-    wanted = [NewTopic(f"idle-{number}", PARTITIONS, 1) for number in range(topics)]
-    wanted.append(NewTopic("idle-rolls", 1, 1, config=rolling))
-    for at in range(0, len(wanted), 20):
-        for created in admin.create_topics(wanted[at : at + 20], operation_timeout=60).values():
+    new_topics = [NewTopic(f"idle-{number}", PARTITIONS, 1) for number in range(topics)]
+    new_topics.append(NewTopic("idle-rolls", 1, 1, config=rolling))
+    for at in range(0, len(new_topics), 20):
+        for created in admin.create_topics(new_topics[at : at + 20], operation_timeout=60).values():
             created.result(90)
 
 
 def _rolls(kafka: KafkaSandbox, agent: _Agent, rolls: int) -> list[float]:
-    """Seconds from each roll to its event."""
+    """Return the seconds from each roll to its event."""
     producer: Any = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 0})
     folder = kafka.brokers[0].log_dir / "idle-rolls-0"
     took = []
@@ -160,8 +156,8 @@ def _rolls(kafka: KafkaSandbox, agent: _Agent, rolls: int) -> list[float]:
             assert producer.flush(30) == 0
             rolled = time.time()
         _until(partial(copied_beyond, copied))
-        said = datetime.fromisoformat(agent.events("segment copied")[copied]["timestamp"])
-        took.append(said.timestamp() - rolled)
+        copied_at = datetime.fromisoformat(agent.events("segment copied")[copied]["timestamp"])
+        took.append(copied_at.timestamp() - rolled)
         time.sleep(BETWEEN_ROLLS_S)
     return took
 

@@ -1,10 +1,7 @@
-"""Memory of an agent with eight segments of 1 GiB in flight: the whole process, its most (VmHWM) and when idle.
+"""Peak memory (VmHWM) of an agent that copies eight segments of 1 GiB at a time, until 2 GiB are stored. One run each.
 
-Eight partitions of a real broker (4.3.0) have one rolled segment of 1 GiB each, ``copy.concurrency`` is 8, everything
-else is as it comes; objects compressed with zstd (``auto``: the batches are not) or as they are. The store is a
-versitygw or a directory. A run ends, and is taken back, once 2 GiB are stored, with all eight still on their way. One
-run each; the peer is the same agent before it copies anything. The bound: six parts of 8 MiB for all uploads to S3
-(`store.upload_concurrency` + 2), and for each copy 5 MiB, or 9 with zstd, above the idle agent.
+The bound is six parts of 8 MiB for all uploads to S3 (`store.upload_concurrency` + 2), plus 5 MiB for each copy, or
+9 MiB with zstd, above the idle agent.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _run(site: Site, stored: Path | None, form: str, enough: int) -> tuple[float, float]:
-    """MiB when it was ready, and the most there were."""
+    """Return the MiB of the process when it was ready, and its peak."""
     config = site.begin(
         TOPIC, copy='concurrency = 8\nlag = "5s"', format=f'compression = "{form}"', trim='delay = "1h"'
     )

@@ -1,11 +1,7 @@
-"""A producer beside an agent that copies at 50 MB/s, and without it.
+"""Latency of a producer while an agent copies with ``copy.quota = "50MB"`` and the shipped ``CPUWeight=20``.
 
-One real broker (4.3.0). The producer sends 2,000 records of 1 KB a second, one at a time as their time comes, acks=all,
-linger 0; latency is from the call to the acknowledgement. Beside it the whole agent copies a backlog of other
-partitions with ``copy.quota = "50MB"`` into a directory on the same disk, at the share of the processor that the
-shipped unit gives it (``CPUWeight=20``; here as niceness). Pairs of runs of 24 s, in turns who is first;
-shown are medians of five runs; the ratio of a row is that of the medians, and the last row is the median over the
-pairs. CPU is that of producer, broker and agent together.
+The producer sends 2,000 records of 1 KB a second with acks=all and linger 0. The agent copies other partitions into a
+directory on the same disk. Pairs of runs of 24 s.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ NICE = 7
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Milliseconds; CPU in per cent of one core; ``copied``: bytes a second that the agent stored meanwhile."""
+    """Milliseconds; CPU in per cent of one core; ``copied``: bytes a second that the agent stored during the run."""
 
     median_ms: float
     p99_ms: float
@@ -63,10 +59,10 @@ def measure(quick: bool = False) -> list[Row]:
                 (ours if copying else alone).append(_with_agent(site, seconds) if copying else _run(kafka, seconds))
     worse = statistics.median(with_it.p99_ms / without.p99_ms for with_it, without in zip(ours, alone, strict=True))
     return [
-        _row("producer's median latency beside a copying agent", ours, alone, "median_ms", "ms, less is better"),
-        _row("producer's p99 latency beside a copying agent", ours, alone, "p99_ms", "ms, less is better"),
+        _row("producer's median latency with a copying agent", ours, alone, "median_ms", "ms, less is better"),
+        _row("producer's p99 latency with a copying agent", ours, alone, "p99_ms", "ms, less is better"),
         _row("CPU of producer, broker and agent", ours, alone, "cpu", "% of a core, less is better"),
-        Row("what the agent stored meanwhile", statistics.median(run.copied for run in ours) / 1e6, "MB/s"),
+        Row("what the agent stored", statistics.median(run.copied for run in ours) / 1e6, "MB/s"),
         Row("p99 with the agent to p99 without, median over pairs", worse, "x", goal="<= 1.1"),
     ]
 
@@ -82,7 +78,7 @@ def _with_agent(site: Site, seconds: float) -> Run:
     config = site.begin(BACKLOG, copy='quota = "50MB"\nlag = "0s"', format='compression = "none"')
     try:
         with RunningAgent(config, NICE) as agent:
-            until(lambda: bytes_below(config.parent / "store") > 60e6)  # its first second's worth is behind it
+            until(lambda: bytes_below(config.parent / "store") > 60e6)  # the work of its first second is done
             return _run(site.kafka, seconds, agent, config.parent / "store")
     finally:
         site.end(config)
@@ -102,7 +98,7 @@ def _run(kafka: KafkaSandbox, seconds: float, agent: RunningAgent | None = None,
 
 
 def _produce(kafka: KafkaSandbox, seconds: float) -> list[float]:
-    """Seconds that each record took."""
+    """Return the seconds that each record took."""
     producer: Any = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 0, "acks": "all"})
     value, took = b"v" * VALUE_BYTES, list[float]()
     producer.list_topics(timeout=30)

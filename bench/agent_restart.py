@@ -1,8 +1,6 @@
-"""What a restart of a broker costs: a term for each partition it leads, whether there is something to do or not.
+"""How long an agent needs after a restart of its broker: it writes a term for each partition that it leads.
 
-The ground of `agent_idle.py`: a real broker, 200 topics of 10 empty partitions, the whole `tierstate agent` as a
-process. First all begin their first term; then the broker is stopped and started, and all begin another. Seconds are
-from the moment the broker answers again to the last term; bytes are what the tier-state topic's files grew by. One run.
+200 topics of 10 empty partitions. Bytes are the growth of the tier-state topic's files. One run.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _terms(agent: _Agent, number: int) -> None:
-    """Until so many have begun."""
+    """Wait until ``number`` terms have started."""
     deadline = time.monotonic() + LONGEST_S
     while len(agent.events("term started")) < number:
         if time.monotonic() > deadline:

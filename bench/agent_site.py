@@ -1,4 +1,4 @@
-"""A real broker with something to copy, and the whole ``tierstate agent`` as a process beside it."""
+"""A real broker with something to copy, and the whole ``tierstate agent`` as a process next to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Of one process: seconds it took and seconds of CPU."""
+    """The seconds that one process took, and its seconds of CPU."""
 
     seconds: float
     cpu_s: float
@@ -44,7 +44,7 @@ class Site:
         return self.kafka.brokers[0].log_dir
 
     def logs(self, topic: str) -> list[Path]:
-        """Rolled segments of all partitions."""
+        """Return the rolled segments of all partitions."""
         folders = sorted(self.log_dir.glob(f"{topic}-[0-9]*"))
         return [path for folder in folders for path in sorted(folder.glob("*.log"))[:-1]]
 
@@ -52,18 +52,18 @@ class Site:
         settings = {"segment.bytes": str(segment_bytes), "retention.ms": "-1"}
         settings |= {name.replace("_", "."): value for name, value in config.items()}
         admin: Any = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
-        wanted = NewTopic(topic, partitions, 1, config=settings)
-        admin.create_topics([wanted], operation_timeout=30)[topic].result(60)
+        new_topic = NewTopic(topic, partitions, 1, config=settings)
+        admin.create_topics([new_topic], operation_timeout=30)[topic].result(60)
 
     def fill(self, topic: str, partitions: int, segment_bytes: int, segments: int, value_bytes: int = 1000) -> None:
-        """So many rolled segments in each partition; values of random words, batches of 16 KiB or one record."""
+        """Write rolled segments to each partition; values of random words, batches of 16 KiB or one record."""
         chance = random.Random(7)
         words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
         values = [b"".join(chance.choices(words, k=value_bytes // 6)) for _ in range(500)]
         self.fill_with(values, topic, partitions, segments)
 
     def fill_with(self, values: Sequence[bytes], topic: str, partitions: int, segments: int) -> None:
-        """So many rolled segments in each partition, of these values in turn; batches of 16 KiB or one record."""
+        """Write rolled segments to each partition, of these values in turn; batches of 16 KiB or one record."""
         value_bytes = len(values[0])
         quick = {"queue.buffering.max.kbytes": 262_144, "linger.ms": 20, "batch.size": 16_384, "acks": 1}
         producer: Any = Producer({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0, **quick})
@@ -81,7 +81,7 @@ class Site:
         assert producer.flush(60) == 0
 
     def begin(self, topic: str, **settings: str) -> Path:
-        """A fresh tier for ``topic``: its settings file. ``settings``: more TOML of a section each."""
+        """Begin a fresh tier for ``topic`` and return its settings file. ``settings``: more TOML of a section each."""
         self._runs += 1
         run = self._folder / f"run-{self._runs}"
         (run / "store").mkdir(parents=True)
@@ -104,12 +104,12 @@ class Site:
         shutil.rmtree(config.parent)
 
     def once(self, config: Path) -> Spent:
-        """The agent copies all there is, and ends."""
+        """Run the agent until it has copied all there is."""
         return spent_by([*TIERSTATE, "agent", "--once", "--config", str(config)])
 
 
 def spent_by(command: list[str]) -> Spent:
-    """A command to its end, with its children."""
+    """Run a command to its end and return what it spent, with its children."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None
@@ -122,7 +122,7 @@ def spent_by(command: list[str]) -> Spent:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of CPU of a process that runs."""
+    """Return the seconds of CPU of a running process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -134,7 +134,7 @@ def pid_of(kafka: KafkaSandbox) -> int:
 
 
 class RunningAgent:
-    """For as long as a ``with`` block lasts; ready when it begins."""
+    """An agent that runs for as long as a ``with`` block lasts; it is ready when the block begins."""
 
     def __init__(self, config: Path, nice: int = 0) -> None:
         self._err = config.parent / "agent.err"
@@ -163,14 +163,14 @@ class RunningAgent:
         return [line for line in lines if line.get("event") == name]
 
     def memory(self) -> Mapping[str, float]:
-        """MiB by the kernel's names: VmRSS now, VmHWM the most there was."""
+        """Return MiB by the kernel's names: VmRSS now, VmHWM the peak."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         fields = [line.split() for line in lines if line.startswith(("VmRSS:", "VmHWM:"))]
         return {name.rstrip(":"): int(kib) / 1024 for name, kib, _ in fields}
 
 
 def bytes_below(folder: Path) -> int:
-    """Of all files, also unfinished ones."""
+    """Return the bytes of all files, unfinished ones included."""
     total = 0
     for path in folder.rglob("*"):
         try:

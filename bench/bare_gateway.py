@@ -8,16 +8,14 @@ from pathlib import Path
 
 from starlette.types import Receive, Scope, Send
 
-from tierstate.api.accepting_server import AcceptingServer
-from tierstate.api.connections import Open
+from tierstate.api.connections import Connections, http_server
 from tierstate.api.open import listen_at
-from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 
 
 def serve(answers: Path, media_type: str) -> None:
-    """``answers``: a line of JSON, their sizes and their paths; then the bytes."""
+    """``answers`` is a file: a line of JSON with their sizes and their paths, then the bytes."""
     with answers.open("rb") as file:
         sizes, paths = json.loads(file.readline())
         bodies = {path: file.read(size) for path, size in zip(paths, sizes, strict=True)}
@@ -32,7 +30,7 @@ def serve(answers: Path, media_type: str) -> None:
 
     sock = listen_at(Address("127.0.0.1", 0))
     print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
-    AcceptingServer(app, Open(Gateway()), sock, SystemClock()).run()
+    http_server(app, Connections(Gateway())).run([sock])
 
 
 if __name__ == "__main__":

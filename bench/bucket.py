@@ -1,4 +1,4 @@
-"""An S3 of one's own: a versitygw with an empty bucket, and a bare client of it."""
+"""An S3 store of one's own: a versitygw with an empty bucket, and a bare client of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = ACCESS_KEY, SECRET_KEY = "bench-access", "bench-secret"
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Its objects are files in ``folder``. ``section``: the lines of [store] for it, without the section's name."""
+    """Its objects are files in ``folder``. ``section`` holds its lines of [store], without the section's name."""
 
     server: StoreServer
     folder: Path
@@ -30,7 +30,7 @@ class Bucket:
 
 @contextmanager
 def bucket(folder: Path) -> Iterator[Bucket]:
-    """Below ``folder``."""
+    """Serve a bucket whose objects are below ``folder``."""
     with versitygw(folder / "server", *KEYS) as server:
         client_of(server.url).create_bucket(Bucket=BUCKET)
         (folder / "secret").write_text(SECRET_KEY)
@@ -43,5 +43,5 @@ def bucket(folder: Path) -> Iterator[Bucket]:
 
 
 def client_of(endpoint: str) -> S3Client:
-    """boto3's, with its defaults."""
+    """Return a boto3 client with its defaults."""
     return boto3.Session(*KEYS, region_name=REGION).client("s3", endpoint_url=endpoint)

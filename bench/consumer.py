@@ -1,9 +1,7 @@
-"""`TieredConsumer` beside Kafka's own consumer: `consume(1000)` of the same records, and how it starts far behind.
+"""`TieredConsumer` compared with Kafka's own consumer: `consume(1000)` of the same records.
 
-Ours reads the remote tier alone (`tiered_storage_only`, a folder), the peer a broker on the same machine; all is in the
-page cache. Each run is a process of its own, sides take turns, medians of five: CPU time of that process alone, from
-the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from
-an empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
+Ours reads the remote tier alone, in a directory; CPU is that of the consumer's process, from the 10,000th record on.
+The start includes imports; the group has no commit.
 """
 
 from __future__ import annotations
@@ -43,9 +41,9 @@ FACTS = "_tier-state"
 SEGMENT_BYTES = 32 << 20
 SIZES = {"120 B zstd": (100, "zstd", 1_500_000), "1 KB lz4": (1000, "lz4", 1_500_000)}
 DISTINCT = 50_000
-"""Values; then they come again, hundreds of batches later.
+"""The number of different values; then they come again, hundreds of batches later.
 
-As many records of both sizes: a full collection of Python's garbage falls into a short run, or does not."""
+Both sizes have as many records: a full garbage collection of Python may or may not fall into a short run."""
 SEGMENTS = 10_000
 PEER = "confluent_kafka's Consumer, from the broker"
 
@@ -77,12 +75,12 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _side_by_side(place: TieredPlace, topic: str, what: str, count: int, runs: int) -> list[Row]:
-    found: dict[bool, list[Consumed]] = {True: [], False: []}
+    measured: dict[bool, list[Consumed]] = {True: [], False: []}
     for _ in range(runs):
-        for tiered in found:
-            found[tiered].append(place.consumed(tiered, topic, count))
-    ours, peer = (1e6 / statistics.median(each.cpu for each in found[tiered]) for tiered in (True, False))
-    memory = [statistics.median(each.peak_bytes for each in found[tiered]) / 2**20 for tiered in (True, False)]
+        for tiered in measured:
+            measured[tiered].append(place.consumed(tiered, topic, count))
+    ours, peer = (1e6 / statistics.median(each.cpu for each in measured[tiered]) for tiered in (True, False))
+    memory = [statistics.median(each.peak_bytes for each in measured[tiered]) / 2**20 for tiered in (True, False)]
     return [
         Row(f"consume(1000), {what}", ours, "records a CPU second", peer, PEER, "≥ 1x"),
         Row(f"peak memory, {what}", memory[0], "MiB, less is better", memory[1], PEER),
@@ -112,7 +110,7 @@ class TieredPlace:
             raise SystemExit(f"tierstate {command[0]} failed")
 
     def fill(self, topic: str, value_bytes: int, codec: str, count: int, **more: str) -> str:
-        """``more``: the topic's configuration."""
+        """``more`` is the topic's configuration."""
         config = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", **more}
         admin = AdminClient({**self._kafka.client_config})
         admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
@@ -130,13 +128,13 @@ class TieredPlace:
         return topic
 
     def copy(self) -> None:
-        """What has rolled."""
+        """Copy the segments that have rolled."""
         self._agent("agent", "--once")
 
     def add_segments(self, topic: str, count: int) -> None:
-        """Said to be copied, past the end of what is there: to be known, not read."""
-        given = {"kafka.bootstrap.servers": self._kafka.bootstrap, "store.url": self._store, **FOR_READERS}
-        with Connection(settings_from(given)) as connection:
+        """Add facts of copied segments past the end of the real ones: readers know them, and never read them."""
+        settings = {"kafka.bootstrap.servers": self._kafka.bootstrap, "store.url": self._store, **FOR_READERS}
+        with Connection(settings_from(settings)) as connection:
             partition = place_of(connection.broker.control, topic, 0)
             term = connection.view([partition]).partition(partition).term
             number = tier_partition_of(partition, connection.topic.mapped_partitions)
@@ -148,7 +146,7 @@ class TieredPlace:
         producer.flush(120)
 
     def consumed(self, tiered: bool, topic: str, count: int) -> Consumed:
-        """By a process of its own."""
+        """Consume in a new process."""
         config: dict[str, Any] = {
             **self._kafka.client_config,
             "group.id": f"bench-{tiered}",
@@ -157,8 +155,8 @@ class TieredPlace:
         config |= {"auto.offset.reset": "earliest", "check.crcs": True}
         if tiered:
             config |= {"tiered.mode": "tiered_storage_only", "tierstate.store.url": self._store}
-        said = json.dumps([tiered, topic, count, config])
-        command = [sys.executable, str(Path(__file__).with_name("consuming.py")), said]
+        request = json.dumps([tiered, topic, count, config])
+        command = [sys.executable, str(Path(__file__).with_name("consuming.py")), request]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return Consumed(**json.loads(done.stdout.splitlines()[-1]))
 
@@ -171,7 +169,7 @@ def _values(size: int, count: int) -> Iterator[bytes]:
 
 
 def _moved(facts: Iterator[Fact], partition: TopicIdPartition, topic: str, term: Term) -> Iterator[Fact]:
-    """The same segments, of a partition that is there, far above its end."""
+    """Move the segments to an existing partition, far above its end."""
     base = 1 << 40
 
     def above(offsets: OffsetRange) -> OffsetRange:

@@ -1,6 +1,6 @@
-"""One process of `bench consumer`: it imports what it consumes with, and nothing of ours beside a peer.
+"""One process of `bench consumer`: it imports the client that it measures, and nothing of ours for a peer.
 
-What was imported costs CPU later: Python's collector looks through it again and again.
+Imported modules cost CPU later: Python's collector looks through it again and again.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ WARM = 10_000
 
 
 def consume(tiered: bool, topic: str, count: int, config: dict[str, Any]) -> dict[str, float]:
-    """CPU seconds a million records from the `WARM`-th on, peak memory, and seconds to the first record."""
+    """Return CPU seconds a million records from the `WARM`-th on, peak memory, and seconds to the first record."""
     began = time.monotonic()
     module, name = ("tierstate", "TieredConsumer") if tiered else ("confluent_kafka", "Consumer")
     opened = getattr(importlib.import_module(module), name)
-    first_s, cpu, found, from_found = 0.0, 0.0, 0, 0
+    first_s, cpu, total, from_found = 0.0, 0.0, 0, 0
     with opened(config) as consumer:
         consumer.subscribe([topic])
-        while found < count:
-            got = consumer.consume(min(1000, count - found), 1.0) if first_s else [consumer.poll(1.0)]
+        while total < count:
+            got = consumer.consume(min(1000, count - total), 1.0) if first_s else [consumer.poll(1.0)]
             records = [message for message in got if message is not None and message.error() is None]
             for message in records:
                 message.value()
-            if records and not found:
+            if records and not total:
                 first_s = time.monotonic() - began
-            found += len(records)
-            if not cpu and found >= WARM:
-                cpu, from_found = time.process_time(), found
+            total += len(records)
+            if not cpu and total >= WARM:
+                cpu, from_found = time.process_time(), total
         cpu = time.process_time() - cpu
-    return {"cpu": cpu * 1e6 / max(1, found - from_found), "peak_bytes": _peak_bytes(), "first_s": first_s}
+    return {"cpu": cpu * 1e6 / max(1, total - from_found), "peak_bytes": _peak_bytes(), "first_s": first_s}
 
 
 def _peak_bytes() -> int:
-    """Not by `getrusage`: a process begins with the peak of the one that began it."""
+    """Return the peak, but not by `getrusage`: a process begins with the peak of the one that began it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 

@@ -1,8 +1,7 @@
-"""Copy one log segment into a store: read, check every batch, SHA-256 and CRC-32C, upload; MB/s of the plain log.
+"""Copy one log segment into a store: read, check every batch, SHA-256 and CRC-32C, upload.
 
-The peer is boto3's `upload_file` of the same file with its defaults, on the same versitygw; for a directory it is
-`shutil.copyfile` and an fsync. Each run is a process of its own, sides take turns, the file is in the page cache. Ours
-has parts of 8 MiB, 4 in flight. Batches of 16 KiB, as Kafka's producers make them by default; values of random words.
+MB/s count the plain log. Peers are boto3's `upload_file` with its defaults to the same versitygw, and
+`shutil.copyfile` with fsync to a directory. Ours uploads parts of 8 MiB, four at a time.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ SIDES: dict[str, tuple[str, str]] = {
     "copyfile": ("", ""),
     "directory": ("to a directory", "copyfile"),
 }
-"""What each is called in the table, and its peer; peers have no rows of their own."""
+"""The name of each side in the table, and its peer; peers have no rows of their own."""
 PEERS = {"boto3": "boto3 upload_file, its defaults", "copyfile": "shutil.copyfile and fsync"}
 
 
@@ -80,7 +79,7 @@ class Run:
 
 
 def write_log_dir(folder: Path, log_bytes: int) -> None:
-    """A broker's log folder with one rolled segment of about ``log_bytes`` and an empty active one."""
+    """Write a broker's log folder with one rolled segment of about ``log_bytes`` and an empty active one."""
     partition = folder / "orders-0"
     partition.mkdir(parents=True)
     (folder / "meta.properties").write_text("version=1\ncluster.id=bench\nnode.id=1\n")
@@ -101,10 +100,10 @@ def write_log_dir(folder: Path, log_bytes: int) -> None:
 
 
 def _batches(size: int) -> list[tuple[bytes, int]]:
-    """Batches of leader epoch 0 and how many records each has."""
+    """Return batches of leader epoch 0 and how many records each has."""
     chance = random.Random(7)
     words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
-    found, done = [], 0
+    batches, done = [], 0
     while done < size:
         builder, records = MemoryRecordsBuilder(2, 0, BATCH_BYTES), 0
         while True:
@@ -114,14 +113,14 @@ def _batches(size: int) -> list[tuple[bytes, int]]:
             records += 1
         builder.close()
         batch = bytearray(builder.buffer())
-        batch[12:16] = bytes(4)  # the leader epoch: the broker's to fill in, outside the checksum too
-        found.append((bytes(batch), records))
+        batch[12:16] = bytes(4)  # the leader epoch: the broker fills it in, outside the checksum too
+        batches.append((bytes(batch), records))
         done += len(batch)
-    return found
+    return batches
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """S3 plain, with zstd and with AES-GCM, then a directory; speed, CPU and memory of each, beside the bare upload."""
+    """S3 plain, with zstd and with AES-GCM, then a directory; speed, CPU and memory of each against a bare upload."""
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
         write_log_dir(folder / "logs", QUICK_BYTES if quick else LOG_BYTES)
@@ -131,8 +130,8 @@ def measure(quick: bool = False) -> list[Row]:
             for _ in range(1 if quick else RUNS):
                 for side, taken in runs.items():
                     taken.append(_run(side, folder, s3.server.url))
-                    for found in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
-                        client.delete_object(Bucket=BUCKET, Key=found["Key"])
+                    for listed in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
+                        client.delete_object(Bucket=BUCKET, Key=listed["Key"])
     return [row for side, (what, peer) in SIDES.items() if peer for row in _rows(what, runs[side], runs[peer], peer)]
 
 
@@ -165,7 +164,7 @@ def _rows(what: str, ours: list[Run], theirs: list[Run], peer: str) -> list[Row]
 
 
 def _run(side: str, folder: Path, endpoint: str) -> Run:
-    """In a process of its own, for its memory."""
+    """Run one side in a process of its own, so that its memory can be measured."""
     into = folder / "into"
     into.mkdir()
     where = endpoint if side.startswith(("boto3", "s3")) else str(into)
@@ -180,7 +179,7 @@ def _run(side: str, folder: Path, endpoint: str) -> Run:
 
 
 def copy(folder: Path, store: ObjectStore, compression: Compression, keys: KeyWrapper | None) -> None:
-    """What an agent does between its copy-started and its manifest."""
+    """Do what an agent does between its copy-started and its manifest."""
     cipher = None if keys is None else SegmentCipher.new(keys, os.urandom)[0]
     iv = partial(os.urandom, IV_BYTES)
     with LogDirs([folder]) as dirs:
@@ -203,7 +202,7 @@ def _copy_file(folder: Path, into: Path) -> None:
 
 
 def _work(side: str, folder: Path, where: str) -> Callable[[], None]:
-    """Ready to run: an agent has its client, connected, and its key ring long before."""
+    """Return work that is ready to run: an agent has its client, connected, and its key ring long before."""
     if side == "boto3":
         client = client_of(where)
         client.head_bucket(Bucket=BUCKET)
@@ -223,7 +222,7 @@ def _log_of(folder: Path) -> Path:
 
 def main(side: str, folder: Path, where: str) -> Run:
     work = _work(side, folder, where)
-    with _log_of(folder).open("rb") as log:  # into the page cache, also what the run before dropped from it
+    with _log_of(folder).open("rb") as log:  # into the page cache, even what the run before dropped from it
         while log.read(MIB):
             pass
     idle, cpu, began = _resident("VmRSS"), time.process_time(), time.perf_counter()
@@ -233,7 +232,7 @@ def main(side: str, folder: Path, where: str) -> Run:
 
 
 def _resident(field: str) -> int:
-    """Bytes. Not `ru_maxrss`: a child begins with its parent's."""
+    """Return bytes. Not `ru_maxrss`: a child begins with its parent's."""
     lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[field].split()[0]) * 1024
 

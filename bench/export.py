@@ -1,13 +1,9 @@
-"""A copied topic as Parquet: `tierstate export` with two processes, and Spark's Kafka source that writes the same rows.
+"""Export a copied topic as Parquet: `tierstate export` with two processes, and Spark's Kafka source with the same rows.
 
-The topics of `spark-scan` (4 partitions, segments of 8 MiB, a directory, all in the page cache), two or three times as
-long, whole: what is not copied yet is read from the broker. Ours is the command as a process, from its start to its
-end, manifest and all, and once more with ``--check``; the CPU is that of all its processes. The peer is Spark 4.3,
-`local[2]`, its session warm, zstd of the same level, partitioned by date as ours; its broker's CPU is not counted.
-Sides take turns, three times after one warm-up. A partition of the first load has 5,000 values of 120 B, which both
-writers keep in dictionaries; in the second no value comes twice; those of 1 KB repeat, and are too many for a
-dictionary. The limit is one process that encodes the same decoded batches from memory with our encodings, and nothing
-else. Typed: the orders of `typed-values`, JSON, their values as a struct; the peer does `from_json`.
+4 partitions, segments of 8 MiB; `check` is a run with ``--check``. The peer is Spark 4.3, `local[2]`, in a warm
+session, with the same zstd level. A partition of the first load has 5,000 different values. "Encoding from memory
+alone" is the lower bound: one process encodes the decoded batches. Typed values are JSON orders as a struct. Medians of
+three runs.
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ LIMIT = "encoding from memory alone"
 NOISE = 0x9E3779B97F4A7C15
 """Odd: a number of its own for each record, without a pattern."""
 SUBREAPER = 36
-"""Of `prctl`: what a process leaves behind is ours to wait for, and so its CPU is counted."""
+"""An option of `prctl`: orphaned processes are ours to wait for, and so their CPU is counted."""
 
 
 def measure(quick: bool = False) -> list[Row]:
@@ -62,7 +58,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 class Distinct(Sequence[bytes]):
-    """As many values as records, of a load's kind: each begins with its number."""
+    """Distinct values of a load's kind, one for each record: each begins with its number."""
 
     def __init__(self, load: Load) -> None:
         self._values, self._count = values_of(load), load.records
@@ -75,7 +71,7 @@ class Distinct(Sequence[bytes]):
 
 
 def _measured(load: Load, quick: bool, values: Sequence[bytes] | None, schema: str | None = None) -> list[Row]:
-    """``values``: None: the load's own. ``schema``: of JSON values; None: they are bytes."""
+    """``values`` None: the load's own. ``schema`` is that of JSON values; None means that they are bytes."""
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
         kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
@@ -130,7 +126,7 @@ def _command(topic: Topic, place: Path, *flags: str) -> Spent:
 
 
 def _wait_for_its_processes() -> None:
-    """What its tasks were forked from: it has waited for them, and ends when the command has."""
+    """Wait for the process that the tasks were forked from: it waited for them, and ends when the command has."""
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
             if b"multiprocessing" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -150,7 +146,7 @@ def _spark(spark: SparkSession, topic: Topic, place: Path, schema: str | None) -
 
 
 def _encoding(topic: Topic, folder: Path) -> float:
-    """µs of CPU a record."""
+    """Return µs of CPU a record."""
     batches: list[pa.RecordBatch] = pickle.loads(topic.batches.read_bytes())
     group = pa.Table.from_batches(batches * 10).combine_chunks()
     spent = []

@@ -33,7 +33,7 @@ class Followed:
 
 
 def follow(topic: Path, state: Path, shares: Sequence[Sequence[int]]) -> Followed:
-    """One process for each share of the tier-state partitions, all at once."""
+    """Run one process for each share of the tier-state partitions, all at once."""
     processes = []
     for at, share in enumerate(shares):
         (state / str(at)).mkdir()
@@ -52,17 +52,17 @@ def follow(topic: Path, state: Path, shares: Sequence[Sequence[int]]) -> Followe
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
                 raise SystemExit("a follower process did not start")
-        said = [json.loads(answer) for answer in _answers(processes)]
+        answers = [json.loads(answer) for answer in _answers(processes)]
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    began = min(each["began"] for each in said)
+    began = min(each["began"] for each in answers)
     return Followed(
-        max(each["replayed"] for each in said) - began,
-        max(each["viewed"] for each in said) - began,
-        sum(each["readable"] for each in said),
-        max(each["peak_mib"] for each in said),
+        max(each["replayed"] for each in answers) - began,
+        max(each["viewed"] for each in answers) - began,
+        sum(each["readable"] for each in answers),
+        max(each["peak_mib"] for each in answers),
     )
 
 

@@ -1,16 +1,13 @@
-"""A reader of the gateway's local tier beside those who abuse it: its 99th percentile, and alone.
+"""The 99th percentile of one reader of the gateway while other clients abuse it; the peer is the reader alone.
 
-The reader has one connection and asks for 64 KiB of one local topic as stored batches, one call after the other, for
-five seconds; beside each abuse it does so too, alone first and then beside, five times in turns. Who abuses is a
-process of its own, at another address of this machine (127.0.0.2), so that what one address may open is not the
-reader's. It stands for other machines: it takes as little of the two cores that all share as it can (`abusers.py`).
-The gateway is as it comes, its store is S3 and answers 1.5 s late.
+The reader asks for 64 KiB of a local topic as stored batches, one call after the other. The store is S3 and answers
+1.5 s late. Abusers, from another address:
 
     dribblers   500 connections that send one byte of a request's head a second
-    deaf        48 connections that ask for a MiB of JSON again and again, and read nothing
-    silent      1,000 connections that never say anything
-    wrong       8 connections that ask, one call after the other, for what is refused
-    cold        64 connections that read the remote tier, each a place that nobody read before
+    stalled     48 connections that ask for 1 MiB of JSON again and again, and read nothing
+    silent      1,000 connections that send nothing
+    wrong       8 connections whose requests are refused
+    cold        64 connections that read the remote tier, each at a new place
     bombs       4 connections that ask for one record of a batch that unpacks to 150 MB, as JSON
 """
 
@@ -44,7 +41,7 @@ LATE_MS, RUNS, SECONDS = 1_500, 5, 5.0
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 6 minutes."""
+    """The run takes about 6 minutes."""
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
         with KafkaSandbox() as kafka, bucket(folder) as s3, toxiproxy(folder) as slow:
@@ -79,7 +76,7 @@ def _beside(address: str, abuse: str, runs: int, quick: bool) -> Row:
         with _abused(address, abuse):
             beside.append(asyncio.run(taken(address, calls, BATCHES, 1, 1.0 if quick else SECONDS)))
     p99, quiet = (statistics.median(each.p99 for each in found) * 1e3 for found in (beside, alone))
-    return Row(f"p99 beside {abuse}", p99, "ms, less is better", quiet, "alone", "≤ 2x")
+    return Row(f"p99 with {abuse}", p99, "ms, less is better", quiet, "alone", "≤ 2x")
 
 
 @contextmanager

@@ -4,7 +4,7 @@
     python -m bench.hot_paths decode --into decode.prof  and all of them in a file, for pstats and its viewers
     python -m bench.hot_paths decode --bare              runs without a profiler, for py-spy and perf
 
-What is needed for the work is made before the profiler starts, and one run warms up. No Kafka, no network.
+The input of the work is made before the profiler starts, and one run warms up. No Kafka, no network.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from .recorded_topic import NOW_MS, RecordedTopic, facts_of, generate, partition
 from .tier_state import IDENTITY
 
 SMALL, LARGE = 1, 16
-"""Times 1 MiB of log, the facts of 1,000 segments, 50 decisions."""
+"""Sizes of the work: each stands for 1 MiB of log, the facts of 1,000 segments, 50 decisions."""
 Work = Callable[[], object]
 
 
@@ -105,7 +105,7 @@ def _gateway(folder: Path, size: int) -> Work:
 
 
 def _spark(folder: Path, size: int) -> Work:
-    """What a task of a Spark read does, without Spark: a planned split of a copied segment, to Arrow."""
+    """The work of a task of a Spark read, without Spark: a planned split of a copied segment, to Arrow."""
     log = _log(folder, size)
     splits = plan(log.reader(), {("t", 0): (Offset(0), Offset(log.end))})
 
@@ -177,7 +177,7 @@ class _Log:
     end: int
 
     def reader(self) -> LogReader:
-        """With an empty cache."""
+        """Return a reader with an empty cache."""
         return self.tiers.reader(self.local, 64 << 20)
 
 
@@ -197,23 +197,23 @@ def _log(folder: Path, size: int) -> _Log:
 
 
 class _Inline(Executor):
-    """Runs a call where it is submitted: cProfile sees the thread it was started in and no other."""
+    """An executor that runs a call where it is submitted: cProfile sees only the thread in which it was started."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # whoever waits raises it
+        except Exception as error:  # the caller that waits raises it
             future.set_exception(error)
         return future
 
 
 async def _get(app: Any, path: str, query: bytes) -> int:
-    """Bytes of the body; a client that takes all of it at once and stays."""
-    size, asked = 0, iter([{"type": "http.request", "body": b"", "more_body": False}])
+    """Return the bytes of the body, as a client that takes all of it at once and stays."""
+    size, messages = 0, iter([{"type": "http.request", "body": b"", "more_body": False}])
 
     async def receive() -> dict[str, Any]:
-        for message in asked:
+        for message in messages:
             return message
         await asyncio.Event().wait()
         raise AssertionError("nobody leaves")
@@ -245,21 +245,21 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder:
-        work = HOT[asked.name](Path(folder), SMALL if asked.quick else LARGE)
+        work = HOT[parsed.name](Path(folder), SMALL if parsed.quick else LARGE)
         work()
-        if asked.bare:
+        if parsed.bare:
             print(f"process {os.getpid()}", file=sys.stderr, flush=True)
-            _repeat(work, asked.seconds)
+            _repeat(work, parsed.seconds)
             return 0
         profile = cProfile.Profile()
-        runs = profile.runcall(partial(_repeat, work, asked.seconds))
-    print(f"{asked.name}: {(HOT[asked.name].__doc__ or '').strip()} Runs: {runs}.")
-    found = pstats.Stats(profile).strip_dirs().sort_stats("tottime")
-    if asked.into:
-        found.dump_stats(asked.into)
-    found.print_stats(asked.lines)
+        runs = profile.runcall(partial(_repeat, work, parsed.seconds))
+    print(f"{parsed.name}: {(HOT[parsed.name].__doc__ or '').strip()} Runs: {runs}.")
+    profile_stats = pstats.Stats(profile).strip_dirs().sort_stats("tottime")
+    if parsed.into:
+        profile_stats.dump_stats(parsed.into)
+    profile_stats.print_stats(parsed.lines)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""HTTP clients that cost little, so that what is measured is the server: what they get they throw away, unread.
+"""HTTP clients that cost little, so that the server is measured: they throw away their answers, unread.
 
 Each asks one call after the other on a connection of its own. All of one run share a loop, and one buffer that is small
 enough to stay in the processor's cache: clients that keep 64 answers of a few MiB each are slower than any server.
@@ -17,14 +17,14 @@ from typing import cast
 
 BUFFER_BYTES = 256 << 10
 RETRY_S = 0.05
-"""After a 429."""
+"""Seconds to wait after a 429."""
 LINE = -1
-"""What a reading wants next, where it is not a number of bytes to be thrown away."""
+"""Yielded by a reader that wants a line next, in place of a number of bytes to be thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """By all clients of one run."""
+    """The answers that all clients of one run got."""
 
     rate: float
     """Bytes of bodies a second."""
@@ -89,7 +89,7 @@ class _Client(asyncio.BufferedProtocol):
             self.ended.set_exception(error or SystemExit(f"{self._path}: the connection was closed"))
 
     def _read(self) -> Generator[int, bytes, None]:
-        """Answers, as HTTP/1.1 has them: yields `LINE`, or so many bytes as are of no interest."""
+        """Parse answers, as HTTP/1.1 has them: yield `LINE`, or the number of bytes to skip."""
         while True:
             status = yield LINE
             head = {}

@@ -52,6 +52,6 @@ class _Reader(DataSourceReader):
 
 @lru_cache(4)
 def _batches(file: str, columns: tuple[str, ...]) -> list[pa.RecordBatch]:
-    """Of a worker, which Spark uses again."""
+    """Load the batches once for each worker, which Spark uses again."""
     batches: list[pa.RecordBatch] = pickle.loads(Path(file).read_bytes())
     return [batch.select(columns) for batch in batches]

@@ -1,6 +1,6 @@
-"""Records as ``tierstate consume`` prints them, from decoded batches to bytes, one core.
+"""Print records as ``tierstate consume`` does, from decoded batches to bytes, on one core.
 
-The values are JSON of 120 B, of which an eighth are quotes: the peer of a line of JSON is orjson, a row at a time.
+The values are JSON of 120 B, of which an eighth are quotes. The peer of a line of JSON is orjson, a row at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Part = bytes | Callable[[pa.RecordBatch], pa.Array]
 
 
 def decoded(first: int, count: int) -> pa.RecordBatch:
-    """Offsets from ``first`` on."""
+    """Return records whose offsets start at ``first``."""
     text = "lorem ipsum dolor sit amet consectetur adipisci"
     columns = {
         "key": [b"customer-%d" % number for number in range(count)],

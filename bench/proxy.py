@@ -1,22 +1,16 @@
-"""A plain Kafka consumer through ``tierstate proxy``, beside what else it could read through.
+"""A plain Kafka consumer through ``tierstate proxy``, compared with the other places that it could read from.
 
-confluent_kafka's `consume(1000)` of one partition, in a process of its own, wall time from its 10,000th record on; the
-proxy is a process, its store a directory, all processes and the broker share the machine, everything is in the page
-cache. ``local``: a topic that the broker has wholly, through the proxy, beside the same client at the broker, and
-beside Kroxylicious 0.12.0 without filters (a Java proxy that does not read either tier). ``remote, warm``: the same
-records of a trimmed topic through a proxy that has read them once (its chunk cache holds what fits), the peer is the
-untrimmed twin at the broker. ``remote, cold``: by a proxy that has just started; another peer is Kafka's own tiered
-storage (KIP-405, `LocalTieredStorage` in a directory), from which its broker answers the same records of a topic that
-it trimmed. The CPU is the proxy's, the peer's that of the client in the same run. ``tail``: from `produce` to the
-record's `poll`, one record at a time, median of 300. ``crowd``: the tail's 99th percentile through a proxy that has
-1,000 connections more, a third of them asking for what they never read, a third sending a byte each second, beside the
-same proxy without them; and the proxy's memory with them. ``Fetch, cold, from S3``: a versitygw on this machine, a
-client that asks by bare Fetch of 4 MiB and decodes nothing, a proxy that has just started; the peer is bare boto3
-`get_object` of 4 MiB ranges of the same objects, one behind the other, and of the proxy's CPU what those take; "after
-others": the proxy has read as much of another topic, so its chunk cache has had all of its memory, which costs a proxy
-that has just started a page fault every 4 KiB; "far" has toxiproxy between, which answers 30 ms late and carries 50
-MB/s a connection. ``hot beside cold``: a consumer of one local and two remote partitions, whose store answers 1 s late;
-the peer is the local one alone. Sides take turns, medians of five.
+The client is confluent_kafka's `consume(1000)` of one partition, by wall time.
+
+- ``local``: the broker has the whole topic. Kroxylicious is version 0.12.0 without filters.
+- ``remote, warm``: the proxy has read the records once; ``remote, cold``: it has just started. The peer at the broker
+  reads an untrimmed twin. Kafka's own tiers use `LocalTieredStorage`.
+- ``CPU``: that of the proxy, compared with the client's.
+- ``tail``: from `produce` to the record's `poll`, one record at a time; with 1,000 more connections, of which a third
+  reads nothing, and a third sends one byte a second.
+- ``Fetch, cold, from S3``: 4 MiB, not decoded, compared with boto3 `get_object` of the same ranges. "Far": 30 ms of
+  delay, 50 MB/s a connection.
+- ``local with remote``: one local and two remote partitions.
 """
 
 from __future__ import annotations
@@ -55,7 +49,7 @@ TRIMMED = {"local.retention.bytes": "1"}
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 8 minutes."""
+    """The run takes about 8 minutes."""
     runs = 1 if quick else RUNS
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
@@ -79,9 +73,9 @@ def _from_a_directory(kafka: KafkaSandbox, folder: Path, runs: int, quick: bool)
     with _proxy(place.settings) as (bootstrap, _), kroxylicious(kafka.bootstrap, folder) as (other, _):
         sides: dict[str, list[float]] = {at: [] for at in (kafka.bootstrap, bootstrap, other)}
         for _ in range(runs):
-            for at, found in sides.items():
-                found.append(statistics.median(tail(at, "twin-0", records)))
-        direct, through, kroxy = (statistics.median(found) * 1e3 for found in sides.values())
+            for at, latencies in sides.items():
+                latencies.append(statistics.median(tail(at, "twin-0", records)))
+        direct, through, kroxy = (statistics.median(latencies) * 1e3 for latencies in sides.values())
         unit = "ms, less is better"
         rows.append(Row("tail, p50 of produce to poll", through, unit, direct, DIRECT, "≤ 1.5x"))
         rows.append(Row("tail, p50 of produce to poll", through, unit, kroxy, KROXYLICIOUS))
@@ -91,20 +85,20 @@ def _from_a_directory(kafka: KafkaSandbox, folder: Path, runs: int, quick: bool)
 
 def _of_size(place: TieredPlace, broker: str, folder: Path, number: int, what: str, count: int, runs: int) -> list[Row]:
     tiered, twin = f"bench-{number}", f"twin-{number}"
-    found: dict[str, list[Read]] = {name: [] for name in ("direct", "local", "warm", "other", "cold", "kafka")}
+    measured: dict[str, list[Read]] = {name: [] for name in ("direct", "local", "warm", "other", "cold", "kafka")}
     with _proxy(place.settings) as (bootstrap, pid), kroxylicious(broker, folder) as (other, java):
         read(bootstrap, tiered, count, pid)
         read(other, twin, count, java)
         for _ in range(runs):
-            found["direct"].append(read(broker, twin, count))
-            found["local"].append(read(bootstrap, twin, count, pid))
-            found["other"].append(read(other, twin, count, java))
-            found["warm"].append(read(bootstrap, tiered, count, pid))
+            measured["direct"].append(read(broker, twin, count))
+            measured["local"].append(read(bootstrap, twin, count, pid))
+            measured["other"].append(read(other, twin, count, java))
+            measured["warm"].append(read(bootstrap, tiered, count, pid))
     for _ in range(runs):
-        found["kafka"].append(read(broker, f"kafka-{number}", count))
+        measured["kafka"].append(read(broker, f"kafka-{number}", count))
         with _proxy(place.settings) as (bootstrap, pid):
-            found["cold"].append(read(bootstrap, tiered, count, pid))
-    rate = {name: statistics.median(each.rate for each in reads) for name, reads in found.items()}
+            measured["cold"].append(read(bootstrap, tiered, count, pid))
+    rate = {name: statistics.median(each.rate for each in reads) for name, reads in measured.items()}
     rows = [
         Row(f"{title}, {what}", rate[name], "records/s", rate[peer], peer_is, goal)
         for name, title, peer, peer_is, goal in (
@@ -116,8 +110,8 @@ def _of_size(place: TieredPlace, broker: str, folder: Path, number: int, what: s
         )
     ]
     for name in ("local", "warm", "other"):
-        ours = statistics.median(each.proxy_cpu for each in found[name]) * 1e6 / count
-        peer = statistics.median(each.client_cpu for each in found[name]) * 1e6 / count
+        ours = statistics.median(each.proxy_cpu for each in measured[name]) * 1e6 / count
+        peer = statistics.median(each.client_cpu for each in measured[name]) * 1e6 / count
         title, goal = ("Kroxylicious", "") if name == "other" else (name, "≤ 0.15x")
         rows.append(Row(f"CPU, {title}, {what}", ours, "µs/record, less is better", peer, "the client", goal))
     return rows
@@ -134,7 +128,7 @@ def _beside_a_crowd(bootstrap: str, pid: int, size: int, runs: int) -> list[Row]
             most = resident(pid)
     beside, alone = statistics.median(crowded) * 1e3, statistics.median(quiet) * 1e3
     return [
-        Row(f"tail, p99 beside {size:,} connections", beside, "ms, less is better", alone, "without them", "≤ 2x"),
+        Row(f"tail, p99 with {size:,} connections", beside, "ms, less is better", alone, "without them", "≤ 2x"),
         Row("the proxy's memory with them", most / 2**20, "MiB, less is better", before / 2**20, "before"),
     ]
 
@@ -164,12 +158,12 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
                 alone.append(read(bootstrap, "twin-0", count, beside=()).rate)
                 hot.append(read(bootstrap, "twin-0", count, beside=("bench-0", "bench-1")).rate)
     beside, peer = statistics.median(hot), statistics.median(alone)
-    rows.append(Row("hot beside cold, store 1 s late", beside, "records/s", peer, "alone", "≥ 0.9x"))
+    rows.append(Row("local with remote, store 1 s late", beside, "records/s", peer, "alone", "≥ 0.9x"))
     return rows
 
 
 def by_way_of(settings: Path, s3: Bucket, endpoint: str) -> Path:
-    """The same settings, by another way to the store."""
+    """Return the same settings with another endpoint of the store."""
     made = settings.with_name(f"{endpoint.rpartition(':')[2]}.toml")
     made.write_text(settings.read_text().replace(s3.server.url, endpoint))
     return made
@@ -178,7 +172,7 @@ def by_way_of(settings: Path, s3: Bucket, endpoint: str) -> Path:
 def _cold(
     settings: Path, s3: Bucket, endpoint: str, where: str, count: int, runs: int, before: str | None = None
 ) -> list[Row]:
-    """``before``: the topic that each proxy reads first. Then the cache is full, of what is not asked for."""
+    """``before`` is the topic that each proxy reads first. Then the cache is full of records that are not asked for."""
     objects = [path for path in s3.folder.rglob("*.log") if "/bench-0-" in str(path)]
     bare, ours = list[_Cold](), list[_Cold]()
     for _ in range(runs):
@@ -189,8 +183,8 @@ def _cold(
             cpu = cpu_s(pid)
             size, rate = fetched(bootstrap, "bench-0", count)
             ours.append(_Cold(rate, (cpu_s(pid) - cpu) / size))
-    rates = [statistics.median(each.rate for each in found) / 1e6 for found in (ours, bare)]
-    costs = [statistics.median(each.cpu for each in found) * 1e9 for found in (ours, bare)]
+    rates = [statistics.median(each.rate for each in measured) / 1e6 for measured in (ours, bare)]
+    costs = [statistics.median(each.cpu for each in measured) * 1e9 for measured in (ours, bare)]
     return [
         Row(f"Fetch, cold, {where}", rates[0], "MB/s", rates[1], "bare GETs of the ranges", "≥ 0.7x"),
         Row(f"CPU, Fetch, cold, {where}", costs[0], "ms/MB, less is better", costs[1], "bare GETs of the ranges"),
@@ -207,17 +201,17 @@ class _Cold:
 
 def _bare_gets(s3: Bucket, endpoint: str, objects: list[Path]) -> _Cold:
     client = client_of(endpoint)
-    began, cpu, found = time.monotonic(), time.process_time(), 0
+    began, cpu, total = time.monotonic(), time.process_time(), 0
     for path in objects:
         key, size = str(path.relative_to(s3.folder)), path.stat().st_size
         for at in range(0, size, FETCH_BYTES):
-            asked = f"bytes={at}-{min(size, at + FETCH_BYTES) - 1}"
-            found += len(client.get_object(Bucket=BUCKET, Key=key, Range=asked)["Body"].read())
-    return _Cold(found / (time.monotonic() - began), (time.process_time() - cpu) / found)
+            byte_range = f"bytes={at}-{min(size, at + FETCH_BYTES) - 1}"
+            total += len(client.get_object(Bucket=BUCKET, Key=key, Range=byte_range)["Body"].read())
+    return _Cold(total / (time.monotonic() - began), (time.process_time() - cpu) / total)
 
 
 def _wait_for_the_trim(folder: Path, past: int) -> None:
-    """Until Kafka itself has copied and dropped the records before ``past``."""
+    """Wait until Kafka itself has copied and dropped the records before ``past``."""
     deadline = time.monotonic() + 300
     while min(int(path.stem) for path in folder.glob("*.log")) < past:
         if time.monotonic() > deadline:
@@ -227,7 +221,7 @@ def _wait_for_the_trim(folder: Path, past: int) -> None:
 
 @contextmanager
 def _proxy(settings: Path) -> Iterator[tuple[str, int]]:
-    """Its address and its process id."""
+    """Start a proxy and yield its address and its process id."""
     command = [sys.executable, "-m", "tierstate.cli.main", "proxy", "--listen", "127.0.0.1:0", "--json"]
     with subprocess.Popen(
         [*command, "--config", str(settings)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

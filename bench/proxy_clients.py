@@ -23,7 +23,7 @@ from .consuming import WARM
 
 FETCH_BYTES = 4 << 20
 UNMEASURED = 20
-"""Records of the tail before those that count."""
+"""The number of records of the tail before those that count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Read:
 
 
 def read(bootstrap: str, topic: str, count: int, proxy: int | None = None, beside: Sequence[str] | None = None) -> Read:
-    """``count`` records of the topic, from its beginning.
+    """Read ``count`` records of the topic, from its beginning.
 
-    ``beside``: topics that the consumer has too; then, also where there are none, each record is asked for its topic.
+    ``beside``: other topics of the consumer; if it is given, even without topics, each record is asked for its topic.
     """
     before = 0.0 if proxy is None else cpu_s(proxy)
     rate, client = _by_a_process("read", bootstrap, topic, count, None if beside is None else list(beside))
@@ -47,19 +47,19 @@ def read(bootstrap: str, topic: str, count: int, proxy: int | None = None, besid
 
 
 def fetched(bootstrap: str, topic: str, count: int) -> tuple[int, float]:
-    """Bytes of bare Fetch answers, nothing decoded, up to record ``count``; and bytes a second."""
+    """Return bytes of bare Fetch answers, nothing decoded, up to record ``count``; and bytes a second."""
     size, rate = _by_a_process("fetch", bootstrap, topic, count)
     return int(size), float(rate)
 
 
 def tail(bootstrap: str, topic: str, count: int) -> list[float]:
-    """Seconds from `produce` to the record's `poll`, one record at a time, sorted."""
+    """Return the seconds from `produce` to the record's `poll`, one record at a time, sorted."""
     return sorted(_by_a_process("tail", bootstrap, topic, count))
 
 
 @contextmanager
 def crowd(bootstrap: str, topic: str, size: int) -> Iterator[None]:
-    """So many connections: a third asked for the topic and never reads, a third sends a byte each second."""
+    """Open ``size`` connections: a third asked for the topic and never reads, a third sends a byte each second."""
     command = [sys.executable, "-m", "bench.proxy_clients", json.dumps(["crowd", bootstrap, topic, size])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -72,7 +72,7 @@ def crowd(bootstrap: str, topic: str, size: int) -> Iterator[None]:
 
 
 def resident(pid: int) -> int:
-    """Bytes."""
+    """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -82,19 +82,19 @@ def _by_a_process(*said: Any) -> Any:
 
 
 def _read(bootstrap: str, topic: str, count: int, beside: list[str] | None) -> tuple[float, float]:
-    found, began, cpu = 0, 0.0, time.process_time()
+    total, began, cpu = 0, 0.0, time.process_time()
     config = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "check.crcs": True}
     with closing(Consumer({**config, "auto.offset.reset": "error"})) as consumer:
         consumer.assign([TopicPartition(name, 0, 0) for name in (topic, *(beside or ()))])
-        while found < count:
+        while total < count:
             for message in consumer.consume(1000, 1.0):
                 if message.error() is not None:
                     raise SystemExit(message.error().str())
                 message.value()
-                found += beside is None or message.topic() == topic
-            if not began and found >= WARM:
-                began, at = time.monotonic(), found
-        rate = (found - at) / (time.monotonic() - began)
+                total += beside is None or message.topic() == topic
+            if not began and total >= WARM:
+                began, at = time.monotonic(), total
+        rate = (total - at) / (time.monotonic() - began)
     return rate, time.process_time() - cpu
 
 
@@ -146,7 +146,7 @@ def _tail(bootstrap: str, topic: str, count: int) -> list[float]:
 
 
 def _crowd(bootstrap: str, topic: str, size: int) -> None:
-    """Until somebody closes the standard input."""
+    """Hold the connections until the standard input is closed."""
     connections = [_connected(bootstrap) for _ in range(size)]
     for connection in connections[::3]:
         connection.sendall(_fetch_request(topic, 0, 1 << 26))
@@ -165,7 +165,7 @@ def _connected(bootstrap: str) -> socket.socket:
 
 
 def _fetch_request(topic: str, offset: int, most: int) -> bytes:
-    """Version 4, as Kafka's FetchRequest.json has it, of the topic's partition 0."""
+    """Return a request of version 4, as Kafka's FetchRequest.json has it, for the topic's partition 0."""
     name = topic.encode()
     fetch = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, 500, 1, most, 0)
     fetch += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iiqi", 1, 0, offset, most)

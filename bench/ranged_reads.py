@@ -1,10 +1,7 @@
-"""Read a copied segment from S3 through the chunk manager: whole, and 64 KiB at random; chunks of 4 MiB.
+"""Read a copied segment from S3: whole, and 64 KiB at random; chunks of 4 MiB, none of them in the cache.
 
-The store is a versitygw on this machine, so the network costs next to nothing and our own work shows most; "far" has
-toxiproxy between, which answers 30 ms late and carries 50 MB/s a connection. The peer of a whole read is bare boto3
-`get_object` of the same ranges of the stored object, one behind the other, nothing checked or opened. Of a random read
-it is one bare GET of the chunk that holds it. MB/s are of the plain log. The cache of a whole read is full of what the
-run before read last, as in a process that has read for a while, and nothing in it is hit; of a random read it is empty.
+The store is a versitygw on this machine; "far" adds 30 ms of delay and carries 50 MB/s a connection. MB/s count the
+plain log. GETs of the peer are boto3's, without a check or decryption.
 """
 
 from __future__ import annotations
@@ -52,12 +49,12 @@ RANDOM_READS = 200
 CACHE_BYTES = 64 * MIB
 
 Range = tuple[int, int]
-"""Of an object: first byte, and the one behind the last."""
+"""A range of an object: its first byte, and the one behind the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One log object, and what reads it."""
+    """One log object, and its reader."""
 
     store: S3Store
     base_key: str
@@ -70,7 +67,7 @@ class Written:
 
     @property
     def ranges(self) -> list[Range]:
-        """What a whole read asks of the store."""
+        """Return the ranges that a whole read asks of the store."""
         chunks = list(self.manifest.chunks)
         return [(window[0].stored_start, window[-1].stored_stop) for window in windows(chunks)]
 
@@ -101,7 +98,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def far(proxy: str, server: str, late_ms: int = 30, kb_a_second: int | None = 50_000) -> str:
-    """The address of the store, so far away: later answers, and so much for each connection."""
+    """Return the address of a store that answers later, with limited bandwidth for each connection."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     _post(f"{proxy}/proxies", {"name": "far", "listen": address, "upstream": server})
@@ -129,7 +126,7 @@ FORMS = (
 def write(
     store: S3Store, key: str, log_bytes: int, compression: Compression, encrypted: bool, chunk_bytes: int = 4 * MIB
 ) -> Written:
-    """A segment whose log is no log, but compresses about as well as records do."""
+    """Write a segment whose log is no log, but compresses about as well as records do."""
     pair = RSA.generate(2048)
     keys = KeyRing("bench", {"bench": KeyPair(pair.public_key(), pair)})
     cipher, encryption = SegmentCipher.new(keys, os.urandom) if encrypted else (None, None)
@@ -161,9 +158,9 @@ def _whole(what: str, log: Written, client: S3Client, runs: int) -> list[Row]:
     for turn in range(runs + 1):
         for side, read in sides.items():
             began = time.perf_counter()
-            found = read()
-            if side != "bare" and found != size:
-                raise SystemExit(f"{what}: read {found} of {size} bytes")
+            data = read()
+            if side != "bare" and data != size:
+                raise SystemExit(f"{what}: read {data} of {size} bytes")
             if turn or runs == 1:  # the first turn warms up
                 rates[side].append(size / 1e6 / (time.perf_counter() - began))
     if size > 2 * CACHE_BYTES and cache.counts.hits:

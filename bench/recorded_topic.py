@@ -35,7 +35,7 @@ HEAD = struct.Struct(">II")
 
 
 def facts_of(number: int, segments: int, first: Position) -> Iterator[Fact]:
-    """One user partition: who leads it, then copy-started and copy-finished of each segment, from ``first`` on."""
+    """Yield the facts of one user partition: its term, then both facts of each segment's copy, from ``first`` on."""
     chance = random.Random(number)
     partition, name = partition_of(number), f"orders-{number // 10}"
     lineage = Lineage.of((0, 0), (3, 0))
@@ -83,12 +83,12 @@ def facts_of(number: int, segments: int, first: Position) -> Iterator[Fact]:
 
 
 def partition_of(number: int) -> TopicIdPartition:
-    """Ten partitions a topic."""
+    """Return the partition for a number: ten partitions a topic."""
     return TopicIdPartition(TopicId.of(random.Random(-1 - number // 10).randbytes(16)), number % 10)
 
 
 def generate(folder: Path, segments: int) -> None:
-    """Facts of this many segments into ``folder``, on two processes."""
+    """Write facts of this many segments into ``folder``, by two processes."""
     fresh = get_context("spawn")  # a fork of a process that has Kafka clients dies when it collects them
     with ProcessPoolExecutor(WRITERS, mp_context=fresh) as pool:
         counts = list(pool.map(_write, [folder] * WRITERS, [segments] * WRITERS, range(WRITERS)))
@@ -96,7 +96,7 @@ def generate(folder: Path, segments: int) -> None:
 
 
 def _write(folder: Path, segments: int, writer: int) -> dict[int, int]:
-    """The tier-state partitions whose number leaves ``writer``; how many records each has."""
+    """Write the tier-state partitions whose number leaves ``writer``; return how many records each has."""
     counts: dict[int, int] = {}
     for number in range(-(-segments // A_PARTITION)):
         tier_partition = tier_partition_of(partition_of(number), TIER_PARTITIONS)
@@ -113,7 +113,7 @@ def _write(folder: Path, segments: int, writer: int) -> dict[int, int]:
 
 
 class RecordedTopic:
-    """A `TierTopic` for followers, checkpoints and the archive: nobody appends."""
+    """A `TierTopic` for followers, checkpoints and the archive, without appends."""
 
     topic_id = "AAAAAAAAAAAAAAAAAAAAAg"
     mapped_partitions = TIER_PARTITIONS
@@ -124,7 +124,7 @@ class RecordedTopic:
         self.counts: dict[int, int] = {int(number): count for number, count in counts.items()}
 
     def halves(self) -> tuple[list[int], list[int]]:
-        """Its tier-state partitions in two lists of about as many records."""
+        """Return its tier-state partitions in two lists of about as many records."""
         halves: tuple[list[int], list[int]] = ([], [])
         sizes = [0, 0]
         for number, count in sorted(self.counts.items(), key=lambda each: -each[1]):
@@ -141,7 +141,7 @@ class RecordedTopic:
 
     @property
     def size(self) -> int:
-        """Bytes of keys and values."""
+        """Return the bytes of keys and values."""
         files = self._folder.glob("*.records")
         return sum(os.path.getsize(file) for file in files) - HEAD.size * sum(self.counts.values())
 
@@ -177,7 +177,7 @@ class RecordedTopic:
         return self.topic_id
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class _Reader:
@@ -187,7 +187,7 @@ class _Reader:
         self._rows: Iterator[tuple[int, tuple[bytes, bytes]]] = iter(())
 
     def poll(self, timeout: float) -> list[TierBatch]:
-        """The next batch of the first partition that is not read to its end."""
+        """Return the next batch of the first partition that is not read to its end."""
         while self._left:
             number, entries = self._left[0], list[Entry]()
             for position, (key, value) in self._rows:

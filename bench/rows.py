@@ -23,7 +23,7 @@ class Row:
 
 
 def rate(work: Callable[[], float], runs: int = RUNS, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Units a second: ``work`` returns how many units it did; the median of ``runs`` after one warm-up."""
+    """Return units a second: ``work`` returns how many units it did; the median of ``runs`` after one warm-up."""
     work()
     rates = []
     for _ in range(runs):

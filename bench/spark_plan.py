@@ -1,9 +1,7 @@
-"""What Spark's driver does before a query begins: replay the tier-state topic, route, cut; its CPU and memory.
+"""What Spark's driver does before a query begins: replay the tier-state topic, route, and cut into partitions.
 
-Segments of 1 GB, their facts in a real tier-state topic of 50 partitions (4.3.0), Spark partitions of 256 MiB. The user
-topic is one that the cluster has no more, named by its id, so that no broker has to have 100 TB. Of one run each, in a
-process of its own that does what Spark's planner does: import, `partitions()`. Memory is the peak of the whole process;
-the plan itself is what every Spark partition takes in it and, later, in the JVM.
+Segments of 1 GB, 50 tier-state partitions on a real broker, Spark partitions of 256 MiB. Memory is the peak of the
+whole process; "of it the plan" is the part that the JVM keeps as well. One run each.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from .recorded_topic import NOW_MS, TIER_PARTITIONS, facts_of, partition_of
 from .rows import Row
 
 CASES = ((10_000, 10, "<= 4"), (100_000, 10, "<= 45"), (100_000, 1, "<= 45"))
-"""Segments, the user partitions they are in, the goal."""
+"""Segments, their user partitions, and the goal."""
 
 
 def measure(quick: bool = False) -> list[Row]:
@@ -52,22 +50,22 @@ def measure(quick: bool = False) -> list[Row]:
                 "assign": json.dumps({topic_id: list(range(partitions))}),
             }
             command = [sys.executable, "-m", "bench.spark_plan", json.dumps(options)]
-            said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
-        found = json.loads(said.stdout)
-        if found["spark_partitions"] < 3 * segments:
-            raise SystemExit(f"{found['spark_partitions']} Spark partitions of {segments} segments")
+            process = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+        figures = json.loads(process.stdout)
+        if figures["spark_partitions"] < 3 * segments:
+            raise SystemExit(f"{figures['spark_partitions']} Spark partitions of {segments} segments")
         what = f"{segments:,} segments in {partitions} partition{'s' if partitions > 1 else ''}"
-        print(f"  {what}: {found}", file=sys.stderr, flush=True)
+        print(f"  {what}: {figures}", file=sys.stderr, flush=True)
         rows += [
-            Row(f"plan of {what}, CPU", found["cpu_s"], "s", goal=goal),
-            Row(f"plan of {what}, peak memory", found["peak_mib"], "MiB"),
-            Row(f"plan of {what}, of it the plan", found["plan_mib"], "MiB"),
+            Row(f"plan of {what}, CPU", figures["cpu_s"], "s", goal=goal),
+            Row(f"plan of {what}, peak memory", figures["peak_mib"], "MiB"),
+            Row(f"plan of {what}, of it the plan", figures["plan_mib"], "MiB"),
         ]
     return rows
 
 
 def _facts(number: int, segments: int) -> Iterator[Fact]:
-    """`facts_of`, and that the log begins at 0."""
+    """Yield `facts_of`, and the fact that the log begins at 0."""
     facts = facts_of(number, segments, Position(0))
     elected = next(facts)
     assert isinstance(elected, LeaderElected)
@@ -78,7 +76,7 @@ def _facts(number: int, segments: int) -> Iterator[Fact]:
 
 
 def _say(kafka: dict[str, str], topic: str, facts: Iterator[Fact]) -> None:
-    """Of one user partition; no other facts are in its tier-state partition before its first, at position 0."""
+    """Append the facts of one user partition, from position 0 of its tier-state partition, which has no other facts."""
     producer: Any = Producer({**kafka, "log_level": 0, "linger.ms": 50, "queue.buffering.max.kbytes": 262_144})
     partition = None
     for at, fact in enumerate(facts):
@@ -102,17 +100,17 @@ def main(given: str) -> None:
 
     planned = BatchReader(parse_options(json.loads(given))).partitions()
     plan = sum(len(each.value) for each in planned if isinstance(each, SplitGroup))
-    found = {
+    figures = {
         "spark_partitions": len(planned),
         "cpu_s": time.process_time(),
         "peak_mib": _peak_mib(),
         "plan_mib": plan / 2**20,
     }
-    print(json.dumps(found))
+    print(json.dumps(figures))
 
 
 def _peak_mib() -> float:
-    """Of this program: what `getrusage` says is never less than the process had that started it."""
+    """Return this program's own peak: `getrusage` never reports less than the peak of the process that started it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 

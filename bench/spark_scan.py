@@ -1,11 +1,8 @@
-"""Spark reads a whole copied topic: ours, its own Kafka source, and the most that a Python source can give.
+"""Spark reads a whole copied topic through tierstate, and through its own Kafka source.
 
-One broker (4.3.0), one topic of 4 partitions, segments of 8 MiB, copied by ``tierstate agent --once`` into a
-directory; what is not copied yet nobody reads. `local[2]`, all in the page cache. Spark's Kafka source is
-``spark-sql-kafka-0-10`` 4.2.0, the newest that can be had, on Spark 4.3; its broker's CPU is not counted. The ceiling
-is a Python source whose Arrow batches are there already. Sides take turns, three times after one warm-up, planning
-included. CPU is of Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, read local
-first: Kafka's source cannot have that half. Other stores, cores and Kafka's own tiers: spark-scan-elsewhere.
+4 partitions, segments of 8 MiB, copied into a directory; `local[2]`; planning is included. Spark's Kafka source is
+``spark-sql-kafka-0-10`` 4.2.0 on Spark 4.3. A source of prebuilt Arrow batches is the most that a Python source can
+reach. CPU is that of Spark's JVM and its Python workers. Medians of three runs.
 """
 
 from __future__ import annotations
@@ -25,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -56,7 +52,7 @@ KAFKA, CEILING = "Spark's Kafka source", "a source of prebuilt batches"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is in the topic, and the goals: to Kafka's source and to the ceiling, for all columns."""
+    """The content of the topic, and the goals: to Kafka's source and to the ceiling, for all columns."""
 
     name: str
     value_bytes: int
@@ -102,7 +98,7 @@ QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A query: seconds, and seconds of CPU."""
+    """The seconds and the seconds of CPU of a query."""
 
     seconds: float
     cpu_s: float
@@ -119,9 +115,6 @@ def measure(quick: bool = False) -> list[Row]:
                 with session_of(CORES) as spark:
                     for query in QUERIES:
                         rows += compared(spark, topic, query, 1 if quick else RUNS)
-                topic.trim_half()
-                with session_of(CORES) as spark:
-                    rows += _mixed(spark, topic, 1 if quick else RUNS)
     return rows
 
 
@@ -148,31 +141,25 @@ class Topic:
                 for number in range(PARTITIONS)
             ]
         self.records = sum(self.ends)
-        given = {key: value for key, value in settings.kafka.items()}
+        client = {key: value for key, value in settings.kafka.items()}
         more = {key.removeprefix("tierstate."): value for key, value in self.options.items() if "tierstate." in key}
         more = {{"endpoint": "store.endpoint", "region": "store.region"}.get(k, k): v for k, v in more.items()}
         store, topic_name = more.pop("store"), more.pop("tier_state_topic")
-        wanted = more | {"tier_state.topic": topic_name}
-        sample = read_records(given, store, self.name, 0, 0, min(self.ends[0], 20_000), settings=wanted)
+        flags = more | {"tier_state.topic": topic_name}
+        sample = read_records(client, store, self.name, 0, 0, min(self.ends[0], 20_000), settings=flags)
         self.batches = site.log_dir.parent / "batches.pickle"
         columns = [name for name in PrebuiltSource({}).schema().names]
-        found = [each for batch in sample for each in sliced(batch.select(columns))]
-        self.batches.write_bytes(pickle.dumps(found))
+        record_batches = [each for batch in sample for each in sliced(batch.select(columns))]
+        self.batches.write_bytes(pickle.dumps(record_batches))
         _in_cache([path for folder in (site.log_dir, self.config.parent) for path in folder.rglob("*.log")])
 
     @property
     def range(self) -> dict[str, str]:
         return range_of(self.name, self.ends)
 
-    def trim_half(self) -> None:
-        admin: Any = AdminClient({"bootstrap.servers": self.site.kafka.bootstrap, "log_level": 0})
-        places = [TopicPartition(self.name, number, end // 2) for number, end in enumerate(self.ends)]
-        for done in admin.delete_records(places).values():
-            done.result(30)
-
 
 def range_of(topic: str, ends: Sequence[int]) -> dict[str, str]:
-    """From the beginning; the same options for both sources."""
+    """Return options for a read from the beginning; the same for both sources."""
     starts = json.dumps({topic: {str(number): 0 for number in range(len(ends))}})
     return {
         "subscribe": topic,
@@ -182,14 +169,14 @@ def range_of(topic: str, ends: Sequence[int]) -> dict[str, str]:
 
 
 def values_of(load: Load) -> list[bytes]:
-    """They compress about as well as real events do."""
+    """Return values that compress about as well as real events do."""
     chance = random.Random(7)
     words = [b"%x" % chance.getrandbits(chance.randint(12, 36)) for _ in range(2000)]
     return [b" ".join(chance.choices(words, k=load.value_bytes // 4))[: load.value_bytes] for _ in range(20_000)]
 
 
 def fill(site: Site, topic: str, load: Load, records: int, values: Sequence[bytes]) -> None:
-    """Keys of 8 bytes."""
+    """Fill the topic; keys have 8 bytes."""
     quick = {"queue.buffering.max.kbytes": 262_144, "linger.ms": 50, "batch.size": 65_536, "acks": 1}
     config = {"bootstrap.servers": site.kafka.bootstrap, "log_level": 0, "compression.type": load.codec, **quick}
     producer: Any = Producer(config)
@@ -207,7 +194,7 @@ def fill(site: Site, topic: str, load: Load, records: int, values: Sequence[byte
 
 @contextmanager
 def session_of(cores: int) -> Iterator[SparkSession]:
-    """Its workers find this folder."""
+    """Yield a session whose workers find this folder."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "src"), before)))
     try:
@@ -222,27 +209,16 @@ def session_of(cores: int) -> Iterator[SparkSession]:
             os.environ["PYTHONPATH"] = before
 
 
-def compared(
-    spark: SparkSession, topic: Topic, query: Query, runs: int, where: str = "", cores: int = CORES
-) -> list[Row]:
-    """Ours beside both peers."""
+def compared(spark: SparkSession, topic: Topic, query: Query, runs: int, where: str = "") -> list[Row]:
+    """Return the rows of one query. ``where``: what differs from this benchmark; such rows have no ceiling."""
     sides = {
         KAFKA: partial(from_kafka, spark, topic.site.kafka.bootstrap, query, topic.range),
         "ours": partial(from_ours, spark, topic.options, query, topic.range),
-        CEILING: partial(_prebuilt, spark, topic, query, cores),
     }
+    if not where:
+        sides[CEILING] = partial(_prebuilt, spark, topic, query)
     what, spent = f"{topic.load.name}, {query.name}{where}", in_turns(spark, sides, query, runs)
-    return _rows(what, topic, spent, None if where else query)  # goals are of one place
-
-
-def _mixed(spark: SparkSession, topic: Topic, runs: int) -> list[Row]:
-    query = QUERIES[0]
-    mixed = topic.range | {"tierstate.tier": "auto"}
-    sides = {
-        "ours": partial(from_ours, spark, topic.options, query, mixed),
-        CEILING: partial(_prebuilt, spark, topic, query, CORES),
-    }
-    return _rows(f"{topic.load.name}, {query.name}, mixed", topic, in_turns(spark, sides, query, runs), None)
+    return _rows(what, topic, spent, None if where else query)  # goals hold for one place only
 
 
 def from_kafka(spark: SparkSession, bootstrap: str, query: Query, range: dict[str, str]) -> DataFrame:
@@ -255,16 +231,16 @@ def from_ours(spark: SparkSession, options: dict[str, str], query: Query, range:
     return spark.read.format("tierstate").options(**options | range | columns).load()
 
 
-def _prebuilt(spark: SparkSession, topic: Topic, query: Query, cores: int) -> DataFrame:
+def _prebuilt(spark: SparkSession, topic: Topic, query: Query) -> DataFrame:
     columns = {} if query.columns is None else {"columns": query.columns}
-    options = {"batches": str(topic.batches), "rows": str(topic.records), "tasks": str(2 * cores), **columns}
+    options = {"batches": str(topic.batches), "rows": str(topic.records), "tasks": str(2 * CORES), **columns}
     return spark.read.format("prebuilt").options(**options).load()
 
 
 def in_turns(
     spark: SparkSession, sides: Mapping[str, Callable[[], DataFrame]], query: Query, runs: int
 ) -> dict[str, tuple[float, float]]:
-    """Medians of seconds and of CPU, by side."""
+    """Return medians of seconds and of CPU, by side."""
     context: Any = spark.sparkContext
     pid = context._gateway.proc.pid
     spent: dict[str, list[Spent]] = {side: [] for side in sides}
@@ -284,7 +260,7 @@ def in_turns(
 
 
 def cpu_of_tree(root: int) -> float:
-    """Seconds of CPU of a process and all below it, with those that it waited for."""
+    """Return the seconds of CPU of a process and all below it, with those that it waited for."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -294,12 +270,12 @@ def cpu_of_tree(root: int) -> float:
             continue
         pid = int(stat.parent.name)
         parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
-    found, wanted = 0, [root]
-    while wanted:
-        pid = wanted.pop()
-        found += ticks.get(pid, 0)
-        wanted += [child for child, parent in parents.items() if parent == pid]
-    return found / TICKS
+    total, pids = 0, [root]
+    while pids:
+        pid = pids.pop()
+        total += ticks.get(pid, 0)
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return total / TICKS
 
 
 def _rows(what: str, topic: Topic, spent: dict[str, tuple[float, float]], query: Query | None) -> list[Row]:

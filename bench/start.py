@@ -1,9 +1,7 @@
-"""How long it takes until the first record is there: commands, Python, and a Spark query over next to nothing.
+"""How long a user waits for the first record: commands, Python, and a Spark query of ten records.
 
-A topic of three segments of 1 MiB on a real broker, copied into a folder; everything is in the page cache, compiled
-kernels are kept. A command and a Python program are processes of their own, from their start to their end, medians of
-seven; CPU is theirs. A Spark query counts the records of the first ten offsets in a session that has done so before,
-`local[2]`; the peer is Spark's own Kafka source (4.2.0 on Spark 4.3) asked for the same.
+The topic has three segments of 1 MiB, copied into a directory. Commands and programs are measured from their start to
+their end, medians of seven. The Spark session is warm, `local[2]`; the peer is Spark's own Kafka source.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ next(read_records({kafka!r}, {store!r}, {topic!r}, 0, 0, 1, settings={settings!r
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About a minute."""
+    """The run takes about a minute."""
     runs = 1 if quick else RUNS
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
@@ -50,8 +48,8 @@ def measure(quick: bool = False) -> list[Row]:
 
 def _processes(config: Path, runs: int) -> list[Row]:
     settings = load_settings(config, (), os.environ, None, None)
-    given = {"tier_state.topic": settings.tier_state.topic}
-    where = {"kafka": dict(settings.kafka), "store": settings.store.url, "topic": TOPIC, "settings": given}
+    settings_given = {"tier_state.topic": settings.tier_state.topic}
+    where = {"kafka": dict(settings.kafka), "store": settings.store.url, "topic": TOPIC, "settings": settings_given}
     flags = ["--config", str(config)]
     commands = {
         "import tierstate.spark.batch": ([sys.executable, "-c", "import tierstate.spark.batch"], "", "<= 0.5"),
@@ -70,12 +68,12 @@ def _processes(config: Path, runs: int) -> list[Row]:
 
 def _queries(bootstrap: str, config: Path, runs: int) -> list[Row]:
     options = options_of(load_settings(config, (), os.environ, None, None))
-    asked = range_of(TOPIC, [10])
+    offset_options = range_of(TOPIC, [10])
     with session_of(2) as spark:
         took: dict[str, list[float]] = {"ours": [], KAFKA: []}
         for _ in range(runs + 1):
-            took["ours"].append(_timed(lambda: from_ours(spark, options, QUERIES[0], asked).count()))
-            took[KAFKA].append(_timed(lambda: from_kafka(spark, bootstrap, QUERIES[0], asked).count()))
+            took["ours"].append(_timed(lambda: from_ours(spark, options, QUERIES[0], offset_options).count()))
+            took[KAFKA].append(_timed(lambda: from_kafka(spark, bootstrap, QUERIES[0], offset_options).count()))
     ours, theirs = (statistics.median(each[1:]) for each in took.values())
     return [Row("a Spark query of ten records, warm", ours, "s, less is better", theirs, KAFKA, "<= 0.45")]
 

@@ -1,15 +1,9 @@
-"""A topic as an Iceberg table: how fast it is filled, checked, followed and planned. All in a folder, catalog SQLite.
+"""A topic as an Iceberg table in a directory, with an SQLite catalog: filled, checked, followed and planned.
 
-Filled: 2 GiB in four partitions, segments of 8 MiB, values of JSON of 120 B, all copied before. `tierstate table
-follow --once` as a process, from its start to its end, by two processes and by one, then `check`; once each.
-
-Followed: an agent and `tierstate table follow` beside a broker that gets 1 MiB every half second, a segment each;
-`table.commit_interval` is 0, and what is new waits up to that long besides. Seconds are from the segment's manifest in
-the store to the snapshot in the catalog that has its rows.
-
-Planned: a table of 10,000 commits of one file each, their rows a minute apart, old snapshots let go as a follower does.
-What pyiceberg takes to name the files of a scan, before `compact` and after it. And what one commit costs beside so
-many snapshots that nobody let go: each of them is written again.
+- Fill: 2 GiB in four partitions, JSON of 120 B, by `tierstate table follow --once`; one run each.
+- Follow: the broker gets a segment of 1 MiB every half second, ``table.commit_interval`` is 0. The time runs from the
+  segment's manifest in the store to the snapshot with its rows.
+- Plan: pyiceberg names the files of a scan of a table of 10,000 commits. A commit rewrites the list of all snapshots.
 """
 
 from __future__ import annotations
@@ -101,9 +95,9 @@ def _filled(site: Site, segments: int, runs: int) -> list[Row]:
 
 
 def _value(number: int) -> bytes:
-    """Of about 120 B."""
-    said = {"id": number, "name": f"customer {number}", "price": number / 7, "tags": ["a", "b"], "city": "x" * 30}
-    return json.dumps(said).encode()
+    """Return a value of about 120 B."""
+    value = {"id": number, "name": f"customer {number}", "price": number / 7, "tags": ["a", "b"], "city": "x" * 30}
+    return json.dumps(value).encode()
 
 
 def _run(config: Path, *arguments: str) -> float:
@@ -128,7 +122,7 @@ def _followed(site: Site, quick: bool) -> list[Row]:
         )
         try:
             place = _Place(tables / "catalog.db")
-            wanted = 12 if quick else FOLLOWED
+            commits = 12 if quick else FOLLOWED
             producer: Any = Producer({"bootstrap.servers": site.kafka.bootstrap, "log_level": 0})
 
             def look() -> int:
@@ -141,7 +135,7 @@ def _followed(site: Site, quick: bool) -> list[Row]:
             until(lambda: follower.poll() is None and _produced(producer, topic) and look(), 300)
             # what was copied before waited for the follower to start
             first = max(_copied(store))
-            while len(copied := [base for base in _copied(store) if base > first]) < wanted:
+            while len(copied := [base for base in _copied(store) if base > first]) < commits:
                 ends = time.monotonic() + 0.5
                 _produced(producer, topic)
                 while time.monotonic() < ends:
@@ -161,7 +155,7 @@ def _followed(site: Site, quick: bool) -> list[Row]:
 
 
 def _produced(producer: Any, topic: str) -> bool:
-    """A little more than a segment."""
+    """Produce a little more than a segment."""
     for _ in range(1100):
         producer.produce(topic, bytes(1000))
     assert producer.flush(30) == 0
@@ -169,23 +163,23 @@ def _produced(producer: Any, topic: str) -> bool:
 
 
 def _copied(store: Path) -> dict[int, float]:
-    """When each segment's manifest was there, by its first offset."""
+    """Return when each segment's manifest was first seen, by its first offset."""
     return {int(path.name.split("-")[0]): path.stat().st_mtime for path in store.rglob("*.rsm-manifest")}
 
 
 class _Place:
-    """How far a table is, as its catalog says by now."""
+    """The progress of a table, as its catalog has it now."""
 
     def __init__(self, catalog: Path) -> None:
         self._catalog = sqlite3.connect(f"file:{catalog}?mode=ro", uri=True)
         self._known, self._end = "", 0
 
     def end(self) -> int:
-        [found] = self._catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
-        if found != self._known:
-            self._known = found
-            said = json.loads(Path(found.removeprefix("file://")).read_bytes())
-            heads = [each for each in said["snapshots"] if each["snapshot-id"] == said.get("current-snapshot-id")]
+        [metadata_url] = self._catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
+        if metadata_url != self._known:
+            self._known = metadata_url
+            meta = json.loads(Path(metadata_url.removeprefix("file://")).read_bytes())
+            heads = [each for each in meta["snapshots"] if each["snapshot-id"] == meta.get("current-snapshot-id")]
             self._end = max((json.loads(each["summary"][OFFSETS])["0"] for each in heads), default=0)
         return self._end
 
@@ -217,24 +211,24 @@ def _planned(folder: Path, commits: int) -> list[Row]:
 
 
 def _beside(folder: Path, what: str, count: int) -> Row:
-    """A table that has so many snapshots: those of one real commit, again and again under other numbers."""
+    """Measure a commit to a table that has ``count`` snapshots: copies of one real snapshot under other numbers."""
     catalog, table = _empty(folder)
     _commit(table, 0)
     location = Path(table.iceberg.metadata_location.removeprefix("file://"))
-    said = json.loads(location.read_bytes())
-    [one] = said["snapshots"]
+    metadata = json.loads(location.read_bytes())
+    [one] = metadata["snapshots"]
     numbers = range(1, count + 1)
-    said["snapshots"] = [{**one, "snapshot-id": each, "sequence-number": each} for each in numbers]
-    said["snapshot-log"] = [{"snapshot-id": each, "timestamp-ms": one["timestamp-ms"]} for each in numbers]
-    said |= {"current-snapshot-id": count, "last-sequence-number": count}
-    said["refs"]["main"]["snapshot-id"] = count
+    metadata["snapshots"] = [{**one, "snapshot-id": each, "sequence-number": each} for each in numbers]
+    metadata["snapshot-log"] = [{"snapshot-id": each, "timestamp-ms": one["timestamp-ms"]} for each in numbers]
+    metadata |= {"current-snapshot-id": count, "last-sequence-number": count}
+    metadata["refs"]["main"]["snapshot-id"] = count
     many = location.with_name("99999-many.metadata.json")
-    many.write_text(json.dumps(said))
+    many.write_text(json.dumps(metadata))
     catalog.drop(NAME)
     catalog._catalog.register_table(tuple(NAME.split(".")), many.as_uri())
     seconds = _seconds(lambda: _commit(catalog.table(NAME), int(time.time_ns())), runs=3)
     catalog.close()
-    return Row(f"a commit beside {what}", seconds * 1000, "ms, less is better")
+    return Row(f"a commit with {what}", seconds * 1000, "ms, less is better")
 
 
 def _empty(folder: Path) -> tuple[LakeCatalog, LakeTable]:
@@ -247,7 +241,7 @@ def _empty(folder: Path) -> tuple[LakeCatalog, LakeTable]:
 
 
 def _commit(table: LakeTable, number: int) -> None:
-    """One row's."""
+    """Commit a file of one row."""
     time_ = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number % 525_600)
     columns = {"partition": [0], "offset": [number], "timestamp": [time_]}
     file = io.BytesIO()
@@ -262,9 +256,9 @@ def _files(table: LakeTable, offset: int | None = None) -> int:
 
 
 def _seconds(work: Callable[[], object], runs: int = 5) -> float:
-    found = []
+    times = []
     for _ in range(runs):
         began = time.perf_counter()
         work()
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)

@@ -1,10 +1,7 @@
-"""Values as typed columns: made in the executor (``value.format=json``, ``avro``), or by `from_json` in the JVM.
+"""Values as typed columns, made in the executor (``value.format=json``, ``avro``) or by `from_json` in the JVM.
 
-First without Spark, one core, CPU of a record from bytes to Arrow: orders of five fields, as 120 B of JSON or as Avro,
-bare or with an id of a registry and resolved to a schema of one more field. Then whole queries over a copied topic of
-such JSON, zstd, as `spark-scan` does them: `local[2]`, ``columns=value``, sides in turns, three times after one
-warm-up; CPU is of Spark's JVM and its Python workers. The peers are our own source and Spark's Kafka source (4.2.0 on
-Spark 4.3), each with `from_json` of the same schema over its `value`.
+The first rows are without Spark, on one core, of orders with five fields, as 120 B of JSON or as Avro; "resolved" to a
+schema with one more field. The others are queries as in `spark-scan`, with ``columns=value``. Medians of three runs.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ OURS = "our value and from_json"
 
 
 def orders(count: int, broken: int = 0) -> list[bytes]:
-    """``broken``: of a thousand, so many end early."""
+    """``broken``: this many of each thousand end early."""
     made = []
     for number in range(count):
         order = {
@@ -92,7 +89,7 @@ def _json(what: str, schema: str, broken: int, quick: bool) -> Row:
 
 
 def _avro(quick: bool) -> list[Row]:
-    """Of the same orders, bare; and with ids, resolved to a schema of one more field."""
+    """Measure the same orders, bare; and with ids, resolved to a schema of one more field."""
     old: dict[str, Any] = {
         "type": "record",
         "name": "Order",
@@ -116,7 +113,7 @@ def _avro(quick: bool) -> list[Row]:
 
 
 def _alone(what: str, values: Values, texts: Sequence[bytes], quick: bool) -> Row:
-    """CPU of this process, which has one thread."""
+    """Measure the CPU of this process, which has one thread."""
     batches = [pa.array(texts[at : at + BATCH], pa.binary()) for at in range(0, len(texts), BATCH)][
         : 1 if quick else None
     ]

@@ -1,1 +1,1 @@
-"""Everything said to Kafka."""
+"""Requests to Kafka, and its answers."""

@@ -1,4 +1,4 @@
-"""What Kafka must allow whom: the one list. docs/operations.md shows it, a test runs every command under exactly it."""
+"""The rights that each role needs in Kafka: docs/operations.md shows the list, a test runs each command under it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WILDCARD = "*"
 
 
 class Resource(StrEnum):
-    """Of what a right is."""
+    """The resource that a right applies to."""
 
     TIER_STATE = "the tier-state topic"
     TOPICS = "its topics"
@@ -29,7 +29,7 @@ class Resource(StrEnum):
     EVERY_GROUP = "every group, `*`"
 
     def pattern(self, tier_state: str, topic: str) -> tuple[ResourceType, str]:
-        """Kafka's own name of it."""
+        """Return Kafka's type and name of this resource."""
         return {
             Resource.TIER_STATE: (ResourceType.TOPIC, tier_state),
             Resource.TOPICS: (ResourceType.TOPIC, topic),
@@ -41,7 +41,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """``why``: what does not work without it."""
+    """A right on a resource. ``why``: what does not work without it."""
 
     resource: Resource
     operation: AclOperation
@@ -49,7 +49,7 @@ class Right:
 
     @property
     def typed(self) -> str:
-        """The operation as `kafka-acls.sh` takes it: ``DescribeConfigs``. It refuses ``DESCRIBE_CONFIGS``."""
+        """The operation as `kafka-acls.sh` spells it, like ``DescribeConfigs``: it refuses ``DESCRIBE_CONFIGS``."""
         return str(self.operation.name).title().replace("_", "")
 
 
@@ -71,10 +71,10 @@ READER = (
         describe_configs="`describe` says why a topic is not tiered",
     ),
 )
-"""Gateway, commands that look, `read_records`, Spark. No right on a group: nothing is joined or committed."""
+"""For the gateway, commands that only read, `read_records` and Spark. They join no group and commit nothing."""
 
 OPERATOR = (*READER, *_rights(Resource.TIER_STATE, write="what people say is a fact"))
-"""Commands that order, settle, release, recover."""
+"""For commands that give orders, settle, release or recover."""
 
 INIT = (*OPERATOR, *_rights(Resource.TIER_STATE, create="`tierstate init` makes it"))
 
@@ -97,25 +97,26 @@ AGENT = (
     *_rights(Resource.EVERY_GROUP, describe="what a group has read is asked for before every trim"),
 )
 AGENT_MAY = _rights(Resource.TOPICS, read="an open transaction is named")
-"""What an agent works without."""
+"""Rights that an agent also works without."""
 
 ROLES = {
     "agent": AGENT,
     "gateway, commands that look, `read_records`, Spark": READER,
-    (
-        "commands that give [orders](#orders), `settle`, `accept-gap`, `release`, `undelete`, `leases --end`, `recover`"
-    ): OPERATOR,
-    "`tierstate init`": INIT,
+    "in addition: [orders](#orders), `settle`, `accept-gap`, `release`, `undelete`, `leases --end`, `recover`": tuple(
+        right for right in OPERATOR if right not in READER
+    ),
+    "in addition: `tierstate init`": tuple(right for right in INIT if right not in OPERATOR),
 }
+"""The rows of the table; a role that adds to the one above it shows only what it adds."""
 
 
 ADDED_BY = "; an administrator adds it: "
-"""Between what a right is for and the command, which names the agent's user."""
+"""Stands between the purpose of a right and the command that adds it, which names the agent's user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """A right that the credentials do not have, and Kafka's own name of what it is on."""
+    """A right that the credentials lack, with Kafka's type and name of its resource."""
 
     right: Right
     kind: ResourceType
@@ -133,7 +134,7 @@ class Lacking:
         return f"{self}{ADDED_BY}{self.command(kafka)}"
 
     def command(self, kafka: Mapping[str, str]) -> str:
-        """That adds it."""
+        """Return the command that adds this right."""
         flag = {ResourceType.TOPIC: f"--topic '{self.name}'", ResourceType.GROUP: f"--group '{self.name}'"}
         who = kafka.get("sasl.username") or "AGENT"
         secured = kafka.get("security.protocol", "plaintext").lower() != "plaintext"
@@ -146,25 +147,25 @@ class Lacking:
 
 
 def lacking(admin: Any, raw: RawClient, tier_state: str, topics: Collection[str]) -> list[Lacking]:
-    """What an agent of these ``topics`` lacks, as the brokers answer now. Without an authorizer nothing.
+    """Return the rights that an agent of these ``topics`` lacks according to the brokers: none without an authorizer.
 
-    Raises BrokerUnavailable and its kinds.
+    Raises BrokerUnavailable and its subclasses.
     """
     may = {
         (ResourceType.BROKER, "kafka-cluster"): _asked(admin.describe_cluster(**_ASKING)),
         (ResourceType.GROUP, WILDCARD): tuple(AclOperation) if _may_describe_groups(raw) else (),
-        # a name that no topic has stands for every other: it is unknown to those alone who may see it
+        # a name that no topic has stands for every other: brokers answer "unknown" only where DESCRIBE is allowed
         (ResourceType.TOPIC, WILDCARD): _asked(admin.describe_topics(TopicCollection([NOBODYS]), **_ASKING)[NOBODYS]),
     }
     for name, future in admin.describe_topics(TopicCollection([tier_state, *topics]), **_ASKING).items():
         may[ResourceType.TOPIC, name] = _asked(future)
-    found = []
+    missing = []
     for right in AGENT:
         for topic in topics if right.resource is Resource.TOPICS else ("",):
             kind, name = right.resource.pattern(tier_state, topic)
             if right.operation not in may[kind, name]:
-                found.append(Lacking(right, kind, name))
-    return found
+                missing.append(Lacking(right, kind, name))
+    return missing
 
 
 NOBODYS = "tierstate-asks-what-it-may"
@@ -172,32 +173,32 @@ _ASKING = {"include_authorized_operations": True, "request_timeout": 10}
 
 
 def _may_describe_groups(raw: RawClient) -> bool:
-    """Ask any broker about a group that does not exist: it looks at the right before it looks for the group."""
+    """Ask any broker about a group that does not exist: it checks the right before it looks for the group."""
     request = DescribeGroupsRequest(groups=[NOBODYS], min_version=3, max_version=5)
     (group,) = raw.ask(min(raw.metadata().brokers), request).groups
     return not isinstance(error_of(group.error_code), AccessDenied)
 
 
 def _asked(future: Future[Any]) -> Collection[AclOperation]:
-    """The operations on it that are authorized. Who may not even see it may nothing."""
+    """Return the authorized operations on a resource: none where not even DESCRIBE is allowed."""
     try:
-        return future.result(timeout=15).authorized_operations or ()  # None stands for none of them (seen, 2.16)
+        return future.result(timeout=15).authorized_operations or ()  # None: no operation at all (seen, 2.16)
     except KafkaException as error:
         code = error.args[0].code()
         if denied(error):
             return ()
-        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:  # brokers look for a topic after they looked at the right
-            return tuple(AclOperation)  # seen, and not there: what more is allowed is told once it is
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:  # brokers look for a topic after they checked the right
+            return tuple(AclOperation)  # visible but absent: brokers report further rights once it exists
         raise error_of_exception(error) from error
 
 
 def table() -> str:
-    """As docs/operations.md has it."""
+    """Return the Markdown table of docs/operations.md."""
     rows = ["| who | on | needs | for |", "|---|---|---|---|"]
     for who, rights in ROLES.items():
         for resource in Resource:
-            here = [right for right in rights if right.resource is resource]
-            if here:
-                names = ", ".join(right.operation.name for right in here)
-                rows.append(f"| {who} | {resource.value} | {names} | {'; '.join(right.why for right in here)} |")
+            matching = [right for right in rights if right.resource is resource]
+            if matching:
+                names = ", ".join(right.operation.name for right in matching)
+                rows.append(f"| {who} | {resource.value} | {names} | {'; '.join(right.why for right in matching)} |")
     return "\n".join(rows)

@@ -1,4 +1,4 @@
-"""Answers that come again byte for byte are decoded once: on a quiet cluster, descriptions of all topics.
+"""Decodes answers once that brokers repeat byte for byte: on a quiet cluster, the descriptions of all topics.
 
 Decoding the metadata of 2,000 partitions takes 50 ms, comparing their bytes 20 µs.
 """
@@ -10,23 +10,23 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 KEPT = 8
-"""Brokers of a cluster answer alike but for who they say is the controller."""
+"""Answers that are kept. The brokers of a cluster give equal answers, except that each may name another controller."""
 
 
 class AnswerMemo(Generic[V]):
-    """The last few answers to one kind of request. Thread-safe. The same bytes give the very same object."""
+    """The last few answers to one kind of request. Thread-safe. Equal bytes give the same object."""
 
     def __init__(self, kind: Callable[[object], V]) -> None:
-        """``kind``: from the decoded answer to what is kept of it."""
+        """``kind`` converts a decoded answer to the value that is kept."""
         self._kind = kind
         self._known: dict[bytes, V] = {}
 
     def of(self, body: bytes, decode: Callable[[bytes], object]) -> V:
-        """Raises what ``decode`` raises."""
-        known = self._known
-        found = known.get(body)
-        if found is None:
-            found = self._kind(decode(body))
-            kept = dict(list(known.items())[1 - KEPT :])
-            self._known = {**kept, body: found}
-        return found
+        """Return the value of an answer, decoded only if its bytes are new. Raises what ``decode`` raises."""
+        values = self._known
+        value = values.get(body)
+        if value is None:
+            value = self._kind(decode(body))
+            kept = dict(list(values.items())[1 - KEPT :])
+            self._known = {**kept, body: value}
+        return value

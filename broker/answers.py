@@ -1,4 +1,4 @@
-"""What raw requests ask and what brokers answer, as plain values."""
+"""Brokers' answers to raw requests, as plain values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class RawPartition:
-    """What the metadata says of a partition: a hint, never a fence."""
+    """A partition in the cluster metadata: a hint, never a fence."""
 
     leader: BrokerId | None
     leader_epoch: LeaderEpoch | None
@@ -29,7 +29,7 @@ class RawPartition:
 
 @dataclass(frozen=True, slots=True)
 class RawTopic:
-    """``error`` is what the broker answered in its place."""
+    """A topic in the cluster metadata. ``error``: the broker's answer instead of a description."""
 
     name: str
     topic_id: TopicId | None
@@ -65,7 +65,7 @@ class RawConfig:
 
 @dataclass(frozen=True, slots=True)
 class RawFetch:
-    """``batches`` as the broker stores them; the last one may be cut. ``aborted``: (producer id, first offset)."""
+    """``batches``: as the broker stores them, the last may be cut off. ``aborted``: (producer id, first offset)."""
 
     code: int
     batches: bytes
@@ -77,8 +77,8 @@ class RawFetch:
 
 @dataclass(frozen=True, slots=True)
 class RawProducer:
-    """``last_timestamp``: of its newest batch, by the producer's clock (-1: unknown). ``open_from`` None: in no
-    transaction here.
+    """``last_timestamp``: of the newest batch, by the producer's clock (-1: unknown). ``open_from``: first offset of
+    the transaction that is open here; None without one.
     """
 
     producer_id: int
@@ -96,7 +96,7 @@ class RawProducers:
 
 
 def metadata_of(answer: Any) -> RawMetadata:
-    """Of kafka-python's message; so are the next two."""
+    """Convert a MetadataResponse of kafka-python."""
     brokers = {BrokerId(one.node_id): (str(one.host), int(one.port)) for one in answer.brokers}
     return RawMetadata(answer.cluster_id or "", brokers, {one.name: topic_of(one) for one in answer.topics})
 
@@ -113,13 +113,13 @@ def topic_of(said: Any) -> RawTopic:
 
 def configs_of(answer: Any) -> dict[str, RawConfig]:
     return {
-        said.resource_name: RawConfig(said.error_code, {each.name: each.value for each in said.configs})
-        for said in answer.results
+        one.resource_name: RawConfig(one.error_code, {each.name: each.value for each in one.configs})
+        for one in answer.results
     }
 
 
 def producers_of(said: Any) -> RawProducers:
-    """Of one partition in a DescribeProducers answer."""
+    """Convert one partition of kafka-python's DescribeProducersResponse."""
     producers = tuple(
         RawProducer(
             one.producer_id,

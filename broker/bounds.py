@@ -19,16 +19,16 @@ from .raw import EARLIEST, LATEST, RawClient
 def read_bounds(
     raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch | None = None
 ) -> LocalBounds:
-    """As ``broker`` knows them. All three belong to one leader epoch: ``epoch``, or the one of the first answer.
+    """Return the bounds that ``broker`` knows, all of one leader epoch: ``epoch``, or the epoch of the first answer.
 
-    The last stable offset is asked first and the local start last, so that each is at most as old as what a caller
+    The last stable offset is requested first and the local start last, so that each is at most as old as what a caller
     compares it with. Raises LeaderMoved (it does not lead, or has not heard of this epoch), Fenced (a newer epoch
     exists), UnknownTopic, AccessDenied, BrokerUnavailable, TimedOut.
     """
-    said = read_bounds_of(raw, broker, {(topic, partition): epoch})[topic, partition]
-    if isinstance(said, TierstateError):
-        raise said
-    return said
+    bounds = read_bounds_of(raw, broker, {(topic, partition): epoch})[topic, partition]
+    if isinstance(bounds, TierstateError):
+        raise bounds
+    return bounds
 
 
 def bounds_of_leader(
@@ -40,7 +40,7 @@ def bounds_of_leader(
     *,
     patience: float,
 ) -> LocalBounds:
-    """`read_bounds` from whoever leads; without an ``epoch`` also when that changes between two of the answers."""
+    """Return `read_bounds` of the leader. Without an ``epoch``, repeat it if the leader changes in between."""
 
     def ask(broker: BrokerId) -> LocalBounds:
         try:
@@ -56,21 +56,21 @@ def bounds_of_leader(
 def read_bounds_of(
     raw: RawClient, broker: BrokerId, asked: Mapping[Place, LeaderEpoch | None]
 ) -> dict[Place, LocalBounds | TierstateError]:
-    """`read_bounds` of many partitions of one broker, by three requests: what each would answer or raise.
+    """Return what `read_bounds` would return or raise for each partition of one broker, by three requests.
 
-    Raises what concerns all of them: BrokerUnavailable, TimedOut.
+    Raises errors that concern all of them: BrokerUnavailable, TimedOut.
     """
     fences, failed = dict(asked), dict[Place, TierstateError]()
 
     def ask(at: TimestampMs, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> dict[Place, RawOffset]:
         left = {place: epoch for place, epoch in fences.items() if place not in failed}
-        said = raw.list_offsets(broker, left, at, isolation) if left else {}
+        answers = raw.list_offsets(broker, left, at, isolation) if left else {}
         for place in left:
             facts = {"topic": place[0], "partition": place[1], "broker": broker, "leader_epoch": asked[place]}
-            error = error_of(said[place].code, **facts)
+            error = error_of(answers[place].code, **facts)
             if error is not None:
                 failed[place] = error
-        return said
+        return answers
 
     stable = ask(LATEST, Isolation.READ_COMMITTED)
     for place, epoch in asked.items():
@@ -86,27 +86,27 @@ def read_bounds_of(
 def read_end_of_epoch(
     raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
 ) -> EpochEnd | None:
-    """Where ``broker``'s log leaves its newest epoch up to ``epoch``; None when it knows none of them any more.
+    """Return the end of the newest epoch up to ``epoch`` in ``broker``'s log; None when the log knows none of them.
 
-    Both answers are of ``leader_epoch``. The first epoch that the log knows is asked for last: it only grows while one
-    leads, so an epoch that is not before it was known when its end was answered*. Raises as `read_bounds`.
+    Both answers belong to ``leader_epoch``. The first epoch of the log is requested last: it only grows during one
+    leader's term, so an epoch that is not before it was known when its end was answered*. Raises as `read_bounds`.
     """
     facts = {"topic": topic, "partition": partition, "broker": broker, "leader_epoch": leader_epoch}
-    found = _checked(raw.end_of_epoch(broker, topic, partition, epoch, leader_epoch), facts)
+    end = _checked(raw.end_of_epoch(broker, topic, partition, epoch, leader_epoch), facts)
     first = _checked(raw.list_offset(broker, topic, partition, EARLIEST, leader_epoch=leader_epoch), facts)
-    return epoch_end(epoch, found.leader_epoch, found.offset, first.leader_epoch)
+    return epoch_end(epoch, end.leader_epoch, end.offset, first.leader_epoch)
 
 
 def offset_at(
     raw: RawClient, broker: BrokerId, topic: str, partition: int, at: TimestampMs
 ) -> tuple[Offset, TimestampMs] | None:
-    """The first offset whose timestamp is ``at`` or later, in the local log, and that; None when there is none.
+    """Return the first local offset whose timestamp is ``at`` or later, and that timestamp; None when there is none.
 
     A known trap (reading.md, "By time"): the answer may lie below the broker's own log start.
     """
     facts = {"topic": topic, "partition": partition, "broker": broker}
-    found = _checked(raw.list_offset(broker, topic, partition, at), facts)
-    return (found.offset, found.timestamp) if found.offset >= 0 else None
+    answer = _checked(raw.list_offset(broker, topic, partition, at), facts)
+    return (answer.offset, answer.timestamp) if answer.offset >= 0 else None
 
 
 def _checked(said: RawOffset, facts: dict[str, object]) -> RawOffset:

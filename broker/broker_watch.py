@@ -1,4 +1,4 @@
-"""Does any broker answer?"""
+"""Watches whether any broker answers and accepts our login."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ import threading
 from ..runtime.answer_watch import AnswerWatch
 from ..runtime.clock import Clock
 from ..runtime.watchdog import go_round
-from .control import BrokerControl
+from .open import Broker
 
+LOGIN_S = 30.0
 PATIENCE_S = 8.0
-"""Two brokers that are silent have their time, and the third answers (`raw.METADATA_SECONDS`)."""
+"""Seconds: enough for two silent brokers before the third one answers (`raw.METADATA_SECONDS`)."""
 
 
 class BrokerWatch(AnswerWatch):
-    """One small Metadata request every two seconds, to whichever broker answers."""
+    """Sends a small Metadata request every two seconds to any broker that answers; now and then logs in at each."""
 
-    def __init__(self, control: BrokerControl, clock: Clock) -> None:
-        super().__init__(control.cluster, "no broker answers.", clock, every_s=2.0, again_s=2.0, patience_s=PATIENCE_S)
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._broker, self._clock = broker, clock
+        self._logged_in_at = clock.monotonic()
+        super().__init__(self._look, "no broker answers.", clock, every_s=2.0, again_s=2.0, patience_s=PATIENCE_S)
+
+    def _look(self) -> None:
+        self._broker.control.cluster()
+        everywhere = self._clock.monotonic() - self._logged_in_at > LOGIN_S
+        if everywhere:
+            self._logged_in_at = self._clock.monotonic()
+        self._broker.raw.log_in(everywhere=everywhere)
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
+        """Look again and again until ``stop`` is set."""
         go_round("broker watch", stop, self.look, self.pause_s)

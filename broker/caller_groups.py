@@ -1,7 +1,7 @@
-"""Where consumer groups stand on a topic, as far as somebody may see: each broker is asked as that caller.
+"""The positions of consumer groups on a topic, as far as a caller may see them: each broker is asked as that caller.
 
-ListGroups answers the groups that who asks may DESCRIBE, OffsetFetch the offsets of those alone: Kafka's authorizer
-decides, and nothing of it is evaluated here. A broker lists the groups that it coordinates, so all of them are asked.
+ListGroups returns the groups that the caller may DESCRIBE, OffsetFetch the offsets of those alone: Kafka's authorizer
+decides, nothing is evaluated here. A broker lists the groups that it coordinates, so all brokers are asked.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from .groups import GroupPosition, GroupProblem, TopicGroups, committed_offsets,
 from .raw_connection import RawConnection
 
 Connect = Callable[[Sequence[Address] | None], tuple[RawConnection, float]]
-"""To the first of these addresses that answers, None: of all that are known; and until when it may be asked."""
+"""Connects to the first of these addresses (None: all known ones) that answers; returns its deadline too."""
 
 COMMIT_OFFSETS = ("classic", "consumer", "streams")
 """Kinds of groups that commit offsets."""
 MOST_GROUPS = 5000
-"""Of one broker."""
+"""Groups of one broker that are asked about at most."""
 
 
 def read_groups_as(connect: Connect, topic: str, partitions: Sequence[int]) -> TopicGroups:
-    """What can be seen now. BrokerUnavailable, TimedOut: no broker answers. AccessDenied: the login is refused."""
+    """Return the visible positions. Raises BrokerUnavailable or TimedOut (no answer), AccessDenied (login refused)."""
     connection, deadline = connect(None)
     try:
-        nobody: list[object] = []
-        request = MetadataRequest(topics=nobody, allow_auto_topic_creation=False, min_version=8, max_version=10)
+        no_topics: list[object] = []
+        request = MetadataRequest(topics=no_topics, allow_auto_topic_creation=False, min_version=8, max_version=10)
         brokers = metadata_of(connection.ask(request, deadline)).brokers
     finally:
         connection.close()

@@ -1,9 +1,9 @@
-"""What somebody else may do with topics, as the brokers themselves say.
+"""The rights of other users on topics, as the brokers themselves report them.
 
-A connection is opened as the caller, and Metadata is asked with ``include_topic_authorized_operations`` (KIP-430):
-super users, custom authorizers, prefixed and denying bindings are all in the answer. Who has no secret that Kafka
-knows, but was found out otherwise, gets a delegation token from us (KIP-373; needs CreateTokens on that user), and is
-asked for by it. Nothing is kept but tokens; each question is a login of its own, so one who was deleted is refused.
+A connection is opened as the caller, and Metadata is requested with ``include_topic_authorized_operations`` (KIP-430):
+super users, custom authorizers, prefixed and denying ACLs are all in the answer. A caller that has no secret known to
+Kafka, but was identified in another way, gets a delegation token from us (KIP-373; needs CreateTokens on that user),
+and we log in with it. Only tokens are kept; each question is a login of its own, so a deleted user is refused.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .client_config import bootstrap_addresses
 from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
 from .groups import TopicGroups
+from .kafka_access import access_of
 from .raw_connection import RawConnection
 from .sasl import DEFAULT_MECHANISM, Login, own_login, speaks_sasl
 from .wire import Frame, Malformed, length_of, string_of
@@ -34,17 +35,17 @@ R = TypeVar("R")
 READ, DESCRIBE = 3, 8
 """Bits of ``topic_authorized_operations``: AclOperation's codes."""
 CREATE_TOKEN, CREATE_TOKEN_VERSION = 38, 3
-"""CreateDelegationToken; from version 3 on for another owner."""
+"""CreateDelegationToken; version 3 is the first that creates a token for another owner."""
 TOKEN_S = 3600.0
 TOKENS = 10_000
-"""Remembered; the one unused longest is made anew."""
+"""Tokens that are kept; the least recently used one is evicted."""
 SETTLES_S = 2.0
-"""A token that was just made reaches all brokers by their metadata log."""
+"""Seconds: a new token reaches all brokers through their metadata log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Of one principal to one topic that is there."""
+    """The rights of one principal on one existing topic."""
 
     describe: bool = False
     read: bool = False
@@ -54,7 +55,7 @@ NONE = Rights()
 
 
 def callers_of(kafka: Mapping[str, str], clock: Clock, known: Iterable[Address] = ()) -> Callers | None:
-    """None: brokers without SASL know no users."""
+    """Return a `Callers`, or None without SASL: then brokers know no users."""
     return Callers(kafka, clock, tuple(known)) if speaks_sasl(kafka) else None
 
 
@@ -64,8 +65,8 @@ class Callers:
     def __init__(
         self, kafka: Mapping[str, str], clock: Clock, known: Sequence[Address] = (), timeout: float = 5.0
     ) -> None:
-        """``kafka``: our own properties, librdkafka's names. ``known``: brokers beside the bootstrap ones."""
-        self._kafka, self._clock, self._timeout = dict(kafka), clock, timeout
+        """``kafka``: our own properties, librdkafka's names. ``known``: brokers in addition to the bootstrap ones."""
+        self._kafka, self._clock, self._timeout = access_of(kafka), clock, timeout
         self._tls = tls_context(kafka)
         self._addresses = list(dict.fromkeys([*known, *bootstrap_addresses(kafka)]))
         self._tokens: LRUCache[str, tuple[float, Login]] = LRUCache(TOKENS)
@@ -73,12 +74,12 @@ class Callers:
 
     @property
     def mechanism(self) -> str:
-        """Our own, of SASL."""
+        """The SASL mechanism of our own login."""
         own = own_login(self._kafka)
         return DEFAULT_MECHANISM if own is None else own.mechanism
 
     def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
-        """Of who logs in so. AccessDenied: the login is refused. BrokerUnavailable, TimedOut: nobody answers."""
+        """Return this login's rights. Raises AccessDenied (refused), BrokerUnavailable, TimedOut (no answer)."""
         connection, deadline = self._connected(login)
         try:
             return _rights(connection, topics, deadline)
@@ -86,19 +87,19 @@ class Callers:
             connection.close()
 
     def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
-        """Of ``User:<user>``. AccessDenied: we may make no token for it. Else as `rights`."""
+        """Return the rights of ``User:<user>``. Raises AccessDenied (we may create no token), else as `rights`."""
         return self._as_user(user, lambda login: self.rights(login, topics))
 
     def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
-        """The groups that who logs in so may DESCRIBE, and what they committed. ``login`` None: as we do ourselves.
+        """Return the groups that this login may DESCRIBE, and their committed offsets. ``login`` None: our own.
 
-        Raises as `rights`. A broker that does not answer is a problem of the answer, while another one does.
+        Raises as `rights`. While one broker answers, one that does not is a problem in the returned value.
         """
         own = own_login(self._kafka) if login is None else login
         return read_groups_as(lambda addresses: self._connected(own, addresses), topic, partitions)
 
     def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups:
-        """`groups` of ``User:<user>``. Raises as `rights_of`."""
+        """Return `groups` of ``User:<user>``. Raises as `rights_of`."""
         return self._as_user(user, lambda login: self.groups(login, topic, partitions))
 
     def _as_user(self, user: str, ask: Callable[[Login], R]) -> R:
@@ -108,13 +109,13 @@ class Callers:
             try:
                 return ask(login)
             except AccessDenied:
-                pass  # it was taken back, or it is forgotten
+                pass  # the token was revoked, or the brokers no longer know it
         until = self._clock.monotonic() + TOKEN_S / 2
         login = self._token_for(user)
-        found = self._until_settled(login, ask)
+        answer = self._until_settled(login, ask)
         with self._lock:
             self._tokens[user] = until, login
-        return found
+        return answer
 
     def _until_settled(self, login: Login, ask: Callable[[Login], R]) -> R:
         deadline = self._clock.monotonic() + SETTLES_S
@@ -150,7 +151,7 @@ class Callers:
     def _connected(
         self, login: Login | None, addresses: Sequence[Address] | None = None
     ) -> tuple[RawConnection, float]:
-        """With the first of ``addresses`` that answers; None: of all that are known."""
+        """Connect to the first of ``addresses`` (None: all known ones) that answers; return the deadline too."""
         failure: TierstateError = BrokerUnavailable("no broker is known")
         for address in self._addresses if addresses is None else addresses:
             deadline = self._clock.monotonic() + self._timeout
@@ -163,27 +164,27 @@ class Callers:
 
 
 def _token_of(answer: Frame) -> tuple[int, str, bytes]:
-    """Error code, token id and HMAC (CreateDelegationTokenResponse.json, version 3)."""
+    """Return error code, token id and HMAC (CreateDelegationTokenResponse.json, version 3)."""
     code = answer.int16()
-    for _ in range(4):  # owner, and who asked
+    for _ in range(4):  # owner and requester, a type and a name each
         answer.raw_string(flexible=True)
-    for _ in range(3):  # issued, expires, at the latest
+    for _ in range(3):  # timestamps: issue, expiry, latest expiry
         answer.int64()
     return code, answer.string(flexible=True), answer.raw_string(flexible=True) or b""
 
 
 def _rights(connection: RawConnection, topics: Sequence[str], deadline: float) -> dict[str, Rights]:
-    wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    requests = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
     request = MetadataRequest(
-        topics=wanted,
+        topics=requests,
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
         min_version=8,
         max_version=10,
     )
-    found = dict.fromkeys(topics, NONE)
+    rights = dict.fromkeys(topics, NONE)
     for each in connection.ask(request, deadline).topics:
-        if each.error_code == 0 and each.name in found:
+        if each.error_code == 0 and each.name in rights:
             bits: set[int] = each.authorized_operations
-            found[each.name] = Rights(describe=not bits.isdisjoint((READ, DESCRIBE)), read=READ in bits)
-    return found
+            rights[each.name] = Rights(describe=not bits.isdisjoint((READ, DESCRIBE)), read=READ in bits)
+    return rights

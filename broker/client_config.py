@@ -14,18 +14,18 @@ RECONNECT_MS = 20
 """How soon a broken connection is tried again; librdkafka doubles it up to its ``reconnect.backoff.max.ms`` of 10 s.
 
 Half of it is also what a new client waits between its first and its second connection (``sparse_connect_intvl``): with
-librdkafka's own 100 every other client sat out 50 ms (seen, 2.16), and a command opens several.
+librdkafka's own 100 every other client waited 50 ms (seen, 2.16), and a command opens several.
 """
 
 
 def admin_config(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """For AdminClient."""
+    """Return the properties of an AdminClient, which every other client has too."""
     ours = {"client.id": "tierstate", "socket.timeout.ms": 10_000, "reconnect.backoff.ms": RECONNECT_MS}
     return {**ours, **kafka, "log_level": 0}
 
 
 def producer_config(kafka: Mapping[str, str], delivery_timeout_s: float) -> dict[str, Any]:
-    """For facts: idempotent, acknowledged by all in-sync replicas, never silently reordered or repeated."""
+    """Return the properties of a producer of facts: idempotent, ``acks=all``, never silently reordered or repeated."""
     return {
         **admin_config(kafka),
         "enable.idempotence": True,
@@ -38,7 +38,7 @@ def producer_config(kafka: Mapping[str, str], delivery_timeout_s: float) -> dict
 
 
 def consumer_config(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """For tails by assignment: librdkafka insists on a group id, but nothing is ever joined or committed."""
+    """Return the properties of an assigned consumer. librdkafka needs a group id, but no group is ever joined."""
     return {
         **admin_config(kafka),
         "group.id": "tierstate-by-assignment",
@@ -58,29 +58,29 @@ OWN_CERTIFICATE = ("ssl.certificate.location", "ssl.key.location", "ssl.key.pass
 
 
 def in_their_name(kafka: Mapping[str, str]) -> dict[str, str]:
-    """For a connection on which somebody else says who they are: without a certificate of ours where it would say so*.
+    """Return the properties for a connection in a caller's name: without our certificate where it is the principal*.
 
-    *With TLS alone the certificate is the principal: whoever came would be us. With SASL beside TLS the principal is
-    who logs in, and a certificate only opens the door (KIP-684).
+    *With TLS alone the certificate is the principal: every caller would act as us. With SASL over TLS the principal is
+    the user that logs in, and a certificate only admits the connection (KIP-684).
     """
     by_login = kafka.get("security.protocol", "").lower() == "sasl_ssl"
     return {name: value for name, value in kafka.items() if by_login or name not in OWN_CERTIFICATE}
 
 
 def is_of_groups(error: Any) -> bool:
-    """A consumer that joins nothing and commits nothing needs no group, and no right on one: librdkafka asks for its
-    coordinator all the same, and tells what it is answered."""
+    """Return whether the error concerns a group. A consumer that joins nothing and commits nothing needs no right on a
+    group, but librdkafka looks up the coordinator all the same and reports the refusal."""
     return bool(error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 def kafka_error(error: BaseException) -> str:
-    """What a KafkaException says, in a few words."""
+    """Return a short text for a KafkaException."""
     first = error.args[0] if error.args else error
     return first.str() if hasattr(first, "str") else f"{type(error).__name__} {error}".strip()
 
 
 def bootstrap_addresses(kafka: Mapping[str, str]) -> list[Address]:
-    """``bootstrap.servers`` as (host, port); the port defaults to 9092."""
+    """Return ``bootstrap.servers`` as (host, port); the port defaults to 9092. Raises InvalidRequest."""
     text = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list") or ""
     addresses = []
     for one in filter(None, (part.strip().rpartition("://")[2] for part in text.split(","))):

@@ -23,6 +23,7 @@ from .bounds import bounds_of_leader, read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists
 from .groups import TopicGroups, read_groups
 from .leadership import Leadership
+from .live_client import LiveClient
 from .local_reads import PATIENCE_S
 from .raw import RawClient
 from .topics import TopicDescription, describe_topic, describe_topics, read_config, read_configs
@@ -40,25 +41,25 @@ class ClusterDescription:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Each once."""
+        """The brokers' hosts, sorted, each once."""
         return tuple(sorted({host for host, _ in self.addresses.values()}))
 
 
 class TopicDirectory(Protocol):
-    """Which topics there are: as a cluster knows it, or as facts alone do (`app/bucket_connection.py`)."""
+    """The topics that exist, as a cluster knows them or as facts alone do (`app/bucket_connection.py`)."""
 
     def cluster(self) -> ClusterDescription: ...
 
     def topics(self) -> tuple[TopicDescription, ...]:
-        """Every topic these credentials may see, by name. While nothing changed, it may be the very same tuple."""
+        """Return every topic that these credentials may see, by name. Unchanged topics may be the same tuple."""
         ...
 
     def topic(self, name: str) -> TopicDescription:
-        """UnknownTopic."""
+        """Return the description of a topic. Raises UnknownTopic."""
         ...
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
-        """Whether ``broker`` knows a topic of this id. See `existence.topic_exists`."""
+        """Return whether ``broker`` knows a topic of this id. See `existence.topic_exists`."""
         ...
 
 
@@ -66,71 +67,71 @@ class BrokerControl(TopicDirectory, Protocol):
     """Thread-safe; blocking, with a deadline in every call. Also raises BrokerUnavailable, TimedOut, AccessDenied."""
 
     def config(self, topic: str) -> TopicConfig:
-        """Effective settings. UnknownTopic."""
+        """Return the effective settings of a topic. Raises UnknownTopic."""
         ...
 
     def bounds(
         self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
     ) -> LocalBounds:
-        """As ``broker`` knows them, None: whoever leads.
+        """Return the bounds that ``broker`` knows; None: those of the leader.
 
-        Fenced: a newer epoch than ``epoch`` exists. BrokerUnavailable (LeaderMoved): ``broker`` does not lead, or has
-        not heard of ``epoch`` yet. UnknownTopic.
+        Raises Fenced (a newer epoch than ``epoch`` exists), LeaderMoved (a BrokerUnavailable: ``broker`` does not lead,
+        or has not heard of ``epoch`` yet), UnknownTopic.
         """
         ...
 
     def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
-        """`config` of many as ``broker`` knows them: what each would answer or raise. For looks, in few requests."""
+        """Return what `config` would return or raise for each topic, as ``broker`` knows them, by few requests."""
         ...
 
     def bounds_of(self, places: Collection[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
-        """`bounds` of many on one broker: what each would answer or raise. For looks, in few requests."""
+        """Return what `bounds` would return or raise for each partition on one broker, by few requests."""
         ...
 
     def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
-        """See `transactions.read_open_transactions`."""
+        """Return the open transactions of a partition: see `transactions.read_open_transactions`."""
         ...
 
     def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:
-        """Whether ``broker`` hides none of these names, nor any other. See `existence.may_describe`."""
+        """Return whether ``broker`` hides none of these names, nor any other. See `existence.may_describe`."""
         ...
 
     def groups(self, topic: str) -> TopicGroups:
-        """Who stands where on a topic, and what could not be learned (`TopicGroups.why_incomplete`)."""
+        """Return the groups' positions on a topic, and what could not be learned (`TopicGroups.why_incomplete`)."""
         ...
 
     def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
-        """`groups` of each of these topics, by one listing."""
+        """Return `groups` of each of these topics, by one listing."""
         ...
 
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
     ) -> Offset:
-        """See `truncation.delete_records_on`."""
+        """Delete records on one broker: see `truncation.delete_records_on`."""
         ...
 
     def close(self) -> None: ...
 
 
 class KafkaControl:
-    """A real cluster."""
+    """The `BrokerControl` of a real cluster."""
 
-    def __init__(self, raw: RawClient, admin: AdminClient, leadership: Leadership) -> None:
+    def __init__(self, raw: RawClient, admin: LiveClient, leadership: Leadership) -> None:
         self._raw = raw
-        self._admin: AdminClient | None = admin
+        self._admin: LiveClient | None = admin
         self._leadership = leadership
         self._described: tuple[RawMetadata, tuple[TopicDescription, ...]] | None = None
 
     def cluster(self) -> ClusterDescription:
-        found = self._raw.metadata()
-        return ClusterDescription(found.cluster_id, tuple(sorted(found.brokers)), found.brokers)
+        metadata = self._raw.metadata()
+        return ClusterDescription(metadata.cluster_id, tuple(sorted(metadata.brokers)), metadata.brokers)
 
     def topics(self) -> tuple[TopicDescription, ...]:
-        found = self._raw.metadata(None)
-        described = self._described
-        if described is None or described[0] is not found:
-            described = self._described = found, describe_topics(found)
-        return described[1]
+        metadata = self._raw.metadata(None)
+        latest = self._described
+        if latest is None or latest[0] is not metadata:
+            latest = self._described = metadata, describe_topics(metadata)
+        return latest[1]
 
     def topic(self, name: str) -> TopicDescription:
         return describe_topic(self._raw, name)
@@ -175,10 +176,11 @@ class KafkaControl:
     def admin(self) -> AdminClient:
         if self._admin is None:
             raise BrokerUnavailable("the connection is closed")
-        return self._admin
+        admin: AdminClient = self._admin.now()
+        return admin
 
     def close(self) -> None:
-        """Of librdkafka's client, which ends when nobody holds it: whoever keeps a reader (a prompt keeps the traceback
-        of a read that Ctrl-C ended) would keep its threads, pipes and sockets. `raw` belongs to who opened it.
+        """Release librdkafka's client, which ends with the last reference to it: a caller that keeps a reader (a prompt
+        keeps the traceback of a read that Ctrl-C ended) would keep its threads, pipes and sockets. `raw` stays open.
         """
         self._admin = None

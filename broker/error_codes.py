@@ -46,7 +46,7 @@ _DENIED |= {33: "UNSUPPORTED_SASL_MECHANISM", 34: "ILLEGAL_SASL_STATE", 58: "SAS
 
 
 def error_of(code: int, **facts: object) -> TierstateError | None:
-    """The error of a code in a broker's answer; None for 0. Offset out of range is the caller's: it needs a range."""
+    """Return the error of a code; None for 0. OFFSET_OUT_OF_RANGE is left to the caller: its error needs a range."""
     tables: list[tuple[dict[int, str], type[TierstateError], str]] = [
         (_MOVED, LeaderMoved, "the broker does not lead this partition now"),
         (_UNAVAILABLE, BrokerUnavailable, "the broker cannot answer now"),
@@ -67,20 +67,20 @@ def error_of(code: int, **facts: object) -> TierstateError | None:
 
 
 def denied(error: Any, **facts: object) -> AccessDenied | None:
-    """What a KafkaError or a KafkaException of librdkafka says, where it is that these credentials may not."""
-    said = error.args[0] if isinstance(error, KafkaException) else error
-    found = error_of(said.code(), **facts)
-    return found if isinstance(found, AccessDenied) else None
+    """Return AccessDenied if an error of librdkafka (KafkaError, KafkaException) means that; else None."""
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    converted = error_of(cause.code(), **facts)
+    return converted if isinstance(converted, AccessDenied) else None
 
 
 def error_of_exception(exception: KafkaException, **facts: object) -> TierstateError:
-    """librdkafka's exceptions: Kafka's own codes where the broker answered, negative ones where it did not."""
-    said = exception.args[0]
+    """Convert librdkafka's exception: codes are Kafka's where the broker answered, negative where it did not."""
+    cause = exception.args[0]
     local = {
         KafkaError._TIMED_OUT: TimedOut("Kafka does not answer in time", **facts),
-        KafkaError._AUTHENTICATION: AccessDenied("Kafka refuses these credentials", **facts, reason=said.str()),
+        KafkaError._AUTHENTICATION: AccessDenied("Kafka refuses these credentials", **facts, reason=cause.str()),
     }
-    if said.code() in local:
-        return local[said.code()]
-    error = error_of(said.code(), **facts) if said.code() > 0 else None
-    return error or BrokerUnavailable("Kafka cannot be reached", **facts, reason=said.str())
+    if cause.code() in local:
+        return local[cause.code()]
+    error = error_of(cause.code(), **facts) if cause.code() > 0 else None
+    return error or BrokerUnavailable("Kafka cannot be reached", **facts, reason=cause.str())

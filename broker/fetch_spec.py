@@ -1,4 +1,4 @@
-"""What is fetched of a partition's log at the broker: asked of whoever leads, or of a gateway that stands before it."""
+"""The parameters of a fetch from a partition's log: sent to the leader, or to a gateway in front of it."""
 
 from __future__ import annotations
 

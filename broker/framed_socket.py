@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping
 
 from ..runtime.clock import Clock
+from ..runtime.live_tls import LiveTls
 from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TimedOut
+from .kafka_access import tls_files
 
 LARGEST_FRAME = 1 << 30
-"""Bytes. Brokers bound answers by what was asked for, except for one larger batch; this bounds their mistakes."""
+"""Bytes. Brokers limit answers to the requested size, except for one larger batch; this limits their mistakes."""
 FIRST_FRAME = 1 << 20
-"""Bytes, far more than an answer to ApiVersions has: before it, nobody knows that this is a broker."""
+"""Bytes, far more than an answer to ApiVersions has: before that answer, the peer may be no broker."""
 FOREIGN = {b"\x15\x03": "TLS is spoken here: set security.protocol", b"HT": "HTTP is spoken here, not Kafka"}
 """By the first bytes of an answer to a frame of Kafka: a TLS alert (RFC 8446, 5.1 and 6), or ``HTTP/1.1 400``. As
 lengths they would be 336 MiB and 1.1 GiB."""
+_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class FramedSocket:
     """Kafka's framing: four bytes of length (big-endian), then the payload. One thread at a time."""
 
     def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, clock: Clock, deadline: float) -> None:
-        """``deadline`` on the clock's monotonic scale. Raises BrokerUnavailable, TimedOut, AccessDenied (TLS)."""
+        """``deadline``: on the clock's monotonic scale. Raises BrokerUnavailable, TimedOut, AccessDenied (TLS)."""
         self._name = f"{address[0]}:{address[1]}"
         self._clock, self._known = clock, False
         try:
@@ -37,10 +41,12 @@ class FramedSocket:
         except ssl.SSLCertVerificationError as error:
             raise AccessDenied("the broker's certificate is not trusted", address=self._name, reason=error) from error
         except OSError as error:
+            if _refuses_certificate(error):
+                raise AccessDenied("the broker refuses our certificate", address=self._name, reason=error) from error
             raise BrokerUnavailable("no connection to the broker", address=self._name, reason=error) from error
 
     def send(self, frame: bytes, deadline: float) -> None:
-        """A whole frame, its length included. BrokerUnavailable, TimedOut: part of it may have arrived."""
+        """Send a whole frame, its length included. Raises BrokerUnavailable, TimedOut: part may have arrived."""
         try:
             self._socket.settimeout(self._remaining(deadline))
             self._socket.sendall(frame)
@@ -50,10 +56,10 @@ class FramedSocket:
             raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
 
     def receive(self, deadline: float, kind: Callable[[int], bytearray] = bytearray) -> bytearray:
-        """The next frame's payload, in a buffer that ``kind`` makes.
+        """Return the payload of the next frame, in a buffer that ``kind`` creates.
 
-        BrokerUnavailable (also when the first one is none of a broker's), TimedOut, CorruptData (a length no broker
-        sends).
+        Raises BrokerUnavailable (also when the first frame is not a broker's), TimedOut, CorruptData (a length that no
+        broker sends).
         """
         first = self._exactly(bytearray(4), deadline)
         (length,) = struct.unpack(">i", first)
@@ -81,6 +87,8 @@ class FramedSocket:
         except TimeoutError as error:
             raise TimedOut("the broker does not answer in time", address=self._name) from error
         except OSError as error:
+            if not self._known and _refuses_certificate(error):  # TLS 1.3 reports it after the handshake
+                raise AccessDenied("the broker refuses our certificate", address=self._name, reason=error) from error
             raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
         return payload
 
@@ -91,10 +99,20 @@ class FramedSocket:
         return remaining
 
 
+def _refuses_certificate(error: OSError) -> bool:
+    return isinstance(error, ssl.SSLError) and _CERTIFICATE_ALERT.search(error.reason or "") is not None
+
+
 def tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext | None:
-    """librdkafka's ``ssl.*`` properties as Python's; None when ``security.protocol`` has no TLS in it."""
+    """Return a TLS context of librdkafka's ``ssl.*`` properties; None when ``security.protocol`` has no TLS in it.
+
+    The context follows changes of the files. Raises InvalidRequest when they cannot be read."""
     if "ssl" not in kafka.get("security.protocol", "plaintext").lower():
         return None
+    return LiveTls(lambda: _context(kafka), tls_files(kafka))
+
+
+def _context(kafka: Mapping[str, str]) -> ssl.SSLContext:
     authorities = kafka.get("ssl.ca.location")
     try:
         context = ssl.create_default_context()

@@ -1,6 +1,6 @@
-"""Which groups of any kind stand where on a topic: none of them must lose what it has not read yet.
+"""The positions of groups of every kind on a topic: none of them must lose records that it has not read yet.
 
-A broker lists the groups that it coordinates, and is asked about each of them. librdkafka is not asked: its requests to
+A broker lists the groups that it coordinates, and is asked about each of them. librdkafka is not used: its requests to
 coordinators use memory after it was freed while brokers restart, and end the process (its issue 4605).
 """
 
@@ -28,7 +28,7 @@ from .raw import RawClient
 from .wire import Frame
 
 Excluded = Callable[[str], bool]
-"""Whether a group, by name, does not count."""
+"""Returns whether the group with this name does not count."""
 
 
 def nobody(group: str) -> bool:
@@ -55,19 +55,19 @@ class GroupProblem:
 
 @dataclass(frozen=True, slots=True)
 class TopicGroups:
-    """Where groups stand on one topic, and what could not be learned."""
+    """The positions of groups on one topic, and what could not be learned."""
 
     positions: tuple[GroupPosition, ...]
     problems: tuple[GroupProblem, ...] = ()
 
     def why_incomplete(self, excluded: Excluded = nobody) -> str | None:
-        """None when these are all groups that count."""
+        """Return why groups that count may be missing; None when none can be."""
         return "; ".join(one.why for one in self.problems if one.group is None or not excluded(one.group)) or None
 
     def holding(self, partition: int, excluded: Excluded = nobody) -> GroupPosition | None:
-        """Who is furthest behind on this partition; a group without a commit is behind every other."""
-        here = [one for one in self.positions if one.partition == partition and not excluded(one.group)]
-        return min(here, key=lambda one: (-1 if one.committed is None else one.committed, one.group), default=None)
+        """Return the group that is furthest behind on this partition; one without a commit is behind every other."""
+        positions = [one for one in self.positions if one.partition == partition and not excluded(one.group)]
+        return min(positions, key=lambda one: (-1 if one.committed is None else one.committed, one.group), default=None)
 
 
 Ask = Callable[[Any], Any]
@@ -76,17 +76,17 @@ Ask = Callable[[Any], Any]
 AT_ONCE = 200
 """Groups in one request."""
 _DESCRIBE = 8
-"""Kafka's number of the operation."""
+"""Kafka's code of the operation."""
 _GROUP_ID_NOT_FOUND = 69
 _Assigned = Iterator[tuple[str, int]]
 """Topic and partition."""
 Offsets = Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]]
-"""Positions with their topics; problems with a topic, or with None where they are of the whole group."""
+"""Positions with their topics; problems with a topic, or with None where they concern the whole group."""
 
 
 @dataclass(slots=True)
 class _Listing:
-    """What the brokers have said until now. ``standings``: next offset by topic, group and partition."""
+    """The brokers' answers so far. ``standings``: next offset by topic, group and partition."""
 
     topics: Collection[str]
     standings: dict[tuple[str, str, int], Offset | None] = field(default_factory=dict)
@@ -99,17 +99,17 @@ class _Listing:
                 self.standings.setdefault((topic, group, partition))
 
     def of_topic(self, topic: str) -> TopicGroups:
-        here = sorted((group, part, at) for (name, group, part), at in self.standings.items() if name == topic)
-        positions = tuple(GroupPosition(*each) for each in here)
+        rows = sorted((group, part, at) for (name, group, part), at in self.standings.items() if name == topic)
+        positions = tuple(GroupPosition(*each) for each in rows)
         return TopicGroups(positions, (*self.problems, *self.problems_of_topics.get(topic, ())))
 
 
 def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroups]:
-    """Return each group's offsets and assigned members on each topic. Trouble with one group is a problem of its own.
+    """Return each group's offsets and assigned members on each topic. An error of one group is a problem of its own.
 
     Every kind of group counts: classic, consumer, share and streams groups. A group of a kind that this release does
-    not know is a problem. Kafka lists only the groups that these credentials may see, without a word: so DESCRIBE on
-    the cluster is asked for first. Raises BrokerUnavailable, TimedOut when no broker answers at all.
+    not know is a problem. Kafka silently lists only the groups that these credentials may see, so DESCRIBE on the
+    cluster is checked first. Raises BrokerUnavailable, TimedOut when no broker answers at all.
     """
     listing = _Listing(topics)
     sees_all = False
@@ -128,8 +128,8 @@ def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroup
 def list_groups(ask: Ask) -> dict[str, list[str]]:
     """Return the groups that a broker coordinates, by kind in lower case. Raises what the broker answers."""
     answer = ask(ListGroupsRequest(states_filter=[], types_filter=[], min_version=3, max_version=5))
-    if (refused := error_of(answer.error_code, request="ListGroups")) is not None:
-        raise refused
+    if (refusal := error_of(answer.error_code, request="ListGroups")) is not None:
+        raise refusal
     kinds = defaultdict(list)
     for each in answer.groups:
         kinds[(each.group_type or "classic").lower()].append(each.group_id)  # brokers before 3.8 do not name it
@@ -139,21 +139,18 @@ def list_groups(ask: Ask) -> dict[str, list[str]]:
 def committed_offsets(
     ask: Ask, groups: Sequence[str], partitions: Mapping[str, Sequence[int]] | None = None
 ) -> Offsets:
-    """Yield committed offsets.
-
-    ``partitions``: by topic, None: all that the groups have committed.
-    """
+    """Yield the offsets that these groups committed. ``partitions``: by topic; None: all of them."""
     kind = OffsetFetchRequest.OffsetFetchRequestGroup
     topics = partitions and [
         kind.OffsetFetchRequestTopics(name=topic, partition_indexes=list(parts)) for topic, parts in partitions.items()
     ]
     for names in _portions(groups):
-        asked = [kind(group_id=name, topics=topics) for name in names]
-        request = OffsetFetchRequest(groups=asked, require_stable=False, min_version=8, max_version=9)
+        queries = [kind(group_id=name, topics=topics) for name in names]
+        request = OffsetFetchRequest(groups=queries, require_stable=False, min_version=8, max_version=9)
         for group in ask(request).groups:
             name = group.group_id
-            if (failed := error_of(group.error_code, request="OffsetFetch")) is not None:
-                yield None, GroupProblem(name, f"the offsets of group {name} are unknown: {failed.message}")
+            if (failure := error_of(group.error_code, request="OffsetFetch")) is not None:
+                yield None, GroupProblem(name, f"the offsets of group {name} are unknown: {failure.message}")
                 continue
             for topic, part in ((each.name, part) for each in group.topics for part in each.partitions):
                 if part.error_code:
@@ -184,14 +181,14 @@ def _ask_broker(ask: Ask, listing: _Listing) -> None:
 
 
 def _add_members(ask: Ask, kind: str, names: Sequence[str], listing: _Listing) -> None:
-    """A partition that a member has, or will be given, counts from its beginning until an offset is known."""
+    """Add the partitions that members have or will get: each counts from its beginning until an offset is known."""
     request, assigned = _MEMBERS[kind]
     for group in ask(request(names)).groups:
         name = group.group_id
         if group.error_code == _GROUP_ID_NOT_FOUND:  # deleted since it was listed
             continue
-        if (failed := error_of(group.error_code, request="DescribeGroups")) is not None:
-            listing.problems.append(GroupProblem(name, f"the members of group {name} are unknown: {failed}"))
+        if (failure := error_of(group.error_code, request="DescribeGroups")) is not None:
+            listing.problems.append(GroupProblem(name, f"the members of group {name} are unknown: {failure}"))
             continue
         try:
             listing.add_assigned(name, assigned(group))
@@ -212,14 +209,14 @@ def _add_offsets(found: Offsets, listing: _Listing) -> None:
 
 
 def _share_offsets(ask: Ask, names: Sequence[str]) -> Offsets:
-    """Yield where share groups start: what is below was acknowledged, or given up (KIP-932)."""
+    """Yield the start offsets of share groups: records below were acknowledged, or given up (KIP-932)."""
     kind = DescribeShareGroupOffsetsRequest.Group
-    asked = [kind(group_id=name, topics=None) for name in names]
-    for group in ask(DescribeShareGroupOffsetsRequest(groups=asked, max_version=0)).groups:
+    queries = [kind(group_id=name, topics=None) for name in names]
+    for group in ask(DescribeShareGroupOffsetsRequest(groups=queries, max_version=0)).groups:
         name = group.group_id
-        if (failed := error_of(group.error_code, request="DescribeShareGroupOffsets")) is not None:
+        if (failure := error_of(group.error_code, request="DescribeShareGroupOffsets")) is not None:
             if group.error_code != _GROUP_ID_NOT_FOUND:
-                yield None, GroupProblem(name, f"the offsets of share group {name} are unknown: {failed}")
+                yield None, GroupProblem(name, f"the offsets of share group {name} are unknown: {failure}")
             continue
         for topic, part in ((each.topic_name, part) for each in group.topics for part in each.partitions):
             if part.error_code:
@@ -254,7 +251,7 @@ def _share(group: Any) -> _Assigned:
 
 
 def _streams(group: Any) -> _Assigned:
-    """A task reads the same partition of each source topic of its part of the topology."""
+    """Yield the members' partitions: a task reads the same partition of each source topic of its subtopology."""
     sources = {
         each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
         for each in (group.topology.subtopologies if group.topology else None) or ()
@@ -271,4 +268,4 @@ _MEMBERS: Mapping[str, tuple[Callable[[Sequence[str]], Any], Callable[[Any], _As
     "share": (lambda names: ShareGroupDescribeRequest(group_ids=list(names), min_version=1), _share),
     "streams": (lambda names: StreamsGroupDescribeRequest(group_ids=list(names)), _streams),
 }
-"""The request that describes the members of a kind of group, and what reads their partitions from an answer."""
+"""By kind of group: the request that describes its members, and the function that yields their partitions."""

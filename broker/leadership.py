@@ -1,4 +1,4 @@
-"""Who leads a partition, and calls that follow the leader when it moves."""
+"""The leaders of partitions, and calls that follow a leader when it moves."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """From the metadata: a hint that may be stale on any broker, never a fence. ``epoch`` is the leader epoch."""
+    """A leader in the metadata: a hint that may be stale on any broker, never a fence. ``epoch``: leader epoch."""
 
     broker: BrokerId
     epoch: LeaderEpoch | None
 
 
 class Leadership:
-    """Leaders as last heard, kept until somebody says that one moved. Thread-safe."""
+    """The last known leaders, each kept until a caller reports that it moved. Thread-safe."""
 
     def __init__(self, raw: RawClient, clock: Clock) -> None:
         self._raw = raw
@@ -36,20 +36,20 @@ class Leadership:
         self._lock = threading.Lock()
 
     def leader(self, topic: str, partition: int) -> Leader:
-        """UnknownTopic, LeaderMoved (an election is under way), AccessDenied, BrokerUnavailable."""
+        """Return the leader. Raises UnknownTopic, LeaderMoved (during an election), AccessDenied, BrokerUnavailable."""
         with self._lock:
-            known = self._known.get((topic, partition))
-        return known or self._ask(topic, partition)
+            leader = self._known.get((topic, partition))
+        return leader or self._ask(topic, partition)
 
     def forget(self, topic: str, partition: int) -> None:
-        """The next call asks Kafka again."""
+        """Forget the leader: the next call asks Kafka again."""
         with self._lock:
             self._known.pop((topic, partition), None)
 
     def on_leader(self, topic: str, partition: int, call: Callable[[BrokerId], Answer], patience: float) -> Answer:
-        """``call(leader)``, again on whoever leads next, for at most ``patience`` seconds of trying.
+        """Return ``call(leader)``, repeated on the next leader if it fails, for at most ``patience`` seconds.
 
-        Only for calls that read. Raises what the last try raised; Fenced, OffsetOutOfRange and the like at once.
+        Only for calls that read. Raises what the last attempt raised; Fenced, OffsetOutOfRange and the like at once.
         """
         deadline = self._clock.monotonic() + patience
         pause = FIRST_PAUSE
@@ -64,15 +64,15 @@ class Leadership:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _ask(self, topic: str, partition: int) -> Leader:
-        found = self._raw.metadata([topic]).topics.get(topic)
-        if found is None or found.error is not None:
-            raise found.error if found and found.error else UnknownTopic("no such topic", topic=topic)
-        said = found.partitions.get(partition)
-        if said is None:
+        answer = self._raw.metadata([topic]).topics.get(topic)
+        if answer is None or answer.error is not None:
+            raise answer.error if answer and answer.error else UnknownTopic("no such topic", topic=topic)
+        state = answer.partitions.get(partition)
+        if state is None:
             raise UnknownTopic("no such partition", topic=topic, partition=partition)
-        if said.leader is None:
+        if state.leader is None:
             raise LeaderMoved("the partition has no leader now", topic=topic, partition=partition)
-        leader = Leader(said.leader, said.leader_epoch)
+        leader = Leader(state.leader, state.leader_epoch)
         with self._lock:
             self._known[topic, partition] = leader
         return leader

@@ -26,7 +26,7 @@ BATCH_PREFIX = struct.Struct(">qi")
 
 @dataclass(frozen=True, slots=True)
 class LocalFetch:
-    """``batches``: whole record batches, the first of which holds the offset asked for or begins after it.
+    """``batches``: whole record batches, the first of which holds the requested offset or begins after it.
 
     ``aborted``: (producer id, first offset) of aborted transactions in them, under read_committed only. ``bounds`` are
     those of this answer.
@@ -38,7 +38,7 @@ class LocalFetch:
 
 
 class LocalReader:
-    """Fetches from whoever leads. Thread-safe; blocking."""
+    """Fetches from the partition's leader. Thread-safe; blocking."""
 
     def __init__(self, raw: RawClient, leadership: Leadership, patience: float = PATIENCE_S) -> None:
         """``patience``: seconds of following a moving leader before giving up."""
@@ -47,7 +47,7 @@ class LocalReader:
         self._patience = patience
 
     def fetch(self, spec: FetchSpec) -> LocalFetch:
-        """Batches from its ``offset`` on: at least one if there is one, else about ``max_bytes``.
+        """Return the batches from ``offset`` on: about ``max_bytes``, but at least one if there is one.
 
         ``leader_epoch`` and ``topic_id`` fence: Fenced when the partition has a newer leader epoch, UnknownTopic when
         the topic was re-created. OffsetOutOfRange carries the valid range. Also raises AccessDenied, BrokerUnavailable
@@ -58,11 +58,11 @@ class LocalReader:
         )
 
     def bounds(self, topic: str, partition: int, epoch: LeaderEpoch | None = None) -> LocalBounds:
-        """Where the local tier begins and ends, from whoever leads."""
+        """Return where the local tier begins and ends on the leader."""
         return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, patience=self._patience)
 
     def offset_at(self, topic: str, partition: int, at: TimestampMs) -> tuple[Offset, TimestampMs] | None:
-        """`bounds.offset_at`, from whoever leads."""
+        """Return `bounds.offset_at` of the leader."""
         return self._leadership.on_leader(
             topic, partition, lambda broker: offset_at(self._raw, broker, topic, partition, at), self._patience
         )
@@ -70,9 +70,9 @@ class LocalReader:
     def end_of_epoch(
         self, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
     ) -> EpochEnd | None:
-        """Where the leader's log leaves its newest epoch up to ``epoch``; None when it knows none of them any more.
+        """Return the end of the newest epoch up to ``epoch`` in the leader's log; None when the log knows none of them.
 
-        Fenced when there is a newer leader epoch than ``leader_epoch``. Else raises what `bounds` raises.
+        Raises Fenced when there is a newer leader epoch than ``leader_epoch``; else as `bounds`.
         """
 
         def ask(broker: BrokerId) -> EpochEnd | None:
@@ -81,29 +81,29 @@ class LocalReader:
         return self._leadership.on_leader(topic, partition, ask, self._patience)
 
     def _fetch(self, broker: BrokerId, spec: FetchSpec) -> LocalFetch:
-        said = self._raw.fetch(broker, spec)
+        answer = self._raw.fetch(broker, spec)
         facts: dict[str, Any] = {
             "topic": spec.topic,
             "partition": spec.partition,
             "offset": spec.offset,
             "broker": broker,
         }
-        if said.code == OFFSET_OUT_OF_RANGE:
+        if answer.code == OFFSET_OUT_OF_RANGE:
             bounds = read_bounds(self._raw, broker, spec.topic, spec.partition, spec.leader_epoch)
             if bounds.local_start <= spec.offset <= bounds.end(spec.isolation):  # they moved in between
-                said = self._raw.fetch(broker, replace(spec, wait_ms=0))
-            if said.code == OFFSET_OUT_OF_RANGE:
+                answer = self._raw.fetch(broker, replace(spec, wait_ms=0))
+            if answer.code == OFFSET_OUT_OF_RANGE:
                 valid = {"valid_start": bounds.local_start, "valid_end": bounds.end(spec.isolation)}
                 raise OffsetOutOfRange("the broker does not have this offset", **valid, **facts)
-        error = error_of(said.code, **facts)
+        error = error_of(answer.code, **facts)
         if error is not None:
             raise error
-        found = LocalBounds(said.log_start, said.high_watermark, said.last_stable_offset, spec.leader_epoch)
-        return LocalFetch(whole_batches(said.batches), found, said.aborted)
+        ends = LocalBounds(answer.log_start, answer.high_watermark, answer.last_stable_offset, spec.leader_epoch)
+        return LocalFetch(whole_batches(answer.batches), ends, answer.aborted)
 
 
 def whole_batches(data: bytes) -> bytes:
-    """Without the batch that the broker cut off at ``max_bytes``."""
+    """Return the batches without the last one if the broker cut it off at ``max_bytes``."""
     end = 0
     while end + BATCH_PREFIX.size <= len(data):
         following = end + BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(data, end)[1]

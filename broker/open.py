@@ -1,4 +1,4 @@
-"""Settings -> everything said to one Kafka cluster, behind one object."""
+"""Wiring: from settings to one object with everything that talks to one Kafka cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from confluent_kafka.admin import AdminClient
 from ..runtime.clock import Clock, SystemClock
 from .client_config import admin_config
 from .control import KafkaControl
+from .kafka_access import access_of
 from .leadership import Leadership
+from .live_client import LiveClient
 from .local_reads import LocalReader
 from .raw import RawClient
 
@@ -28,7 +30,7 @@ class Broker:
 
     @property
     def admin(self) -> AdminClient:
-        """librdkafka's own. Raises BrokerUnavailable once this is closed."""
+        """librdkafka's current client. Raises BrokerUnavailable once this is closed."""
         return self.control.admin
 
     def close(self) -> None:
@@ -45,12 +47,13 @@ class Broker:
 
 
 def open_broker(kafka: Mapping[str, str], clock: Clock | None = None) -> Broker:
-    """``kafka``: the settings' ``[kafka]`` table, librdkafka properties. Connects to nothing yet.
+    """Wire a `Broker`, without connecting yet. ``kafka``: the settings' ``[kafka]`` table, librdkafka properties.
 
     Raises InvalidRequest when the addresses or the TLS files cannot be used.
     """
     clock = clock or SystemClock()
+    kafka = access_of(kafka)
     raw = RawClient(kafka, clock)
-    admin = AdminClient(admin_config(kafka))
+    admin = LiveClient(kafka, AdminClient, admin_config)
     leadership = Leadership(raw, clock)
     return Broker(KafkaControl(raw, admin, leadership), LocalReader(raw, leadership), leadership, raw)

@@ -1,6 +1,6 @@
 """The local tier through Kafka's own client, decoded by librdkafka: a second way to the same records.
 
-Shares nothing with raw Fetch and our decoder, so that a digest over it proves something about them.
+It shares nothing with raw Fetch and our decoder, so a digest over it proves something about them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH_RECORDS = 2_000
 
 
 class PlainRecord(NamedTuple):
-    """``timestamp_type``: 0 create time, 1 log append time (librdkafka says 1 and 2: converted here)."""
+    """``timestamp_type``: 0 create time, 1 log append time (librdkafka has 1 and 2: converted here)."""
 
     offset: int
     timestamp: int
@@ -42,17 +42,17 @@ class PlainConsumer:
         self._consumer: Any = Consumer({**consumer_config(kafka), "isolation.level": str(isolation)})
 
     def partitions(self, topic: str) -> list[int]:
-        """Raises UnknownTopic, BrokerUnavailable."""
+        """Return the topic's partitions. Raises UnknownTopic, BrokerUnavailable."""
         try:
-            found = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            description = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
         except KafkaException as error:
             raise BrokerUnavailable("Kafka does not answer", reason=kafka_error(error)) from error
-        if found.error is not None:
-            raise UnknownTopic("no such topic", topic=topic, reason=found.error.str())
-        return sorted(found.partitions)
+        if description.error is not None:
+            raise UnknownTopic("no such topic", topic=topic, reason=description.error.str())
+        return sorted(description.partitions)
 
     def bounds(self, topic: str, partition: int) -> tuple[Offset, Offset]:
-        """``(start, end)`` of the local log; the end is the last stable offset under read_committed."""
+        """Return ``(start, end)`` of the local log; the end is the last stable offset under read_committed."""
         try:
             start, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
         except KafkaException as error:
@@ -60,23 +60,23 @@ class PlainConsumer:
         return Offset(start), Offset(end)
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        """The broker's answer for the first record at or after a time."""
-        asked = [TopicPartition(topic, partition, timestamp)]
+        """Return the broker's offset of the first record at or after a time; None when there is none."""
+        query = [TopicPartition(topic, partition, timestamp)]
         try:
-            found = self._consumer.offsets_for_times(asked, timeout=ANSWER_S)[0]
+            answer = self._consumer.offsets_for_times(query, timeout=ANSWER_S)[0]
         except KafkaException as error:
             raise BrokerUnavailable("offset is unknown", topic=topic, reason=kafka_error(error)) from error
-        return Offset(found.offset) if found.offset >= 0 else None
+        return Offset(answer.offset) if answer.offset >= 0 else None
 
     def records(self, topic: str, partition: int, start: Offset, end: Offset) -> Iterator[list[PlainRecord]]:
-        """Exactly the records of ``[start, end)``, in batches. Raises OffsetOutOfRange, TimedOut, BrokerUnavailable."""
+        """Yield the records of ``[start, end)`` in batches. Raises OffsetOutOfRange, TimedOut, BrokerUnavailable."""
         self._consumer.assign([TopicPartition(topic, partition, start)])
-        heard = self._clock.monotonic()
+        last_arrival = self._clock.monotonic()
         position = int(start)
         while position < end:
             batch = []
             for message in self._arrived():
-                heard = self._clock.monotonic()
+                last_arrival = self._clock.monotonic()
                 if message.error() is not None:
                     position = self._after_error(message, start, end, position)
                     continue
@@ -85,12 +85,12 @@ class PlainConsumer:
                     batch.append(_plain(message))
             if batch:
                 yield batch
-            if self._clock.monotonic() - heard > SILENCE_S:
+            if self._clock.monotonic() - last_arrival > SILENCE_S:
                 raise TimedOut("Kafka's consumer brings nothing", topic=topic, partition=partition, offset=position)
         self._consumer.unassign()
 
     def _arrived(self) -> list[Any]:
-        """What came within a second. (consume() alone would wait the whole second for its number of messages.)"""
+        """Return what arrives within a second. (consume() alone would always wait the second for its full number.)"""
         first = self._consumer.poll(1.0)
         return [] if first is None else [first, *self._consumer.consume(BATCH_RECORDS, 0)]
 

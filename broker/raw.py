@@ -1,8 +1,8 @@
 """Kafka's protocol where librdkafka hides it: raw Fetch, ListOffsets with epochs, DeleteRecords to a named broker.
 
-With `raw_connection.py` and `sasl.py` the place that touches kafka-python's internals (pinned to 3.0.12). Sockets and
-deadlines are our own: a call goes to exactly the broker it names and is never repeated behind the caller's back, except
-on a pooled connection that turns out to be dead, for requests that only read.
+Only this file, `raw_connection.py` and `sasl.py` touch kafka-python's internals (pinned to 3.0.12). Sockets and
+deadlines are our own: a call goes to exactly the broker it names and is never repeated without the caller's knowledge,
+except on a pooled connection that turns out to be dead, for requests that only read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from ..runtime.clock import Clock
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, CorruptData, TierstateError, TimedOut
+from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, TierstateError, TimedOut
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation
@@ -42,6 +43,7 @@ from .answers import (
 from .client_config import bootstrap_addresses
 from .fetch_spec import FetchSpec
 from .framed_socket import FramedSocket, tls_context
+from .kafka_access import access_of
 from .raw_connection import RawConnection
 from .sasl import own_login
 
@@ -50,6 +52,8 @@ METADATA_SECONDS = 3.0
 """A silent broker is given this long before the next one is asked."""
 IDLE_CONNECTIONS = 8
 """Kept open to each broker; the broker serves one request of a connection at a time, so busy callers need several."""
+LOGIN_AGAIN_S, LOGIN_PATIENCE_S = 0.2, 10.0
+NEVER_LET_IN = float("-inf")
 TOPIC_RESOURCE = 2
 """Kafka's number for topics in DescribeConfigs."""
 
@@ -58,8 +62,8 @@ class RawClient:
     """Raw requests to named brokers over pooled connections. Thread-safe; blocking."""
 
     def __init__(self, kafka: Mapping[str, str], clock: Clock, timeout: float = 10.0) -> None:
-        """``kafka`` in librdkafka's names; what is unknown here is for librdkafka. ``timeout`` seconds a call."""
-        self._kafka = dict(kafka)
+        """``kafka``: librdkafka's properties, some of which only librdkafka uses. ``timeout``: seconds for a call."""
+        self._kafka = access_of(kafka)
         self._clock = clock
         self.timeout = timeout
         self._tls = tls_context(kafka)
@@ -68,46 +72,46 @@ class RawClient:
         self._idle: dict[Address, list[RawConnection]] = defaultdict(list)
         self._lock = threading.Lock()
         self._closed = False
+        self._refused_at: float | None = NEVER_LET_IN
         self._whole_metadata = AnswerMemo(metadata_of)
         self._configs = AnswerMemo(configs_of)
 
     def metadata(self, topics: Sequence[str] | None = ()) -> RawMetadata:
-        """From any broker that answers: the brokers, and these topics (None: all). Creates nothing.
+        """Return the brokers and these topics (None: all), from any broker that answers. Creates nothing.
 
-        Of all topics the same answer is the same object.
-
-        Raises BrokerUnavailable when none answers, AccessDenied when they refuse the credentials.
+        For all topics, an unchanged answer is the same object. Raises BrokerUnavailable when no broker answers,
+        AccessDenied when they refuse the credentials.
         """
-        wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         with self._lock:
             addresses = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
         failure: TierstateError = BrokerUnavailable("no broker is known")
         for address in addresses:
-            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10, max_version=12)
+            request = MetadataRequest(topics=names, allow_auto_topic_creation=False, min_version=10, max_version=12)
             try:
                 seconds = min(METADATA_SECONDS, self.timeout)
-                answer = self._read(address, request, seconds, self._whole_metadata if wanted is None else None)
+                answer = self._read(address, request, seconds, self._whole_metadata if names is None else None)
             except (BrokerUnavailable, TimedOut) as error:
                 failure = error
                 continue
-            found: RawMetadata = answer if wanted is None else metadata_of(answer)
+            metadata: RawMetadata = answer if names is None else metadata_of(answer)
             with self._lock:
-                self._brokers = dict(found.brokers)
-            return found
+                self._brokers = dict(metadata.brokers)
+            return metadata
         raise failure
 
     def topics_on(self, broker: BrokerId, topics: Sequence[str | TopicId]) -> tuple[RawTopic, ...]:
-        """What exactly this broker knows of these topics, all by name or all by id, in no promised order.
+        """Return exactly this broker's metadata of these topics, all by name or all by id, in no promised order.
 
-        Creates nothing. A topic asked for by id that it does not know has an empty name. BrokerUnavailable, TimedOut,
-        InvalidRequest (ids need Kafka 3.1).
+        Creates nothing. A topic id that the broker does not know gets an empty name. Raises BrokerUnavailable,
+        TimedOut, InvalidRequest (ids need Kafka 3.1).
         """
         kind = MetadataRequest.MetadataRequestTopic
         by_id = [each for each in topics if isinstance(each, TopicId)]
-        wanted = [kind(topic_id=UUID(bytes=each.raw), name=None) for each in by_id] or [kind(name=n) for n in topics]
-        # the field is in version 10, but brokers obey it from 12 on: before, an id is taken for a missing name
+        keys = [kind(topic_id=UUID(bytes=each.raw), name=None) for each in by_id] or [kind(name=n) for n in topics]
+        # version 10 has the field, but brokers obey it only from 12 on: before, an id counts as a missing name
         lowest = 12 if by_id else 10
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=lowest, max_version=12)
+        request = MetadataRequest(topics=keys, allow_auto_topic_creation=False, min_version=lowest, max_version=12)
         answer = self._read(self._address(broker), request, min(METADATA_SECONDS, self.timeout))
         return tuple(topic_of(one) for one in answer.topics)
 
@@ -120,9 +124,9 @@ class RawClient:
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         leader_epoch: LeaderEpoch | None = None,
     ) -> RawOffset:
-        """`LATEST`, `EARLIEST`, or the first offset at or after a time."""
-        asked = {(topic, partition): leader_epoch}
-        return self.list_offsets(broker, asked, timestamp, isolation)[topic, partition]
+        """Return the offset at `LATEST`, at `EARLIEST`, or the first one at or after a time."""
+        epochs = {(topic, partition): leader_epoch}
+        return self.list_offsets(broker, epochs, timestamp, isolation)[topic, partition]
 
     def list_offsets(
         self,
@@ -131,7 +135,7 @@ class RawClient:
         timestamp: TimestampMs,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[Place, RawOffset]:
-        """`list_offset` of many partitions, each with the leader epoch it is asked in, by one request.
+        """Return `list_offset` of many partitions by one request. ``asked``: the leader epoch of each, if known.
 
         Raises CorruptData when the broker leaves one out.
         """
@@ -151,30 +155,30 @@ class RawClient:
             min_version=4,
         )
         answer = self._read(self._address(broker), request, self.timeout)
-        found = {(topic.name, said.partition_index): said for topic in answer.topics for said in topic.partitions}
-        if not found.keys() >= asked.keys():
+        answers = {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}
+        if not answers.keys() >= asked.keys():
             raise CorruptData("the broker's answer leaves a partition out", request="ListOffsets", broker=broker)
         return {
             place: RawOffset(
-                said.error_code,
-                Offset(said.offset),
-                TimestampMs(said.timestamp),
-                LeaderEpoch(said.leader_epoch) if said.leader_epoch >= 0 else None,
+                part.error_code,
+                Offset(part.offset),
+                TimestampMs(part.timestamp),
+                LeaderEpoch(part.leader_epoch) if part.leader_epoch >= 0 else None,
             )
-            for place, said in found.items()
+            for place, part in answers.items()
         }
 
     def topic_configs(self, broker: BrokerId, topics: Sequence[str], names: Sequence[str]) -> dict[str, RawConfig]:
-        """The settings of these ``names`` of every topic, by one request."""
+        """Return the settings of these ``names`` for every topic, by one request."""
         kind = DescribeConfigsRequest.DescribeConfigsResource
-        wanted = [
+        resources = [
             kind(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(names)) for topic in topics
         ]
         request = DescribeConfigsRequest(
-            resources=wanted, include_synonyms=False, include_documentation=False, min_version=1, max_version=4
+            resources=resources, include_synonyms=False, include_documentation=False, min_version=1, max_version=4
         )
-        found: dict[str, RawConfig] = self._read(self._address(broker), request, self.timeout, self._configs)
-        return found
+        configs: dict[str, RawConfig] = self._read(self._address(broker), request, self.timeout, self._configs)
+        return configs
 
     def end_of_epoch(
         self,
@@ -184,9 +188,9 @@ class RawClient:
         epoch: LeaderEpoch,
         leader_epoch: LeaderEpoch | None = None,
     ) -> RawOffset:
-        """Where the leader's log leaves an epoch: offset -1 when it has none so late (OffsetForLeaderEpoch).
+        """Return the end of an epoch in the leader's log; offset -1: all its epochs are older (OffsetForLeaderEpoch).
 
-        What it answers for an epoch that it forgot is told in `state/lineage.py`, `epoch_end`.
+        `state/lineage.py`, `epoch_end`, explains the answer for an epoch that the leader no longer knows.
         """
         kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         current = _or_minus_one(leader_epoch)
@@ -194,32 +198,32 @@ class RawClient:
         request = OffsetForLeaderEpochRequest(
             replica_id=-1, topics=[kind(topic=topic, partitions=[part])], min_version=3, max_version=4
         )
-        said = self._read(self._address(broker), request, self.timeout).topics[0].partitions[0]
-        found = LeaderEpoch(said.leader_epoch) if said.leader_epoch >= 0 else None
-        return RawOffset(said.error_code, Offset(said.end_offset), TimestampMs(-1), found)
+        answer = self._read(self._address(broker), request, self.timeout).topics[0].partitions[0]
+        end_epoch = LeaderEpoch(answer.leader_epoch) if answer.leader_epoch >= 0 else None
+        return RawOffset(answer.error_code, Offset(answer.end_offset), TimestampMs(-1), end_epoch)
 
     def active_producers(self, broker: BrokerId, topic: str, partition: int) -> RawProducers:
-        """Every producer whose state this broker keeps with its replica (DescribeProducers, Kafka 2.8).
+        """Return every producer whose state this broker keeps with its replica (DescribeProducers, Kafka 2.8).
 
-        InvalidRequest: the broker is too old. CorruptData: it answers of something else.
+        Raises InvalidRequest (the broker is too old), CorruptData (the answer leaves the partition out).
         """
-        wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
-        request = DescribeProducersRequest(topics=[wanted], min_version=0, max_version=0)
+        query = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
+        request = DescribeProducersRequest(topics=[query], min_version=0, max_version=0)
         answer = self._read(self._address(broker), request, min(METADATA_SECONDS, self.timeout))
-        found = {(one.name, said.partition_index): said for one in answer.topics for said in one.partitions}
-        if (topic, partition) not in found:
+        answers = {(one.name, part.partition_index): part for one in answer.topics for part in one.partitions}
+        if (topic, partition) not in answers:
             raise CorruptData("the broker's answer leaves a partition out", request="DescribeProducers", broker=broker)
-        return producers_of(found[topic, partition])
+        return producers_of(answers[topic, partition])
 
     def ask(self, broker: BrokerId, request: Any) -> Any:
-        """Send a request that only reads to exactly this broker. BrokerUnavailable, TimedOut, CorruptData.
+        """Return exactly this broker's answer to a request that only reads.
 
-        InvalidRequest: the broker is too old.
+        Raises BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (the broker is too old).
         """
         return self._read(self._address(broker), request, self.timeout)
 
     def fetch(self, broker: BrokerId, spec: FetchSpec) -> RawFetch:
-        """One Fetch, outside any session. At least one whole batch comes, even beyond ``max_bytes``."""
+        """Send one Fetch, outside any session. At least one whole batch comes, even beyond ``max_bytes``."""
         kind = FetchRequest.FetchTopic
         part = kind.FetchPartition(
             partition=spec.partition,
@@ -228,13 +232,13 @@ class RawClient:
             partition_max_bytes=spec.max_bytes,
         )
         by_id = spec.topic_id is not None
-        named = kind(topic_id=UUID(bytes=spec.topic_id.raw), partitions=[part]) if spec.topic_id is not None else None
+        topic = kind(topic_id=UUID(bytes=spec.topic_id.raw), partitions=[part]) if spec.topic_id is not None else None
         request = FetchRequest(
             max_wait_ms=spec.wait_ms,
             min_bytes=1,
             max_bytes=spec.max_bytes,
             isolation_level=_level(spec.isolation),
-            topics=[named or kind(topic=spec.topic, partitions=[part])],
+            topics=[topic or kind(topic=spec.topic, partitions=[part])],
             min_version=13 if by_id else 11,
             max_version=16 if by_id else 12,
         )
@@ -242,17 +246,17 @@ class RawClient:
         if not answer.responses:
             code = answer.error_code or -1
             return RawFetch(code, b"", Offset(-1), Offset(-1), Offset(-1), ())
-        said = answer.responses[0].partitions[0]
-        aborted = tuple((one.producer_id, Offset(one.first_offset)) for one in said.aborted_transactions or ())
-        ends = Offset(said.high_watermark), Offset(said.last_stable_offset), Offset(said.log_start_offset)
-        return RawFetch(answer.error_code or said.error_code, bytes(said.records or b""), *ends, aborted)
+        row = answer.responses[0].partitions[0]
+        aborted = tuple((one.producer_id, Offset(one.first_offset)) for one in row.aborted_transactions or ())
+        ends = Offset(row.high_watermark), Offset(row.last_stable_offset), Offset(row.log_start_offset)
+        return RawFetch(answer.error_code or row.error_code, bytes(row.records or b""), *ends, aborted)
 
     def delete_records(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float
     ) -> tuple[int, Offset]:
-        """One DeleteRecords to exactly this broker: its address is asked for now, the connection is fresh, once.
+        """Send DeleteRecords, once, to exactly this broker: its address is looked up now, the connection is new.
 
-        (error code, low watermark). BrokerUnavailable: not sent. TimedOut: sent, and nobody knows what became of it.
+        Return (error code, low watermark). Raises BrokerUnavailable (not sent), TimedOut (sent, outcome unknown).
         """
         kind = DeleteRecordsRequest.DeleteRecordsTopic
         part = kind.DeleteRecordsPartition(partition_index=partition, offset=before)
@@ -261,16 +265,16 @@ class RawClient:
         deadline = self._clock.monotonic() + timeout
         try:
             self.metadata()
-            connection = self._connect(self._address(broker), deadline)
+            connection, deadline = self._connect(self._address(broker), deadline)
         except TimedOut as error:
             raise BrokerUnavailable("DeleteRecords was not sent", broker=broker, reason=error) from error
         try:
-            said = connection.ask(request, deadline).topics[0].partitions[0]
+            answer = connection.ask(request, deadline).topics[0].partitions[0]
         except (BrokerUnavailable, TimedOut) as error:
             raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker, reason=error) from error
         finally:
             connection.close()
-        return said.error_code, Offset(said.low_watermark)
+        return answer.error_code, Offset(answer.low_watermark)
 
     def close(self) -> None:
         with self._lock:
@@ -290,18 +294,18 @@ class RawClient:
         return address
 
     def _read(self, address: Address, request: Any, seconds: float, memo: AnswerMemo[Any] | None = None) -> Any:
-        """For requests that may be repeated: a pooled connection may have died unseen, a fresh one has not."""
+        """Send a request that may be repeated: a pooled connection may have died unseen, a new one has not."""
         deadline = self._clock.monotonic() + seconds
         pooled = self._borrow(address)
         if pooled is not None:
             try:
-                return self._ask_and_keep(address, pooled, request, deadline, memo)
+                return self._ask_and_keep(address, pooled, deadline, request, memo)
             except BrokerUnavailable:
                 pass
-        return self._ask_and_keep(address, self._connect(address, deadline), request, deadline, memo)
+        return self._ask_and_keep(address, *self._connect(address, deadline), request, memo)
 
     def _ask_and_keep(
-        self, address: Address, connection: RawConnection, request: Any, deadline: float, memo: AnswerMemo[Any] | None
+        self, address: Address, connection: RawConnection, deadline: float, request: Any, memo: AnswerMemo[Any] | None
     ) -> Any:
         try:
             answer = connection.ask(request, deadline, memo)
@@ -327,15 +331,57 @@ class RawClient:
                 connection.close()
         return None
 
-    def _connect(self, address: Address, deadline: float) -> RawConnection:
+    def log_in(self, *, everywhere: bool) -> None:
+        """Log in again at every known broker, or only at those that refused it: open connections do not show that a
+        password was changed, nor that it is right again. A broker that does not answer changes nothing.
+        """
+        logins = self._kafka.logins
+        with self._lock:
+            brokers = list(self._brokers.values())
+        names = {server_of(address): address for address in [*brokers, *self._bootstrap]}
+        logins.keep(names)
+        for name, address in names.items():
+            if name in logins.servers or (everywhere and address in brokers):
+                with suppress(BrokerUnavailable, TimedOut, AccessDenied):
+                    self._connect_once(address, self._clock.monotonic() + METADATA_SECONDS).close()
+
+    def _connect(self, address: Address, deadline: float) -> tuple[RawConnection, float]:
+        """Return a connection, and the deadline of requests on it.
+
+        A login that was accepted and is refused now is tried again for a while, and the deadline moves by that time:
+        people change a password on the cluster first, and a moment later here.
+        """
+        while True:
+            began = self._clock.monotonic()
+            try:
+                return self._connect_once(address, deadline), deadline
+            except AccessDenied:
+                since = self._refused_at
+                if since is None or self._clock.monotonic() - since > LOGIN_PATIENCE_S:
+                    raise
+            self._clock.sleep(LOGIN_AGAIN_S)
+            deadline += self._clock.monotonic() - began
+
+    def _connect_once(self, address: Address, deadline: float) -> RawConnection:
+        server = server_of(address)
         try:
-            return RawConnection(
-                FramedSocket(address, self._tls, self._clock, deadline), own_login(self._kafka), self._clock, deadline
-            )
+            frames = FramedSocket(address, self._tls, self._clock, deadline)
+            connection = RawConnection(frames, own_login(self._kafka), self._clock, deadline)
+            self._refused_at = None
+            self._kafka.accepts(server)
+            return connection
+        except AccessDenied as error:
+            self._refused_at = self._clock.monotonic() if self._refused_at is None else self._refused_at
+            raise self._kafka.refuses(server, error) from error
         except BrokerUnavailable:
             with self._lock:  # a restarted broker may have a new address
-                self._brokers = {broker: known for broker, known in self._brokers.items() if known != address}
+                self._brokers = {broker: other for broker, other in self._brokers.items() if other != address}
             raise
+
+
+def server_of(address: Address) -> str:
+    """Return an address as ``host:port``."""
+    return f"{address[0]}:{address[1]}"
 
 
 def _level(isolation: Isolation) -> int:

@@ -1,6 +1,6 @@
 """One connection to one broker, past its handshakes: API versions, SASL; then one request and one answer at a time.
 
-With `raw.py` and `sasl.py` the place that touches kafka-python's internals: its frames and version tables.
+Only this file, `raw.py` and `sasl.py` touch kafka-python's internals: its frames and version tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RawConnection:
     """A connection that is past its handshakes."""
 
     def __init__(self, frames: FramedSocket, login: Login | None, clock: Clock, deadline: float) -> None:
-        """``login`` None: the broker asks for none. AccessDenied: it refuses this one."""
+        """Log in. ``login`` None: the broker needs none. Raises AccessDenied when it refuses the login."""
         self._frames = frames
         self._count = 0
         self._versions: Any = None
@@ -48,7 +48,7 @@ class RawConnection:
             raise
 
     def ask(self, request: Any, deadline: float, memo: AnswerMemo[Any] | None = None) -> Any:
-        """One request, one answer. BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (broker too old)."""
+        """Return the answer. Raises BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (broker too old)."""
         self._count += 1
         try:
             if request.API_VERSION is None:
@@ -76,9 +76,9 @@ class RawConnection:
         self._frames.close()
 
     def exchange(self, api_key: int, version: int, body: bytes, deadline: float) -> memoryview:
-        """A flexible request that kafka-python does not know: its body there and the answer's body back.
+        """Send the body of a flexible request that kafka-python does not know, and return the answer's body.
 
-        InvalidRequest: the broker is too old. Else as `ask`.
+        Raises InvalidRequest when the broker is too old; else as `ask`.
         """
         offered = self._versions.api_versions.get(api_key)
         if offered is None or not offered[0] <= version <= offered[1]:
@@ -93,7 +93,7 @@ class RawConnection:
         return memoryview(payload)[5:]
 
     def _authenticate(self, login: Login, deadline: float) -> float:
-        """SASL; returns how long the session lasts in seconds, 0 for ever."""
+        """Log in by SASL and return the session's lifetime in seconds, 0 for ever."""
         name = login.mechanism
         answer = self.ask(SaslHandshakeRequest(mechanism=name, version=1), deadline)
         _raise(answer.error_code, request="SaslHandshake", mechanism=name)

@@ -1,43 +1,57 @@
-"""Does Kafka still allow what an agent needs? Asked now and then; who lacks a right can do nothing but wait for it."""
+"""Watches whether Kafka accepts an agent's login and grants its rights; an agent can only wait for them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ..runtime.watchdog import go_round
 from ..state.errors import TierstateError
 from .acls import Lacking
+from .kafka_access import KafkaAccess
+from .raw import RawClient
 
 LOOK_S = 30.0
 AGAIN_S = 5.0
-"""While something lacks."""
+"""While a right is missing, or a login is refused."""
 
 
 class RightsWatch:
-    """``ask``: see `acls.lacking`. ``kafka``: the settings of that name.
+    """``ask``: see `acls.lacking`. ``raw``: logs in. Reading never waits.
 
-    ``returned``: called when nothing lacks any more. Reading never waits."""
+    ``returned``: called when the last missing right is granted, and when logins are accepted again."""
 
-    def __init__(self, ask: Callable[[], Sequence[Lacking]], kafka: Mapping[str, str]) -> None:
-        self._ask, self._kafka = ask, kafka
+    def __init__(self, ask: Callable[[], Sequence[Lacking]], kafka: KafkaAccess, raw: RawClient) -> None:
+        self._ask, self._kafka, self._raw = ask, kafka, raw
         self.lacking: tuple[Lacking, ...] = ()
+        self._refusals = 0
         self.returned: Callable[[], None] = lambda: None
 
     def told(self, topic: str | None = None) -> list[str]:
-        """Return one sentence for each right that lacks, with the command. ``topic``: no rights on other topics."""
+        """Return one sentence for each missing right, with the command. ``topic``: no rights on other topics."""
         return [each.told(self._kafka) for each in self.lacking if topic is None or each.concerns(topic)]
 
+    @property
+    def refused(self) -> list[str]:
+        """Return one sentence for each broker that refuses our login."""
+        return self._kafka.logins.troubles()
+
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
-        go_round("rights watch", stop, self.look, lambda: AGAIN_S if self.lacking else LOOK_S)
+        """Look again and again until ``stop`` is set."""
+        go_round("rights watch", stop, self.look, lambda: AGAIN_S if self.lacking or self.refused else LOOK_S)
 
     def look(self) -> None:
-        """Ask once. A broker that does not answer takes no right away, and gives none."""
+        """Ask once. When no broker answers, the rights stay as they were known."""
+        self._raw.log_in(everywhere=True)
+        if self.refused:
+            return  # no broker would answer
+        if self._kafka.logins.count != self._refusals:
+            self._refusals = self._kafka.logins.count
+            self.returned()
         try:
-            found = self._ask()
+            missing = self._ask()
         except TierstateError:
             return
-        before, self.lacking = self.lacking, tuple(found)
+        before, self.lacking = self.lacking, tuple(missing)
         if before and not self.lacking:
             self.returned()

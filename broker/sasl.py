@@ -1,4 +1,4 @@
-"""How a connection tells a broker who it is: PLAIN, OAUTHBEARER, and SCRAM, also by a delegation token.
+"""How a connection logs in at a broker: PLAIN, OAUTHBEARER, and SCRAM, also by a delegation token.
 
 PLAIN: RFC 4616. OAUTHBEARER: RFC 7628, for callers only. SCRAM: RFC 5802; a login by a delegation token has the
 extension ``tokenauth=true`` (KIP-48), the token's id as its user and its HMAC in base64 as its password.
@@ -20,7 +20,7 @@ PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"
 DEFAULT_MECHANISM = "SCRAM-SHA-256"
 MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""Of our own logins."""
+"""The mechanisms of our own logins."""
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750, 2.1."""
 
@@ -39,19 +39,19 @@ class Login:
 
 
 class Exchange(Protocol):
-    """Messages there and back, until it is over."""
+    """The messages of one login, in both directions."""
 
     def say(self) -> bytes:
-        """What goes to the broker next."""
+        """Return the next message to the broker."""
         ...
 
     def hear(self, answer: bytes) -> bool:
-        """Whether that was the last one. AccessDenied: the broker did not prove that it knows the secret."""
+        """Return whether this was the last answer. Raises AccessDenied if it does not prove that it has the secret."""
         ...
 
 
 def own_login(kafka: Mapping[str, str]) -> Login | None:
-    """Of librdkafka's properties; None without SASL. InvalidRequest: a mechanism that raw connections do not know."""
+    """Return the login of librdkafka's properties; None without SASL. Raises InvalidRequest for another mechanism."""
     if not speaks_sasl(kafka):
         return None
     name = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "").upper()
@@ -65,7 +65,7 @@ def speaks_sasl(kafka: Mapping[str, str]) -> bool:
 
 
 def exchange_of(login: Login) -> Exchange:
-    """A new one. InvalidRequest: a name or a secret that this mechanism cannot carry."""
+    """Return a new exchange. Raises InvalidRequest for a name or a secret that this mechanism cannot carry."""
     if "\0" in login.user or "\0" in login.secret:
         raise InvalidRequest("a user's name or password has a character that SASL cannot carry")
     if login.mechanism == OAUTHBEARER:
@@ -78,7 +78,7 @@ def exchange_of(login: Login) -> Exchange:
 
 
 class _Once:
-    """One message, and nothing back: what comes is why it was refused."""
+    """One message without an answer: an answer is the reason of a refusal."""
 
     def __init__(self, message: bytes) -> None:
         self._message = message

@@ -19,12 +19,13 @@ from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
 from .client_config import consumer_config, is_of_groups
 from .error_codes import denied
+from .live_client import LiveClient
 
 UNKNOWN_EPOCH = -1
 FETCH_WAIT_MS = 500
-"""How long a broker holds back the answer that there is nothing new; what is new it answers at once."""
+"""How long a broker waits before it answers that there is nothing new; it sends new records at once."""
 FOREIGN_BYTES = "hex:"
-"""How the text of a key begins whose bytes are not UTF-8 (or begin like this themselves): its bytes in hex follow."""
+"""Begins the text of a key whose bytes are not UTF-8 (or begin like this themselves): its bytes in hex follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class TierBatch:
     epoch: int = UNKNOWN_EPOCH
 
     def anchor(self, before: Position) -> Anchor | None:
-        """Of its last record below ``before``; None when there is none, or nobody said when it was appended."""
+        """Return the anchor of the last record below ``before``; None without one or without its append time."""
         rows = zip(reversed(self.entries), reversed(self.timestamps), strict=False) if self.timestamps else ()
         last = next(((entry, time) for entry, time in rows if entry.position < before), None)
         return None if last is None else Anchor.of(last[0].position, last[1], last[0].key, last[0].value)
@@ -52,10 +53,10 @@ class TierReader(Protocol):
     """A tail over some partitions. One thread."""
 
     def poll(self, timeout: float) -> list[TierBatch]:
-        """What arrived within ``timeout`` seconds, maybe nothing.
+        """Return the records that arrived within ``timeout`` seconds, maybe none.
 
         Raises PositionLost when a position no longer exists (truncation, deletion): the view must be rebuilt. After
-        any error what was read and not yet answered is lost: open another reader at the view's positions.
+        any error, records that were read but not returned are lost: open another reader at the view's positions.
         """
         ...
 
@@ -63,10 +64,10 @@ class TierReader(Protocol):
 
 
 def check_head(name: str, positions: Mapping[int, Position], starts: Mapping[int, Position]) -> None:
-    """Nothing is missing between where a reader begins and where the log does*: what it reads would be half a view.
+    """Check that no record is missing between a reader's position and the log start*: it would read half a view.
 
-    Compaction never moves a partition's log start (seen, 3.9.1 and 4.3.0): whatever did took facts away. Raises
-    PositionLost, or TierStateLost for a reader that begins with nothing: no rebuild mends that.
+    Compaction never moves a partition's log start (seen, 3.9.1 and 4.3.0): whatever did also deleted facts. Raises
+    PositionLost, or TierStateLost for a reader that begins at 0: no rebuild repairs that.
     """
     for number, position in sorted(positions.items()):
         start = starts[number]
@@ -78,21 +79,21 @@ def check_head(name: str, positions: Mapping[int, Position], starts: Mapping[int
 
 
 def lost_heads(name: str, starts: Mapping[int, Position]) -> list[str]:
-    """Of the partitions that begin above 0, one sentence each."""
+    """Return one sentence for each partition that begins above 0."""
     why = f"its head is gone (cleanup.policy was delete, or somebody's DeleteRecords); {TierStateLost.WAY_OUT}"
     lost = {number: start for number, start in sorted(starts.items()) if start > 0}
     return [f"partition {number} of {name} begins at {start}: {why}" for number, start in lost.items()]
 
 
 def assigned(position: Position) -> int:
-    """What a consumer is told. Never Kafka's "beginning": a head that is cut right after it was looked at would be
-    passed over in silence*.
+    """Return the offset to assign. Never Kafka's "beginning": a head that is cut right after the check would be skipped
+    silently*.
     """
     return position
 
 
 class KafkaReader:
-    """One consumer, assigned; ``auto.offset.reset=error``."""
+    """One consumer with assigned partitions and ``auto.offset.reset=error``."""
 
     MAX_RECORDS = 5_000
 
@@ -104,16 +105,27 @@ class KafkaReader:
         epochs: Mapping[int, int],
         end_of_epoch: Callable[[int, int], Position],
     ) -> None:
-        """``end_of_epoch(tier partition, epoch)``: where the leader's log leaves that epoch; -1: it never had it."""
+        """``end_of_epoch(tier partition, epoch)``: where that epoch ends in the leader's log; -1: it never had it."""
         self._name, self._end_of_epoch = name, end_of_epoch
         self._positions, self._epochs = dict(positions), dict(epochs)
         for partition, position in positions.items():
             self._check_truncation(partition, position)
-        self._consumer: Any = Consumer({**consumer_config(kafka), "fetch.wait.max.ms": FETCH_WAIT_MS})
+        self._client = LiveClient(kafka, Consumer, _config)
+        self._consumer: Any = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Assign the partitions to the current client; another client replaces it when its TLS files change."""
+        client = self._client.now()
+        if client is self._consumer:
+            return
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = client
         # A consumer that knows the leaders begins at once; else its first look takes half a second (seen).
         with suppress(KafkaException):
-            self._consumer.list_topics(name, timeout=3)
-        self._consumer.assign([TopicPartition(name, partition, assigned(at)) for partition, at in positions.items()])
+            client.list_topics(self._name, timeout=3)
+        client.assign([TopicPartition(self._name, number, assigned(at)) for number, at in self._positions.items()])
 
     def _check_truncation(self, partition: int, position: Position) -> None:
         """librdkafka does not check the epoch of a position that it is assigned (seen, 2.16), so it is done here."""
@@ -129,7 +141,8 @@ class KafkaReader:
         entries: dict[int, list[Entry]] = {}
         times: dict[int, list[TimestampMs]] = {}
         following: dict[int, Position] = {}
-        # consume() alone would wait the whole time-out for its number of records: take one, then what else is there
+        self._begin()
+        # consume() alone would wait the whole time-out for its number of records: take one, then all that have arrived
         first = self._consumer.poll(timeout)
         for message in [] if first is None else [first, *self._consumer.consume(self.MAX_RECORDS, 0)]:
             error = message.error()
@@ -155,9 +168,9 @@ class KafkaReader:
         ]
 
     def _check_epoch(self, message: Any, partition: int) -> None:
-        """The first record of a newer epoch: does the log have everything that was read in the epoch before?"""
-        said = message.leader_epoch()
-        epoch = UNKNOWN_EPOCH if said is None else said
+        """Check at the first record of a newer epoch that the log still has what was read in the epoch before."""
+        answer = message.leader_epoch()
+        epoch = UNKNOWN_EPOCH if answer is None else answer
         if epoch != self._epochs.get(partition, UNKNOWN_EPOCH):
             self._check_truncation(partition, self._positions[partition])
             self._epochs[partition] = epoch
@@ -176,8 +189,8 @@ class KafkaReader:
                 tier_partition=partition,
                 reason=error.str(),
             )
-        if refused := denied(error, topic=self._name, needs="READ"):
-            raise refused
+        if denial := denied(error, topic=self._name, needs="READ"):
+            raise denial
         if not error.retriable() and error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
             raise BrokerUnavailable("tier-state topic cannot be read", topic=self._name, reason=error.str())
 
@@ -185,12 +198,16 @@ class KafkaReader:
         self._consumer.close()
 
 
+def _config(kafka: Mapping[str, str]) -> dict[str, Any]:
+    return {**consumer_config(kafka), "fetch.wait.max.ms": FETCH_WAIT_MS}
+
+
 def _entry(message: Any) -> Entry:
     return Entry(key_text(message.key()), Position(message.offset()), message.value())
 
 
 def key_text(key: bytes | None) -> str:
-    """A record's key as text; different bytes, different text. Ours are UTF-8; anybody else's must not crash us."""
+    """Return a key as text; different bytes give different texts. Ours are UTF-8; foreign keys must not crash us."""
     if key is None:
         return f"{FOREIGN_BYTES}none"
     try:
@@ -201,7 +218,7 @@ def key_text(key: bytes | None) -> str:
 
 
 def key_bytes(text: str) -> bytes:
-    """The key that `key_text` shows so. Raises InvalidRequest for a text that no key has."""
+    """Return the key that `key_text` shows as this text. Raises InvalidRequest for a text that no key has."""
     if not text.startswith(FOREIGN_BYTES):
         return text.encode()
     try:

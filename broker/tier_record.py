@@ -1,4 +1,4 @@
-"""One record of the tier-state topic out of what a broker answered to a Fetch."""
+"""Finds one record of the tier-state topic in a broker's answer to a Fetch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .tier_reader import key_text
 
 
 def anchor_in(batches: bytes, position: Position) -> Anchor | None:
-    """Of the record at ``position`` among whole batches; None when it is not there.
+    """Return the anchor of the record at ``position`` among whole batches; None when it is not there.
 
-    Nor where a stranger wrote it in a codec that is not installed: ours are not compressed.
+    Also None for a foreign record in a codec that is not installed: our records are not compressed.
     """
     records = MemoryRecords(batches)
     try:

@@ -1,4 +1,4 @@
-"""The tier-state topic as its writers and readers see it: the seam, and Kafka's own.
+"""The tier-state topic as its writers and readers see it: the protocol, and its implementation in Kafka.
 
 Appends are idempotent with ``acks=all``; any failure after sending is an *unknown outcome*, never repeated here.
 """
@@ -35,7 +35,9 @@ from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config
 from .error_codes import OFFSET_OUT_OF_RANGE, denied, error_of
 from .fetch_spec import FetchSpec
+from .kafka_access import access_of
 from .leadership import Leadership
+from .live_client import LiveClient
 from .raw import EARLIEST, LATEST, RawClient
 from .tier_reader import KafkaReader, check_head, key_bytes
 from .tier_reader import TierBatch as TierBatch
@@ -50,13 +52,13 @@ APPEND_TIMEOUT_S = 30.0
 
 END_PATIENCE_S = 10.0
 A_RECORD = 1
-"""Bytes of a fetch that wants one record: a whole batch comes, and ours are small."""
+"""Bytes of a fetch of one record: a whole batch comes, and ours are small."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendTime:
-    """When a record was appended, by the broker's clock, and when this process sent it and had the answer, by its own
-    monotonic seconds.
+    """``at``: when the broker appended a record, by its clock. ``sent`` and ``answered``: when this process sent it and
+    had the answer, in its own monotonic seconds.
     """
 
     at: TimestampMs
@@ -65,16 +67,16 @@ class AppendTime:
 
 
 class TierTopic(Protocol):
-    """Thread-safe."""
+    """The tier-state topic. Implementations are thread-safe."""
 
     @property
     def topic_id(self) -> str:
-        """The identity of this very topic; a re-created one has another."""
+        """The id of this topic; a re-created topic has another one."""
         ...
 
     @property
     def mapped_partitions(self) -> int:
-        """``n`` of the ``meta/topic`` fact: what keys are mapped by."""
+        """``n`` of the ``meta/topic`` fact: keys are mapped to so many partitions."""
         ...
 
     def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
@@ -87,56 +89,56 @@ class TierTopic(Protocol):
 
     @property
     def append_times(self) -> Mapping[int, AppendTime]:
-        """By tier-state partition: this process's newest append that was answered."""
+        """This process's newest acknowledged append, by tier-state partition."""
         ...
 
     def end(self, tier_partition: int) -> Position:
-        """The high watermark now. Raises BrokerUnavailable."""
+        """Return the high watermark now. Raises BrokerUnavailable."""
         ...
 
     def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
-        """`end` of many, by few requests. Whose leader does not answer at once is left out: `end` says why."""
+        """Return `end` of many, by few requests; without those whose leader does not answer: `end` raises why."""
         ...
 
     def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
-        """Where each begins now: at 0, unless facts are missing. Whose leader does not answer is left out."""
+        """Return where each begins: at 0, unless facts are missing; without those whose leader does not answer."""
         ...
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
-        """The first position whose record was appended at this time or later; the end when there is none.
+        """Return the first position whose record was appended at this time or later; the end when there is none.
 
-        By the broker's clock. Raises BrokerUnavailable.
+        The time is by the broker's clock. Raises BrokerUnavailable.
         """
         ...
 
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
-        """Of the record at this very position, by one small read. None: there is none, or not any more.
+        """Return the anchor of the record at this position, by one small read; None when the position has no record.
 
-        Raises BrokerUnavailable, and UnknownTopic when the name is another topic's now.
+        Raises BrokerUnavailable, and UnknownTopic when another topic has the name now.
         """
         ...
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        """A tail that begins at these positions, each read in this leader epoch (where one is given).
+        """Return a tail from these positions on, each read in its leader epoch (if ``epochs`` has it).
 
-        Raises PositionLost where the log begins above a position, TierStateLost where it does above 0 for a reader
-        that begins with nothing, BrokerUnavailable.
+        Raises PositionLost where the log begins above a position, TierStateLost where it begins above 0 for a reader
+        that begins at 0, BrokerUnavailable.
         """
         ...
 
     def problems(self) -> list[str]:
-        """What is wrong with the topic's configuration now, one sentence each. Raises BrokerUnavailable."""
+        """Return what is wrong with the topic's configuration now, one sentence each. Raises BrokerUnavailable."""
         ...
 
     def current_topic_id(self) -> str:
-        """The identity the cluster gives the topic's name now. Raises BrokerUnavailable."""
+        """Return the id of the topic that has this name now. Raises BrokerUnavailable."""
         ...
 
     def close(self) -> None: ...
 
 
 class KafkaTierTopic:
-    """The real one. ``topic_id`` and ``mapped_partitions`` are read once, by `tier_topic_setup.open_tier_topic`."""
+    """The topic in Kafka. ``topic_id``, ``mapped_partitions``: read once, by `tier_topic_setup.open_tier_topic`."""
 
     def __init__(
         self,
@@ -147,15 +149,13 @@ class KafkaTierTopic:
         check: Callable[[], list[str]] = list,
         append_timeout_s: float = APPEND_TIMEOUT_S,
     ) -> None:
-        self._kafka, self._name, self._check = kafka, name, check
-        self._append_timeout_s = append_timeout_s
+        self._kafka, self._name, self._check = access_of(kafka), name, check
         self._topic_id, self._mapped = topic_id, mapped_partitions
-        self._admin: Any = AdminClient(admin_config(kafka))
+        self._admin = LiveClient(self._kafka, AdminClient, admin_config)
         self._clock = SystemClock()
-        self._raw = RawClient(kafka, self._clock)
+        self._raw = RawClient(self._kafka, self._clock)
         self._leadership = Leadership(self._raw, self._clock)
-        self._producer: Any = None
-        self._lock = threading.Lock()
+        self._producer = LiveClient(self._kafka, Producer, lambda now: producer_config(now, append_timeout_s))
         self._append_times: dict[int, AppendTime] = {}
 
     @property
@@ -176,7 +176,7 @@ class KafkaTierTopic:
             done.set()
 
         name, sent = key_bytes(key), self._clock.monotonic()
-        producer = self._live_producer()
+        producer = self._producer.now()
         try:
             producer.produce(self._name, value=value, key=name, partition=tier_partition, on_delivery=delivered)
         except (BufferError, KafkaException) as error:
@@ -185,16 +185,17 @@ class KafkaTierTopic:
             while not done.wait(0):
                 # librdkafka ends every message within message.timeout.ms, so this loop ends too
                 producer.poll(0.01)
-        except KafkaException as error:  # the producer is at its end, and the fact may be on its way
-            self._forget_producer(producer)
-            said = UnknownOutcome("append may or may not have landed", key=key, reason=kafka_error(error))
-            raise self._denied(error, key) or said from error
+                self._producer.now()  # a corrected password reaches a fact that waits for it
+        except KafkaException as error:  # the producer failed for good, and the fact may be on its way
+            self._producer.forget(producer)
+            unknown = UnknownOutcome("append may or may not have landed", key=key, reason=kafka_error(error))
+            raise self._denied(error, key) or unknown from error
         failure, position = outcome["error"], outcome["position"]
         if failure is not None:
             if failure.fatal():
-                self._forget_producer(producer)
-            if refused := self._denied(failure, key):
-                raise refused
+                self._producer.forget(producer)
+            if denial := self._denied(failure, key):
+                raise denial
             if failure.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._INVALID_ARG):
                 raise InvalidRequest("fact was refused before sending", key=key, reason=failure.str())
             raise UnknownOutcome("append may or may not have landed", key=key, reason=failure.str())
@@ -211,19 +212,8 @@ class KafkaTierTopic:
         return self._append_times
 
     def _denied(self, error: Any, key: str) -> AccessDenied | None:
-        """Who may write to no topic at all is refused earlier, by the cluster."""
+        """Return AccessDenied for refused writes. A client that may write to no topic at all is refused earlier."""
         return denied(error, topic=self._name, needs="WRITE", key=key)
-
-    def _live_producer(self) -> Any:
-        with self._lock:
-            if self._producer is None:
-                self._producer = Producer(producer_config(self._kafka, self._append_timeout_s))
-            return self._producer
-
-    def _forget_producer(self, broken: Any) -> None:
-        with self._lock:
-            if self._producer is broken:
-                self._producer = None
 
     def end(self, tier_partition: int) -> Position:
         # by raw ListOffsets: librdkafka's own answers "not leader" for seconds now and then, on a quiet broker (seen)
@@ -235,11 +225,11 @@ class KafkaTierTopic:
         facts = {"topic": self._name, "tier_partition": tier_partition}
 
         def ask(broker: BrokerId) -> Position:
-            said = self._raw.list_offset(broker, self._name, tier_partition, which, isolation)
-            error = error_of(said.code, **facts)
+            answer = self._raw.list_offset(broker, self._name, tier_partition, which, isolation)
+            error = error_of(answer.code, **facts)
             if error is not None:
                 raise error
-            return Position(said.offset)
+            return Position(answer.offset)
 
         return self._on_leader(tier_partition, ask)
 
@@ -255,27 +245,27 @@ class KafkaTierTopic:
         which: TimestampMs,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[int, Position]:
-        """One request for the leaders, one to each of them."""
-        found: dict[int, Position] = {}
+        """Return the offsets by one request for the leaders and one to each of them; without those that fail."""
+        positions: dict[int, Position] = {}
         with suppress(TierstateError):
             topic = self._raw.metadata([self._name]).topics.get(self._name)
             leaders = defaultdict[BrokerId, dict[Place, LeaderEpoch | None]](dict)
             for number in tier_partitions:
-                said = topic.partitions.get(number) if topic else None
-                if said is not None and said.leader is not None:
-                    leaders[said.leader][self._name, number] = None
-            for broker, asked in leaders.items():
+                row = topic.partitions.get(number) if topic else None
+                if row is not None and row.leader is not None:
+                    leaders[row.leader][self._name, number] = None
+            for broker, epochs in leaders.items():
                 with suppress(TierstateError):
-                    answers = self._raw.list_offsets(broker, asked, which, isolation)
-                    found |= {at[1]: Position(said.offset) for at, said in answers.items() if said.code == 0}
-        return found
+                    answers = self._raw.list_offsets(broker, epochs, which, isolation)
+                    positions |= {at[1]: Position(row.offset) for at, row in answers.items() if row.code == 0}
+        return positions
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
-        end = self.end(tier_partition)  # first: what is appended between the two answers is not passed over
-        found = self._on_leader(
+        end = self.end(tier_partition)  # first: a record appended between the two answers is not skipped
+        answer = self._on_leader(
             tier_partition, lambda broker: offset_at(self._raw, broker, self._name, tier_partition, timestamp_ms)
         )
-        return end if found is None else Position(found[0])
+        return end if answer is None else Position(answer[0])
 
     def _on_leader(self, tier_partition: int, ask: Callable[[BrokerId], Answer]) -> Answer:
         try:
@@ -290,18 +280,18 @@ class KafkaTierTopic:
 
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
         at = Offset(position)
-        # by its id: a topic that was made again under this name is no other history of this one
+        # by its id: a topic that was re-created under this name is not another history of this one
         its_id = TopicId(self._topic_id)
         spec = FetchSpec(self._name, tier_partition, at, A_RECORD, Isolation.READ_UNCOMMITTED, topic_id=its_id)
 
         def ask(broker: BrokerId) -> bytes:
-            said = self._raw.fetch(broker, spec)
-            if said.code == OFFSET_OUT_OF_RANGE:
+            answer = self._raw.fetch(broker, spec)
+            if answer.code == OFFSET_OUT_OF_RANGE:
                 return b""
-            error = error_of(said.code, topic=self._name, tier_partition=tier_partition, position=position)
+            error = error_of(answer.code, topic=self._name, tier_partition=tier_partition, position=position)
             if error is not None:
                 raise error
-            return said.batches
+            return answer.batches
 
         return anchor_in(self._on_leader(tier_partition, ask), position)
 
@@ -311,11 +301,11 @@ class KafkaTierTopic:
 
     def _end_of_epoch(self, tier_partition: int, epoch: int) -> Position:
         def ask(broker: BrokerId) -> Position:
-            said = self._raw.end_of_epoch(broker, self._name, tier_partition, LeaderEpoch(epoch))
-            error = error_of(said.code, topic=self._name, tier_partition=tier_partition, leader_epoch=epoch)
+            answer = self._raw.end_of_epoch(broker, self._name, tier_partition, LeaderEpoch(epoch))
+            error = error_of(answer.code, topic=self._name, tier_partition=tier_partition, leader_epoch=epoch)
             if error is not None:
                 raise error
-            return Position(said.offset)
+            return Position(answer.offset)
 
         return self._on_leader(tier_partition, ask)
 
@@ -323,9 +313,9 @@ class KafkaTierTopic:
         return [*self._check(), *self._open_transactions()]
 
     def _open_transactions(self) -> list[str]:
-        """Nobody writes transactions here. Views read on regardless (``read_uncommitted``), but nothing is deleted."""
+        """Return open transactions, which are all foreign. Views read on (``read_uncommitted``), but delete nothing."""
         numbers = range(self._mapped)
-        # the ends before the stable offsets: what is appended in between opens nothing
+        # the ends before the stable offsets: a record appended in between does not look like an open transaction
         ends, stable = (
             self._every_offset(numbers, LATEST, each) for each in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
         )
@@ -341,36 +331,33 @@ class KafkaTierTopic:
         which: TimestampMs,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[int, Position]:
-        """`_offsets`, also of those that it leaves out. Raises BrokerUnavailable."""
-        found = self._offsets(tier_partitions, which, isolation)
-        left = [number for number in tier_partitions if number not in found]
-        return found | {number: self._offset(number, which, isolation) for number in left}
+        """Return `_offsets`, with those that it leaves out. Raises BrokerUnavailable."""
+        positions = self._offsets(tier_partitions, which, isolation)
+        left = [number for number in tier_partitions if number not in positions]
+        return positions | {number: self._offset(number, which, isolation) for number in left}
 
     def current_topic_id(self) -> str:
-        return describe_topic_id(self._admin, self._name)
+        return describe_topic_id(self._admin.now(), self._name)
 
     def close(self) -> None:
-        with self._lock:
-            if self._producer is not None:
-                self._producer.flush(5)
-                self._producer = None
-        self._admin = None  # it has no close, and ends when nobody holds it
+        self._producer.close()
+        self._admin.close()
         self._raw.close()
 
 
 def describe_topic_id(admin: Any, name: str) -> str:
-    """The topic's id as 22 characters of base64url. Raises UnknownTopic, BrokerUnavailable.
+    """Return the topic's id as 22 characters of base64url. Raises UnknownTopic, BrokerUnavailable.
 
     librdkafka prints ids in another alphabet than Kafka, so the text is built from the two 64-bit halves.
     """
     try:
-        described = admin.describe_topics(TopicCollection([name]), request_timeout=10)[name].result(timeout=15)
+        description = admin.describe_topics(TopicCollection([name]), request_timeout=10)[name].result(timeout=15)
     except KafkaException as error:
         if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
             raise UnknownTopic("no such topic", topic=name) from error
-        if refused := denied(error, topic=name, needs="DESCRIBE"):
-            raise refused from error
+        if denial := denied(error, topic=name, needs="DESCRIBE"):
+            raise denial from error
         raise BrokerUnavailable("topic cannot be described", topic=name, reason=kafka_error(error)) from error
-    uuid = described.topic_id
+    uuid = description.topic_id
     halves = (uuid.get_most_significant_bits(), uuid.get_least_significant_bits())
     return str(TopicId.of(b"".join(half.to_bytes(8, "big", signed=True) for half in halves)))

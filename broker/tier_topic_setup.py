@@ -25,7 +25,7 @@ from .tier_topic import KafkaTierTopic, describe_topic_id
 
 DAY_MS = 24 * 3600 * 1000
 LARGEST_BATCH = 1_048_588
-"""Bytes of a record batch of the topic that is made: Kafka's own default, whatever the brokers' is."""
+"""Bytes of a record batch in the created topic: Kafka's own default, whatever the brokers' default is."""
 LARGEST_FACT = 2 * MAX_FACT_BYTES
 """Bytes that the batch of any one fact fits into, with its key."""
 BEFORE_RECOVER = "tierstate init makes it, and if it was lost: " + TierStateLost.WAY_OUT
@@ -33,7 +33,7 @@ BEFORE_RECOVER = "tierstate init makes it, and if it was lost: " + TierStateLost
 
 @dataclass(frozen=True, slots=True)
 class TierTopicSpec:
-    """What the settings ask for."""
+    """The topic that the settings describe."""
 
     name: str = "_tier-state"
     partitions: int = 50
@@ -56,17 +56,17 @@ class TierTopicSpec:
 
 
 def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: TimestampMs) -> bool:
-    """Create the topic and its ``meta/topic`` fact where they are missing; True when something was created.
+    """Create the topic and its ``meta/topic`` fact where they are missing; return whether anything was created.
 
-    One that is there already and not safe is left alone: the fact would bless what is missing. Raises InvalidRequest
-    for that and when Kafka refuses the numbers, TierStateLost, AccessDenied, BrokerUnavailable.
+    An existing topic that is not safe is left alone: the fact would hide what it lacks. Raises InvalidRequest for that
+    and when Kafka refuses the numbers, TierStateLost, AccessDenied, BrokerUnavailable.
     """
     admin: Any = AdminClient(admin_config(kafka))
     created = _create(admin, spec)
     if not created:
-        found = look_at_tier_topic(kafka, spec)
-        (found if found.wrong else replace(found, nameless=False)).require_safe()
-    # a created topic is known to every broker a moment later, not at once; and each question may go to another
+        existing = look_at_tier_topic(kafka, spec)
+        (existing if existing.wrong else replace(existing, nameless=False)).require_safe()
+    # brokers learn of a created topic a moment later, not at once; and each request may go to another broker
     patient, late = Retry(SystemClock(), RandomIds(), 15.0), (UnknownTopic, BrokerUnavailable)
     topic = KafkaTierTopic(kafka, spec.name, patient.call(lambda: describe_topic_id(admin, spec.name), late), 0)
     try:
@@ -101,9 +101,9 @@ def _create(admin: Any, spec: TierTopicSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The topic as it stands: ``lost``, ``wrong`` one sentence each. ``nameless``: it has no ``meta/topic`` fact.
+    """The state of the topic. ``lost``, ``wrong``: one sentence each. ``nameless``: it has no ``meta/topic`` fact.
 
-    ``meta``: that fact, where it was read.
+    ``meta``: that fact, if it was read.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Found:
     wrong: tuple[str, ...] = ()
     nameless: bool = False
     unmapped: int = 0
-    """Partitions that it was given since it was made: no key is mapped to them, nothing is in them."""
+    """Number of partitions that were added after its creation: no key is mapped to them, they are empty."""
     meta: TopicMeta | None = None
 
     @property
@@ -134,43 +134,43 @@ class Found:
         if self.lost:
             raise TierStateLost("; ".join(self.problems))
         if self.problems:
-            said = "; ".join(self.problems)
-            raise InvalidRequest("the tier-state topic is not safe to use", topic=self.name, problems=said)
+            problems = "; ".join(self.problems)
+            raise InvalidRequest("the tier-state topic is not safe to use", topic=self.name, problems=problems)
 
 
 def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]:
-    """What is wrong with the topic as it stands, one sentence each; empty when it is safe to use."""
+    """Return what is wrong with the topic now, one sentence each; empty when it is safe to use."""
     return look_at_tier_topic(kafka, spec).problems
 
 
 def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
-    """Raises BrokerUnavailable."""
+    """Return the state of the topic. Raises AccessDenied, BrokerUnavailable."""
     admin: Any = AdminClient(admin_config(kafka))
     try:
         metadata = admin.list_topics(spec.name, timeout=10).topics[spec.name]
     except KafkaException as error:
         raise BrokerUnavailable("Kafka does not answer", reason=kafka_error(error)) from error
     if metadata.error is not None:
-        if refused := denied(metadata.error, topic=spec.name, needs="DESCRIBE"):
-            raise refused
+        if denial := denied(metadata.error, topic=spec.name, needs="DESCRIBE"):
+            raise denial
         return Found(spec.name, there=False)
     resource = ConfigResource(ResourceType.TOPIC, spec.name)
     try:
         entries = admin.describe_configs([resource], request_timeout=10)[resource].result(timeout=15)
     except KafkaException as error:
-        if refused := denied(error, topic=spec.name, needs="DESCRIBE_CONFIGS"):
-            raise refused from error
+        if denial := denied(error, topic=spec.name, needs="DESCRIBE_CONFIGS"):
+            raise denial from error
         raise BrokerUnavailable("topic configuration cannot be read", reason=kafka_error(error)) from error
     actual = {name: entry.value for name, entry in entries.items()}
-    problems = [problem for name, wanted in spec.config.items() if (problem := _judge(name, wanted, actual.get(name)))]
+    problems = [problem for name, value in spec.config.items() if (problem := _judge(name, value, actual.get(name)))]
     replicas = min((len(p.replicas) for p in metadata.partitions.values()), default=0)
     if replicas < spec.replication_factor:
         problems.append(f"replication factor is {replicas}, at least {spec.replication_factor} is wanted")
     topic = KafkaTierTopic(kafka, spec.name, "", 0)
     try:
         starts = topic.starts(metadata.partitions)
-        beheaded = starts.get(0, 0) > 0
-        meta = None if beheaded else read_meta(topic)
+        headless = starts.get(0, 0) > 0
+        meta = None if headless else read_meta(topic)
     finally:
         topic.close()
     if meta is not None and len(metadata.partitions) < meta.partitions:
@@ -178,7 +178,7 @@ def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     mapped = len(metadata.partitions) if meta is None else meta.partitions
     lost = lost_heads(spec.name, {number: start for number, start in starts.items() if number < mapped})
     unmapped = max(0, len(metadata.partitions) - mapped)
-    return Found(spec.name, True, tuple(lost), tuple(problems), not (meta or beheaded), unmapped, meta)
+    return Found(spec.name, True, tuple(lost), tuple(problems), not (meta or headless), unmapped, meta)
 
 
 def _judge(name: str, wanted: str, actual: str | None) -> str | None:
@@ -192,22 +192,22 @@ def _judge(name: str, wanted: str, actual: str | None) -> str | None:
 
 
 def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierTopic:
-    """The topic, ready to use. Raises what `Found.require_safe` does, BrokerUnavailable."""
-    found = look_at_tier_topic(kafka, spec)
-    found.require_safe()
-    if found.meta is None:
+    """Return the topic, ready to use. Raises what `Found.require_safe` raises, and BrokerUnavailable."""
+    state = look_at_tier_topic(kafka, spec)
+    state.require_safe()
+    if state.meta is None:
         raise InvalidRequest("the tier-state topic lost its meta/topic fact", topic=spec.name)
     topic_id = describe_topic_id(AdminClient(admin_config(kafka)), spec.name)
-    return KafkaTierTopic(kafka, spec.name, topic_id, found.meta.partitions, partial(check_tier_topic, kafka, spec))
+    return KafkaTierTopic(kafka, spec.name, topic_id, state.meta.partitions, partial(check_tier_topic, kafka, spec))
 
 
 def partition_count(admin: Any, name: str) -> int:
-    """How many partitions the topic really has."""
+    """Return how many partitions the topic has in Kafka."""
     return len(admin.list_topics(name, timeout=10).topics[name].partitions)
 
 
 def read_meta(topic: KafkaTierTopic) -> TopicMeta | None:
-    """The ``meta/topic`` fact: written first, so it is the first live record of partition 0, or nearly."""
+    """Return the ``meta/topic`` fact: it is written first, so it is nearly the first live record of partition 0."""
     end = topic.end(0)
     reader = topic.reader({0: Position(0)})
     try:

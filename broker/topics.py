@@ -18,7 +18,7 @@ CONFIGS_A_REQUEST = 500
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A hint: may be stale on any broker. ``leader`` is None during an election."""
+    """A hint that may be stale on any broker. ``leader`` is None during an election."""
 
     partition: int
     leader: BrokerId | None
@@ -36,53 +36,53 @@ class TopicDescription:
 
 
 def describe_topic(raw: RawClient, name: str) -> TopicDescription:
-    """UnknownTopic, AccessDenied, BrokerUnavailable."""
-    found = raw.metadata([name]).topics.get(name)
-    if found is None:
+    """Return the description of a topic. Raises UnknownTopic, AccessDenied, BrokerUnavailable."""
+    answer = raw.metadata([name]).topics.get(name)
+    if answer is None:
         raise UnknownTopic("no such topic", topic=name)
-    if found.error is not None:
-        raise found.error
-    return _description(found)
+    if answer.error is not None:
+        raise answer.error
+    return _description(answer)
 
 
 def describe_topics(found: RawMetadata) -> tuple[TopicDescription, ...]:
-    """Every topic that was answered, by name."""
+    """Return the topics of a metadata answer, by name, without those that it has an error for."""
     return tuple(_description(topic) for _, topic in sorted(found.topics.items()) if topic.error is None)
 
 
 def read_config(raw: RawClient, name: str) -> TopicConfig:
-    """From any broker that answers: librdkafka waits for one that is gone (seen: all of its ten seconds, each time).
+    """Ask any broker that answers: librdkafka waits for one that is down (seen: all of its ten seconds, each time).
 
-    UnknownTopic, AccessDenied (DescribeConfigs is needed), BrokerUnavailable, TimedOut.
+    Raises UnknownTopic, AccessDenied (DescribeConfigs is needed), BrokerUnavailable, TimedOut.
     """
     failure: TierstateError = BrokerUnavailable("no broker is known", topic=name)
     for broker in raw.metadata().brokers:
         try:
-            found = read_configs(raw, broker, [name])[name]
+            config = read_configs(raw, broker, [name])[name]
         except (BrokerUnavailable, TimedOut) as error:
             failure = error
             continue
-        if isinstance(found, TierstateError):
-            raise found
-        return found
+        if isinstance(config, TierstateError):
+            raise config
+        return config
     raise failure
 
 
 def read_configs(raw: RawClient, broker: BrokerId, topics: Collection[str]) -> dict[str, TopicConfig | TierstateError]:
-    """`read_config` of many, from one broker and in few requests: what each would answer or raise.
+    """Return what `read_config` would return or raise for each topic, from one broker and by few requests.
 
-    Raises what concerns all of them: BrokerUnavailable, TimedOut.
+    Raises errors that concern all of them: BrokerUnavailable, TimedOut.
     """
-    wanted = sorted(topics)
-    found: dict[str, TopicConfig | TierstateError] = {}
-    for at in range(0, len(wanted), CONFIGS_A_REQUEST):
-        some = wanted[at : at + CONFIGS_A_REQUEST]
+    names = sorted(topics)
+    configs: dict[str, TopicConfig | TierstateError] = {}
+    for at in range(0, len(names), CONFIGS_A_REQUEST):
+        some = names[at : at + CONFIGS_A_REQUEST]
         answers = raw.topic_configs(broker, some, TopicConfig.names())
         for topic in some:
-            said = answers.get(topic)
+            answer = answers.get(topic)
             left_out = BrokerUnavailable("the broker's answer leaves the topic out", topic=topic, broker=broker)
-            found[topic] = left_out if said is None else _config(topic, said)
-    return found
+            configs[topic] = left_out if answer is None else _config(topic, answer)
+    return configs
 
 
 def _config(topic: str, said: RawConfig) -> TopicConfig | TierstateError:
@@ -94,7 +94,7 @@ def _description(topic: RawTopic) -> TopicDescription:
     if topic.topic_id is None:
         raise BrokerUnavailable("the broker gives no topic id: Kafka 2.8 or newer is needed", topic=topic.name)
     partitions = tuple(
-        PartitionDescription(number, said.leader, said.leader_epoch)
-        for number, said in sorted(topic.partitions.items())
+        PartitionDescription(number, part.leader, part.leader_epoch)
+        for number, part in sorted(topic.partitions.items())
     )
     return TopicDescription(topic.name, topic.topic_id, topic.internal, partitions)

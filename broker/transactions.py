@@ -1,7 +1,7 @@
-"""Which transactions are open in a partition, and whose: what the broker that leads it keeps of its producers.
+"""The open transactions of a partition and their producers, from the producer state that its leader keeps.
 
-Kafka's DescribeProducers (KIP-664, since 2.8) needs READ on the topic. It says where a transaction begins, not when:
-that, and the transactional id, only its coordinator knows.
+Kafka's DescribeProducers (KIP-664, since 2.8) needs READ on the topic. It returns where a transaction begins, not when:
+only the coordinator knows that, and the transactional id.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ class OpenTransaction:
 
 
 def read_open_transactions(raw: RawClient, broker: BrokerId, topic: str, partition: int) -> tuple[OpenTransaction, ...]:
-    """Lowest start first. On the leader the first one holds the last stable offset; a follower answers too (seen on
-    4.3.0), with what it has fetched.
+    """Return them, lowest start first. On the leader the first one holds back the last stable offset; a follower
+    answers too (seen on 4.3.0), with what it has fetched.
 
     Raises LeaderMoved (it has no replica, or not yet), UnknownTopic, AccessDenied (no READ on the topic),
     InvalidRequest (the broker does not know the request), BrokerUnavailable, TimedOut.
     """
-    said = raw.active_producers(broker, topic, partition)
-    error = error_of(said.code, topic=topic, partition=partition, broker=broker)
+    answer = raw.active_producers(broker, topic, partition)
+    error = error_of(answer.code, topic=topic, partition=partition, broker=broker)
     if error is not None:
         raise error
-    found = [
+    transactions = [
         OpenTransaction(
             each.producer_id, each.epoch, each.open_from, each.last_timestamp if each.last_timestamp >= 0 else None
         )
-        for each in said.producers
+        for each in answer.producers
         if each.open_from is not None
     ]
-    return tuple(sorted(found, key=lambda each: each.start))
+    return tuple(sorted(transactions, key=lambda each: each.start))

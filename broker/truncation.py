@@ -1,7 +1,7 @@
 """DeleteRecords to one named broker: the only request of tierstate that makes a broker drop data.
 
-It names a topic and a partition, no epoch and no topic id, and whoever receives it executes it. So it goes to one
-broker only, is never routed to a leader, never repeated, and its deadline is short (leader.md, "Trim the local tier").
+It names a topic and a partition, no epoch and no topic id, and any leader that receives it executes it. So it goes to
+one broker only, is not routed to a leader, not repeated, and its deadline is short (leader.md, "Trim the local tier").
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ LONGEST_SECONDS = 5.0
 def delete_records_on(
     raw: RawClient, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
 ) -> Offset:
-    """Deletes records below ``before`` on ``broker``; returns the low watermark over its replicas.
+    """Delete records below ``before`` on ``broker``, and return the low watermark over its replicas.
 
-    Fenced: this broker does not lead; nothing happened. BrokerUnavailable: not sent. TimedOut: it may have happened,
-    now or later: read the bounds. OffsetOutOfRange: ``before`` is past the high watermark; nothing happened.
-    NotTiered: the topic is not one whose records may be deleted.
+    Raises Fenced (this broker does not lead; nothing happened), BrokerUnavailable (not sent), TimedOut (it may have
+    happened, or happen later: read the bounds), OffsetOutOfRange (``before`` is past the high watermark; nothing
+    happened), NotTiered (the topic is not one whose records may be deleted).
     """
     if before < 0:  # -1 would mean "everything up to the high watermark"
         raise InvalidRequest("DeleteRecords needs an offset", before=before)

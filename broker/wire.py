@@ -1,7 +1,7 @@
-"""Kafka's primitive types in one frame: read at a place, skipped, or written.
+"""Kafka's primitive types in one frame: read, skipped or written.
 
 ``flexible`` versions of an API have compact strings and arrays (length + 1 as an unsigned varint) and tagged fields
-(KIP-482). Nothing is taken from beyond the frame, and no count is believed that the rest of the frame cannot hold.
+(KIP-482). Nothing is read beyond the frame, and a count that the rest of the frame cannot hold is refused.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _LONGEST_VARINT = 5
 
 
 class Malformed(InvalidRequest):
-    """A frame that is none of Kafka's. The connection it came on is closed."""
+    """A frame that is not Kafka's. The connection it came on is closed."""
 
 
 class Frame:
-    """A place in a frame that moves on as it is read. ``data``: without the four bytes of length."""
+    """A frame and the place to read from, which moves on. ``data``: without the four bytes of length."""
 
     __slots__ = ("at", "data", "end")
 
@@ -28,7 +28,7 @@ class Frame:
         self.data, self.at, self.end = data, at, len(data)
 
     def skip(self, size: int) -> int:
-        """Where it was."""
+        """Skip ``size`` bytes and return the place before them."""
         at = self.at
         if size < 0 or size > self.end - at:
             raise Malformed("a frame ends too early", position=at, wanted=size, length=self.end)
@@ -63,7 +63,7 @@ class Frame:
         return value
 
     def length(self, flexible: bool, short: bool) -> int:
-        """Of a string (``short``: its plain form has two bytes) or of bytes; -1 for null."""
+        """Read the length of a string (``short``: two bytes if not flexible) or of bytes; -1 for null."""
         if flexible:
             return self.uvarint() - 1
         size = self.int16() if short else self.int32()
@@ -72,7 +72,7 @@ class Frame:
         return size
 
     def raw_string(self, flexible: bool) -> bytes | None:
-        """As it stands."""
+        """Read a string as its bytes; None for null."""
         size = self.length(flexible, short=True)
         if size < 0:
             return None
@@ -80,18 +80,18 @@ class Frame:
         return bytes(self.data[at : at + size])
 
     def string(self, flexible: bool) -> str:
-        """Empty for null. What is no UTF-8 is replaced: such a name names nothing."""
+        """Read a string; empty for null. Bytes that are not UTF-8 are replaced: nothing has a name like that."""
         return (self.raw_string(flexible) or b"").decode("utf-8", "replace")
 
     def count(self, flexible: bool, smallest: int = 1) -> int:
-        """Of an array whose elements have at least ``smallest`` bytes; 0 for null."""
+        """Read the length of an array whose elements have at least ``smallest`` bytes; 0 for null."""
         number = self.uvarint() - 1 if flexible else self.int32()
         if number > (self.end - self.at) // smallest:
             raise Malformed("more elements than the frame can hold", position=self.at, given=number)
         return max(0, number)
 
     def tags(self, flexible: bool) -> None:
-        """Skips tagged fields."""
+        """Skip the tagged fields of a flexible version."""
         if not flexible:
             return
         for _ in range(self.uvarint()):
@@ -99,23 +99,23 @@ class Frame:
             self.skip(self.uvarint())
 
     def done(self) -> None:
-        """Raises Malformed when something is left."""
+        """Raise Malformed when bytes of the frame are left."""
         if self.at != self.end:
             raise Malformed("a frame has more than its version says", position=self.at, length=self.end)
 
 
 def uvarint(value: int) -> bytes:
-    """As Kafka writes it. ``value``: 0 to 2**32 - 1."""
-    written = bytearray()
+    """Encode an unsigned varint. ``value``: 0 to 2**32 - 1."""
+    varint = bytearray()
     while value >= 0x80:
-        written.append(value & 0x7F | 0x80)
+        varint.append(value & 0x7F | 0x80)
         value >>= 7
-    written.append(value)
-    return bytes(written)
+    varint.append(value)
+    return bytes(varint)
 
 
 def length_of(size: int, flexible: bool) -> bytes:
-    """Of bytes or an array of this size."""
+    """Encode the length of bytes or of an array of this size."""
     return uvarint(size + 1) if flexible else _INT32.pack(size)
 
 

@@ -1,1 +1,1 @@
-"""The commands people type."""
+"""The commands that people type."""

@@ -105,5 +105,5 @@ def _show(context: Context, topic: TopicArgument, gaps: Gaps, offsets: OffsetRan
         return
     for gap in gaps.open:
         context.output.line(f"GAP  {gap}: {counted(len(gap), 'offset')} that neither tier has")
-    for said in accepted_in_words(gaps.view):
-        context.output.line(f"ACCEPTED GAP  {said}")
+    for text in accepted_in_words(gaps.view):
+        context.output.line(f"ACCEPTED GAP  {text}")

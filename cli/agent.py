@@ -1,4 +1,4 @@
-"""``tierstate agent``: the agent beside one broker."""
+"""``tierstate agent``: the agent next to one broker."""
 
 from __future__ import annotations
 

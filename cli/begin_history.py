@@ -1,4 +1,4 @@
-"""``tierstate recover --begin-history``: a person says that the topic counts, not the archive it has parted from."""
+"""``tierstate recover --begin-history``: a person decides that the topic counts, not its diverged archive."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ KEYS_SHOWN = 20
 
 
 def begin(context: Context, execute: bool) -> None:
-    """Show where topic and archive part, and what only the archive's history knew; then begin the next history.
+    """Show where topic and archive diverge, and the facts that only the archive has; then begin the next history.
 
-    Raises InvalidRequest when they have not parted, CorruptData when what the topic calls readable is gone,
-    Difference when segments are left, and Fenced while another command has the lock of the bucket prefix.
+    Raises InvalidRequest if they have not diverged, CorruptData if segments that the topic calls readable were deleted,
+    Difference if segments are left, and Fenced while another command has the lock of the bucket prefix.
     """
     from ..app.history import begin_after, find_break
 
     with context.alone("recover --begin-history", execute) as (connection, _):
-        found = find_break(connection)
+        history_break = find_break(connection)
         if execute:
-            begin_after(connection, found)
-    _show(context, found, execute)
-    _judge(found)
+            begin_after(connection, history_break)
+    _show(context, history_break, execute)
+    _judge(history_break)
 
 
 def _document(found: Break, executed: bool) -> dict[str, Any]:
@@ -82,10 +82,10 @@ def _show(context: Context, found: Break, executed: bool) -> None:
     line(f"tier-state topic {found.topic_id}: history {found.history} is left, history {found.history + 1} begins")
     for parting in found.partings:
         _show_parting(context, parting)
-    for each in found.after:
-        _show_aftermath(context, each)
-    said = f"history {found.history + 1} has begun: agents that run end by themselves; start them again"
-    line(said if executed else f"history {found.history + 1} to be begun; --execute does it")
+    for aftermath in found.after:
+        _show_aftermath(context, aftermath)
+    text = f"history {found.history + 1} has begun: agents that run end by themselves; start them again"
+    line(text if executed else f"history {found.history + 1} to be begun; --execute does it")
 
 
 def _show_parting(context: Context, parting: Parting) -> None:
@@ -97,8 +97,8 @@ def _show_parting(context: Context, parting: Parting) -> None:
         f"tier-state partition {parting.tier_partition}: topic and archive agree {agree}, and have parted at "
         f"{parting.at}; archived to {parting.archived_to}, the topic ends at {parting.end}"
     )
-    for each in parting.lost[:KEYS_SHOWN]:
-        line(f"  lost fact  {each.position}  {each.entry.key}{' (tombstone)' if each.entry.value is None else ''}")
+    for fact in parting.lost[:KEYS_SHOWN]:
+        line(f"  lost fact  {fact.position}  {fact.entry.key}{' (tombstone)' if fact.entry.value is None else ''}")
     if len(parting.lost) > KEYS_SHOWN:
         line(f"  lost facts {len(parting.lost) - KEYS_SHOWN} more; --json names them all")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..lake.table_catalog import LakeCatalog
 
 NEEDED = ("kafka.bootstrap.servers", "store.url")
-"""Settings of a command that compares a table with its topic."""
+"""Settings that a command needs to compare a table with its topic."""
 
 
 @contextmanager
@@ -24,11 +24,18 @@ def catalog_of(context: Context, *, new: bool = False) -> Iterator[LakeCatalog]:
 
     Raises MissingExtra where its packages are not installed.
     """
-    try:
+    with imported_lake():
         from ..lake.table_open import open_catalog
+    with open_catalog(context.settings, new=new) as catalog:
+        yield catalog
+
+
+@contextmanager
+def imported_lake() -> Iterator[None]:
+    """Raise MissingExtra where an import of the block needs packages that are not installed."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy", *MODULES):
             raise MissingExtra("lake", "table") from error
         raise
-    with open_catalog(context.settings, new=new) as catalog:
-        yield catalog

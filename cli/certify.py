@@ -53,10 +53,10 @@ def _chosen(names: Sequence[str]) -> list[Promise]:
     from ..state.errors import InvalidRequest
     from ..storage.contract import STORE_PROMISES
 
-    known = {promise.name: promise for promise in STORE_PROMISES}
+    promises_by_name = {promise.name: promise for promise in STORE_PROMISES}
     for name in names:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
+        if name not in promises_by_name:
+            near = get_close_matches(name, promises_by_name, n=1)
             raise InvalidRequest("no such promise", promise=repr(name), did_you_mean=repr(near[0]) if near else None)
     return [promise for promise in STORE_PROMISES if not names or promise.name in names]
 
@@ -65,7 +65,7 @@ def _trial(store: Any) -> Trial:
     from ..runtime.id_source import RandomIds
     from ..storage.contract_trial import Trial
 
-    return Trial(store, f"{PREFIX}{RandomIds().uuid().hex()}/")  # lower case: whether case counts is being asked
+    return Trial(store, f"{PREFIX}{RandomIds().uuid().hex()}/")  # lower case: a promise tests whether case counts
 
 
 def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: bool) -> None:
@@ -84,7 +84,7 @@ def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: boo
                     break
                 started = clock.monotonic()
     finally:
-        context.deadline.cancel()  # it has done its work: what was written is removed, however long that takes
+        context.deadline.cancel()  # its work is done: what was written is removed, however long that takes
         left = trial.clear()
         for name in left:
             context.output.note(f"may still be there: {name}")
@@ -94,7 +94,7 @@ def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: boo
 
 
 class _Certificate:
-    """Says each verdict as it comes, and all of them at the end."""
+    """Prints each verdict as it comes, and the result of all at the end."""
 
     def __init__(self, context: Context, store: str, promises: list[Promise]) -> None:
         self._context = context
@@ -158,7 +158,7 @@ class _Certificate:
 
 
 def _estimate(context: Context, url: str, promises: list[Promise]) -> None:
-    """What the promises ask of a store that keeps them all: the one in memory is asked, and counted."""
+    """Show the cost of the promises on a store that keeps them all: the calls to a store in memory are counted."""
     from ..storage.contract_trial import Trial
     from ..storage.memory import MemoryStore
 
@@ -167,8 +167,8 @@ def _estimate(context: Context, url: str, promises: list[Promise]) -> None:
         trial = Trial(MemoryStore(), f"{PREFIX}dry-run/")
         for _, broken in trial.verdicts([promise]):
             assert broken is None, broken
-        asked = trial.recorded
-        rows.append((promise.name, asked.objects, asked.bytes_sent, asked.requests))
+        recorded = trial.recorded
+        rows.append((promise.name, recorded.objects, recorded.bytes_sent, recorded.requests))
     total = ("in all", sum(row[1] for row in rows), sum(row[2] for row in rows), sum(row[3] for row in rows))
     columns = ("promise", "objects", "bytes", "requests")
     document = {

@@ -1,4 +1,4 @@
-"""``tierstate check``: everything an agent needs, before it starts."""
+"""``tierstate check``: everything that an agent needs, before it starts."""
 
 from __future__ import annotations
 

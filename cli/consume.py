@@ -113,14 +113,14 @@ def _extents(
     unread: UnreadPartitions,
 ) -> dict[int, Extent]:
     """Return the offsets that are meant, by partition."""
-    found = {}
+    extents = {}
     for partition in chosen_partitions(source, topic):
         with unread.reading(partition):
             first = offset_of(start, source, topic.topic, partition, isolation, tier)
             _, now = source.extent(topic.topic, partition, isolation, tier)
             last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
-            found[partition] = Extent(first, last)
-    return found
+            extents[partition] = Extent(first, last)
+    return extents
 
 
 def _batches(
@@ -173,7 +173,7 @@ def _batches(
 def _search(
     context: Context, topic: TopicArgument, key: str | None, contains: str | None, encoding: str
 ) -> Iterator[Search | None]:
-    """None where nothing is looked for. Says how far it is now and then, and at the end, however that comes."""
+    """Yield the search, or None without one. Its progress is noted now and then, and always at the end."""
     if key is None and contains is None:
         yield None
         return
@@ -183,19 +183,19 @@ def _search(
     from ..runtime.clock import SystemClock
 
     clock = SystemClock()
-    said = clock.monotonic()
+    last_note = clock.monotonic()
 
     def say(search: Search) -> None:
         size, where = counted(search.bytes, "byte"), f"up to offset {search.reached} of {topic.topic}"
         context.output.note(f"looked through {counted(search.records, 'record')}, {size}, {where}")
 
-    def told(search: Search) -> None:
-        nonlocal said
-        if clock.monotonic() - said >= SAID_EVERY_S:
-            said = clock.monotonic()
+    def report(search: Search) -> None:
+        nonlocal last_note
+        if clock.monotonic() - last_note >= SAID_EVERY_S:
+            last_note = clock.monotonic()
             say(search)
 
-    search = Search(_bytes("--key", key, encoding), _bytes("--contains", contains, encoding), told)
+    search = Search(_bytes("--key", key, encoding), _bytes("--contains", contains, encoding), report)
     try:
         yield search
     finally:
@@ -221,10 +221,10 @@ def _json_writer(encoding: str) -> Writer:
 def _template_writer(template: str) -> Writer:
     from ..log.text_columns import printed, slices
 
-    parts = [_part(found) for found in re.split(f"({_PARTS.pattern})", template) if found]
+    parts = [_part(text) for text in re.split(f"({_PARTS.pattern})", template) if text]
 
     def write(batch: pa.RecordBatch, tier: Tier) -> None:
-        if all(isinstance(part, bytes) for part in parts):  # no field: nothing in it is a column
+        if all(isinstance(part, bytes) for part in parts):  # the template has no field, so no column is needed
             sys.stdout.buffer.write(b"".join(part for part in parts if isinstance(part, bytes)) * batch.num_rows)
             return
         for rows in slices(batch):
@@ -234,7 +234,7 @@ def _template_writer(template: str) -> Writer:
 
 
 def _part(text: str) -> bytes | Callable[[pa.RecordBatch], pa.Array]:
-    """One piece of a template: a field, an escape, or itself."""
+    """Return one piece of a template: the column of a field, or the bytes of an escape or of plain text."""
     from ..log.text_columns import FIELDS
 
     if text == "%%":

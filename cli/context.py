@@ -1,4 +1,4 @@
-"""What a command function gets: the global flags, the settings (read when first asked for), and the output."""
+"""The first argument of a command function: the global flags, the settings (read on first use), and the output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SILENT_S = 3.0
 
 @dataclass
 class Context:
-    """The flags of `flags.py`, parsed. One object a call."""
+    """The parsed flags of `flags.py`. One object for each call."""
 
     config: Path | None = None
     overrides: tuple[str, ...] = ()
@@ -41,24 +41,24 @@ class Context:
     key_file: Path | None = None
     as_json: bool = False
     timeout: float | None = None
-    """Seconds; None: the command's own."""
+    """Seconds; None: the default of the command."""
     deadline: Deadline = field(default_factory=Deadline)
     quiet: bool = False
     no_color: bool = False
     places: dict[str, Path] = field(default_factory=dict)
-    """The files and folders that the command's own options and arguments name."""
+    """The files and folders in the command's own options and arguments, by the name of the option."""
     own_process: bool = False
-    """The command has the process to itself, and may end it (`serving.py`); not so where Python code runs a command."""
+    """True if the command has the process to itself and may end it (`serving.py`); False when Python code runs it."""
 
     @cached_property
     def settings(self) -> Settings:
-        """InvalidSettings with everything that is wrong in them."""
+        """The settings. Raises InvalidSettings with everything that is wrong in them."""
         from ..runtime.settings_load import load_settings
 
         return load_settings(self.config, self.overrides, os.environ, self.bootstrap_server, self.store)
 
     def settings_with(self, *needed: str) -> Settings:
-        """The settings, refused when one of these dotted keys is not set."""
+        """Return the settings. Raises InvalidSettings if one of these dotted keys is not set."""
         from ..runtime.settings import require
 
         require(self.settings, *needed)
@@ -66,7 +66,7 @@ class Context:
 
     @contextmanager
     def connected(self, *needed: str) -> Iterator[Connection]:
-        """What the settings lead to, each part opened when it is first asked for; these settings must be there."""
+        """Yield a connection of the settings, which must have ``needed``. Each part of it is opened on first use."""
         from ..app.connection import BROKER, Connection, refuse_bucket
 
         needed = needed or (BROKER,)
@@ -77,7 +77,7 @@ class Context:
             yield connection
 
     def wait_for_kafka(self, connection: Connection | BucketConnection) -> None:
-        """Return when a broker has answered. While none does, stderr says so. Of the bucket alone nobody is asked.
+        """Return when a broker has answered. While none does, stderr shows that. By the bucket alone none is asked.
 
         Raises BrokerUnavailable.
         """
@@ -99,7 +99,7 @@ class Context:
 
     @contextmanager
     def alone(self, command: str, execute: bool) -> Iterator[tuple[Connection, PrefixLock | None]]:
-        """The connection and, for a command that writes, the lock of the bucket prefix. Raises Fenced."""
+        """Yield the connection and, for a command that writes, the lock of the bucket prefix. Raises Fenced."""
         from ..app.prefix_lock import locked
 
         with self.connected("kafka.bootstrap.servers", "store.url") as connection:
@@ -111,7 +111,7 @@ class Context:
 
     @contextmanager
     def reading(self, *needed: str) -> Iterator[Connection | BucketConnection]:
-        """As `connected`, or the bucket alone where the settings say so: how old its view is, is said first."""
+        """Yield what `connected` does, or the bucket alone if the settings choose it: then the view's age is noted."""
         from ..app.connection import BROKER, BUCKET, STORE, open_connection
 
         settings = self.settings
@@ -127,7 +127,7 @@ class Context:
 
     @contextmanager
     def bucket(self) -> Iterator[BucketConnection]:
-        """The bucket alone, whatever ``view.source`` says. How old its view is, is said first."""
+        """Yield the bucket alone, whatever ``view.source`` is. The age of its view is noted first."""
         from ..app.bucket_connection import BucketConnection
         from ..app.connection import STORE
 
@@ -138,7 +138,7 @@ class Context:
             yield connection
 
     def refuse_bucket(self, flag: str) -> None:
-        """Raises InvalidRequest where the bucket alone is read, in which nothing moves."""
+        """Raise InvalidRequest if the settings choose the bucket alone, in which nothing changes."""
         if self.settings.view.source == "bucket":
             raise InvalidRequest(f"{flag} waits for what is new, and the bucket's view stands still")
 

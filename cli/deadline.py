@@ -1,6 +1,6 @@
-"""``--timeout``: a command still at it by then is interrupted, as by Ctrl-C, and ends as unavailable.
+"""``--timeout``: a command that runs longer is interrupted, as by Ctrl-C, and ends as unavailable.
 
-Every wait inside has a deadline of its own; this one is the person's, over all of them.
+Every wait inside has a deadline of its own; the user's deadline is above all of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import threading
 from .exit_codes import UNAVAILABLE
 
 CLOSING_SECONDS = 2.0
-"""What a client library that cannot be interrupted gets to return; then the process goes without it."""
+"""Time for a client library that cannot be interrupted to return; then the process ends without it."""
 
 
 class Deadline:
-    """Armed when ``--timeout`` is parsed, let go when the command is over or has become a running service."""
+    """Armed when ``--timeout`` is parsed, cancelled when the command is over or has become a running service."""
 
     def __init__(self) -> None:
         self.passed = False
@@ -26,7 +26,7 @@ class Deadline:
         self._over = threading.Event()
 
     def arm(self, seconds: float) -> None:
-        """From now. The flag that is given last wins."""
+        """Interrupt the process after ``seconds`` from now. A later call replaces the earlier deadline."""
         self.cancel()
         self._over, self.seconds = threading.Event(), seconds
         threading.Thread(target=self._watch, args=(self._over, seconds), name="deadline", daemon=True).start()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..state.offsets import Offset
 
 SHOWN = 20
-"""Segments that are named one by one; all are counted."""
+"""Number of segments that are listed; all are counted."""
 EXAMPLE = """\b
 Example: tierstate delete-records orders:0 --before 40000
          tierstate delete-records orders:0 --before @-30d --execute
@@ -33,7 +33,7 @@ Example: tierstate delete-records orders:0 --before 40000
 @click.command("delete-records", epilog=EXAMPLE)
 @click.argument("topic", type=TopicType(partition=True))
 @click.option(
-    "--before", type=PositionType(), required=True, help="The new beginning: earliest, latest, N, -N or @TIME."
+    "--before", type=PositionType(), required=True, help="The new beginning: earliest, latest, N, -N or a time, as -3d."
 )
 @click.option("--force", is_flag=True, help="Delete objects under readers' leases too.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until agents obey.")
@@ -71,8 +71,8 @@ def command(
         meant = AtOffset(_first_at(connection, follower, topic, before)) if isinstance(before, AtTime) else before
         view, bounds = view_now(follower, partition), broker.bounds(topic.topic, partition.partition)
         require_nothing_lost(connection, follower, topic.topic, view, bounds)
-        wanted, groups = offset_before(meant, view, bounds), groups_reading(broker, topic.topic)
-        plan = plan_delete(view, bounds, wanted, force, connection.clock.now_ms(), groups)
+        offset, groups = offset_before(meant, view, bounds), groups_reading(broker, topic.topic)
+        plan = plan_delete(view, bounds, offset, force, connection.clock.now_ms(), groups)
         document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "executed": False}
         document |= {"order": None, "obeyed": None}
         _show(context, topic, plan)
@@ -100,7 +100,7 @@ def command(
 
 
 def _first_at(connection: Connection, follower: Follower, topic: TopicArgument, before: AtTime) -> Offset:
-    """The first record at or after a time, over both tiers; the last stable offset when all are older."""
+    """Return the first record at or after a time, over both tiers; the last stable offset if all are older."""
     from ..fetch.source import ReaderSource
 
     assert topic.partition is not None
@@ -122,12 +122,12 @@ def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
         f"{counted(remote['records'], 'record')}, {counted(remote['bytes'], 'byte')}"
         + (f"; {len(plan.condemned)} more are condemned already" if plan.condemned else "")
     )
-    for each in plan.going[:SHOWN]:
-        line(f"    {each.segment_id}  {each.offsets}")
+    for segment in plan.going[:SHOWN]:
+        line(f"    {segment.segment_id}  {segment.offsets}")
     if len(plan.going) > SHOWN:
         line(f"    … and {len(plan.going) - SHOWN} more")
-    for each in plan.across:
-        line(f"    {each.segment_id}  {each.offsets} stays whole, and is read from {plan.before} on")
+    for segment in plan.across:
+        line(f"    {segment.segment_id}  {segment.offsets} stays whole, and is read from {plan.before} on")
     line(
         f"  local tier    {counted(plan.local_offsets, 'offset goes', 'offsets go')}, "
         f"{plan.never_copied:,} of them never copied ({plan.local_copied_bytes:,} bytes of whole copied segments)"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WATCH_S = 2.0
 SHOWN_OF_A_KIND = 20
-"""Lines of gaps, contradictions and the like for people to read."""
+"""Number of gaps, contradictions and other lines of a kind that are shown to people."""
 
 
 @click.command("describe", epilog="Example: tierstate describe user_events:0 --watch")
@@ -66,12 +66,12 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
             if untiered is None and context.settings.tiering.covers(topic.topic):
                 agents = agent_addresses(connection) if any(each.agent is None for each in facts) else {}
-                for number, each in enumerate(facts):
-                    if each.agent is None:
-                        leader = leaders.get(each.partition)
+                for number, partition_facts in enumerate(facts):
+                    if partition_facts.agent is None:
+                        leader = leaders.get(partition_facts.partition)
                         address = None if leader is None else agents.get(leader)
-                        agent = never_led(topic.topic, each.partition, leader, address)
-                        facts[number] = replace(each, agent=agent)
+                        agent = never_led(topic.topic, partition_facts.partition, leader, address)
+                        facts[number] = replace(partition_facts, agent=agent)
             _show(context, facts)
             if not watch:
                 _judge(facts)
@@ -100,8 +100,8 @@ def _show(context: Context, facts: list[PartitionFacts]) -> None:
     if context.as_json:
         context.output.document([each.as_json() for each in facts])
     else:
-        for each in facts:
-            print_facts(context, each)
+        for partition_facts in facts:
+            print_facts(context, partition_facts)
 
 
 def _judge(facts: list[PartitionFacts]) -> None:
@@ -112,13 +112,13 @@ def _judge(facts: list[PartitionFacts]) -> None:
         "facts are lost": sum(each.lost is not None for each in facts),
         "offsets are in no tier": sum(len(each.gaps) for each in facts),
     }
-    said = [f"{what} ({count})" for what, count in wrong.items() if count]
-    if said:
-        raise CorruptData("; ".join(said))
+    problems = [f"{what} ({count})" for what, count in wrong.items() if count]
+    if problems:
+        raise CorruptData("; ".join(problems))
 
 
 def missing_objects(facts: PartitionFacts) -> int:
-    """As far as its agent knows."""
+    """Return the number of missing objects, as far as the partition's agent knows."""
     return int(facts.agent.get("missing_objects") or 0) if isinstance(facts.agent, dict) else 0
 
 
@@ -139,7 +139,7 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
             f"{counted(facts.remote_records, 'record')}, {counted(facts.remote_bytes, 'byte')}"
         )
     line(f"  remote tier   {remote}")
-    for what, found in (
+    for what, texts in (
         ("ORDER", facts.orders),
         ("GAP", facts.gaps),
         ("ACCEPTED GAP", facts.accepted_gaps),
@@ -148,10 +148,10 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
         ("CONTRADICTION", facts.contradictions),
         ("KEPT", facts.kept),
     ):
-        for each in found[:SHOWN_OF_A_KIND]:
-            line(f"  {what}  {each}")
-        if len(found) > SHOWN_OF_A_KIND:
-            line(f"  {what}  {len(found) - SHOWN_OF_A_KIND:,} more, which --json lists")
+        for text in texts[:SHOWN_OF_A_KIND]:
+            line(f"  {what}  {text}")
+        if len(texts) > SHOWN_OF_A_KIND:
+            line(f"  {what}  {len(texts) - SHOWN_OF_A_KIND:,} more, which --json lists")
     if facts.lost is not None:
         line(f"  FACTS LOST  {facts.lost}")
     if missing_objects(facts):
@@ -187,8 +187,8 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
         ):
             if facts.agent.get(key):
                 line(f"  {label:<13} {facts.agent[key]}")
-        for each in facts.agent.get("rights_lacking") or ():
-            line(f"  RIGHT LACKS   {each}")
+        for right in facts.agent.get("rights_lacking") or ():
+            line(f"  RIGHT LACKS   {right}")
         named = facts.agent.get("held_by") or facts.agent.get("not_trimmed_reason") == "groups-unknown"
         if named and facts.agent.get("groups_age_s") is not None:
             line(f"  groups        as asked {facts.agent['groups_age_s']:.0f} s ago; every trim asks again")

@@ -42,27 +42,27 @@ def command(context: Context, one: str, two: str) -> None:
 
     only = _one_partition(one, two)
     with _view(context, one) as left, _view(context, two) as right:
-        found = list(differences(left, right, only))
+        differing = list(differences(left, right, only))
         digests = [live_set_digest(view.entries(only)).hexdigest() for view in (left, right)]
     document = [
         {"tier_partition": d.tier_partition, "key": d.key, "position_one": d.left, "position_two": d.right}
-        for d in found
+        for d in differing
     ]
     if context.as_json:
         context.output.document(
-            {"equal": not found, "digest_one": digests[0], "digest_two": digests[1], "differences": document}
+            {"equal": not differing, "digest_one": digests[0], "digest_two": digests[1], "differences": document}
         )
-    elif found:
+    elif differing:
         columns = ("tier partition", "key", one, two)
-        context.output.table(columns, [(d.tier_partition, d.key, d.left, d.right) for d in found])
+        context.output.table(columns, [(d.tier_partition, d.key, d.left, d.right) for d in differing])
     else:
         context.output.line(f"equal: live-set digest {digests[0]}")
-    if found:
-        raise Difference("the views differ", facts=len(found))
+    if differing:
+        raise Difference("the views differ", facts=len(differing))
 
 
 def _one_partition(*names: str) -> int | None:
-    """The tier-state partition to which a name restricts the comparison. Raises InvalidRequest for two."""
+    """Return the tier-state partition that a name restricts the comparison to. Raises InvalidRequest for two."""
     from ..state.errors import InvalidRequest
 
     numbers = {int(place[1]) for name in names if (place := _PLACE.fullmatch(name))}

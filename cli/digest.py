@@ -1,4 +1,4 @@
-"""``tierstate digest``: two readers, one number."""
+"""``tierstate digest``: one number to compare two readers by."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def command(
     with opened_source(context, topic, "reader" if via in ("consumer", "spark") else via, level) as source:
         if per_segment:
             ranges |= _segment_ranges(context, topic, source)
-        asked = []
+        requests = []
         for partition in chosen_partitions(source, topic):
             with unread.reading(partition):
                 extent, inner = _extent(source, topic.topic, partition, start, end, level), ranges.get(partition, [])
@@ -96,9 +96,9 @@ def command(
                     wholes.append(whole)
                     parts += ranged
                 skipped += gaps
-                asked.append((partition, extent, inner))
+                requests.append((partition, extent, inner))
     if via == "spark":
-        wholes, parts = _count_by_spark(context, topic.topic, asked, level, unread)
+        wholes, parts = _count_by_spark(context, topic.topic, requests, level, unread)
     digests = {each.partition: (each.records, bytes.fromhex(each.digest)) for each in wholes}
     records, total = (None, None) if unread.errors else (sum(each.records for each in wholes), topic_digest(digests))
     document = {
@@ -135,24 +135,24 @@ def _extent(
 def _skipped(
     source: RecordSource, topic: str, partition: int, extent: Extent, isolation: Isolation
 ) -> Iterator[Skipped]:
-    """Yield the accepted gaps within the extent. Kafka's own client meets none: it reads one tier."""
+    """Yield the accepted gaps within the extent. Kafka's own client never meets one: it reads one tier."""
     from ..fetch.gateway import GatewayClient
     from ..fetch.gateway_plans import asked_plan
     from ..fetch.plan import planned
     from ..fetch.source import ReaderSource
 
     ranges = {(topic, partition): extent}
-    found: list[PlannedRange] = []
+    plan: list[PlannedRange] = []
     if extent.start < extent.end and isinstance(source, ReaderSource):
-        found = planned(source.reader, ranges, isolation=isolation, tier=Tier.AUTO)
+        plan = planned(source.reader, ranges, isolation=isolation, tier=Tier.AUTO)
     elif extent.start < extent.end and isinstance(source, GatewayClient):
-        _, found = asked_plan(source, ranges, isolation, Tier.AUTO, 0.0)
-    for each in found:
-        yield from each.whole.skipped
+        _, plan = asked_plan(source, ranges, isolation, Tier.AUTO, 0.0)
+    for planned_range in plan:
+        yield from planned_range.whole.skipped
 
 
 def _inside(extent: Extent, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of the ranges that lie in ``extent``."""
+    """Return the parts of the ranges that lie in ``extent``."""
     clipped = [(max(extent.start, low), min(extent.end, high)) for low, high in ranges]
     return [(low, high) for low, high in clipped if low < high]
 
@@ -215,7 +215,7 @@ def _count_by_spark(
 
 
 def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
-    """The settings as options of ``format("tierstate")``."""
+    """Return the settings as options of ``format("tierstate")``."""
     from ..spark.options import options_of
 
     alone = context.settings.view.source == "bucket"
@@ -224,7 +224,7 @@ def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
 
 
 def _segment_ranges(context: Context, topic: TopicArgument, source: RecordSource) -> dict[int, list[tuple[int, int]]]:
-    """The range each remote segment owns, by the view of ``source`` if it has one: a second would say its age again."""
+    """Return the range of each remote segment, by the view of ``source`` if any: a second view would note its age."""
     from ..fetch.source import ReaderSource
 
     ranges = {}
@@ -241,14 +241,14 @@ def _segment_ranges(context: Context, topic: TopicArgument, source: RecordSource
 
 
 def _ranges_of(path: Path) -> dict[int, list[tuple[int, int]]]:
-    """Raises InvalidRequest for a file of another shape, or ranges that are not ascending and disjoint."""
+    """Parse the file. Raises InvalidRequest for another shape, or ranges that are not ascending and disjoint."""
     try:
-        said = json.loads(path.read_text())
-        ranges = {int(number): [(int(low), int(high)) for low, high in each] for number, each in said.items()}
+        document = json.loads(path.read_text())
+        ranges = {int(number): [(int(low), int(high)) for low, high in each] for number, each in document.items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InvalidRequest('boundaries are {"partition": [[start, end], …]}', file=path, reason=error) from error
-    for each in ranges.values():
-        edges = [edge for pair in each for edge in pair]
+    for pairs in ranges.values():
+        edges = [edge for pair in pairs for edge in pair]
         if edges != sorted(edges):
             raise InvalidRequest("boundaries overlap or go back", file=path)
     return ranges

@@ -50,16 +50,16 @@ def _kept(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
 
 
 def _going(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
-    """What goes at once: whole segments below the broker's log. Bytes are the store's; None: no broker answered."""
+    """Return what goes at once: whole segments below the broker's log. Bytes are the store's; None: no answer."""
     from ..app.partitions import bounds_if_known
 
     bounds = bounds_if_known(broker, view.topic, view.partition)
-    start, known = bounds.local_start if bounds else None, bounds is not None
+    start, answered = bounds.local_start if bounds else None, bounds is not None
     going = [segment for segment in view.readable if start is not None and segment.offsets.end < start]
     return _kept(view, broker) | {
         "log_start_offset": view.log_start,
         "local_log_start_offset": start,
-        "segments_go": len(going) if known else None,
-        "records_go": sum(segment.record_count for segment in going) if known else None,
-        "bytes_go": sum(segment.object_bytes for segment in going) if known else None,
+        "segments_go": len(going) if answered else None,
+        "records_go": sum(segment.record_count for segment in going) if answered else None,
+        "bytes_go": sum(segment.object_bytes for segment in going) if answered else None,
     }

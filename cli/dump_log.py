@@ -1,4 +1,4 @@
-"""``tierstate dump-log``: Kafka's files, or a copied segment, without a broker."""
+"""``tierstate dump-log``: decode Kafka's files, or a copied segment, without a broker."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 MANIFEST = ".rsm-manifest"
 FEW_RECORDS = 10_000
-"""The first records of a log are printed without numba, which takes longer to load."""
+"""So many first records of a log are printed without numba, which takes longer to load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dumped:
-    """A log that can be printed: its name, and where it came from."""
+    """A log that can be printed, with its topic and partition."""
 
     topic: str
     partition: int
     log: LogFiles | CopiedSegment
 
     def batches(self) -> Iterator[BatchHeader]:
-        for each in self.log.batches():
-            yield each[1] if isinstance(each, tuple) else each
+        for batch in self.log.batches():
+            yield batch[1] if isinstance(batch, tuple) else batch
 
 
 @click.command("dump-log", epilog="Example: tierstate dump-log /var/lib/kafka/user_events-0 --json")
@@ -62,7 +62,7 @@ def command(
     aborted is read from the markers: a transaction index that contradicts them is named in the end, exit code 4. So is
     a copied segment whose log is not the one that its manifest was written for.
     """
-    found = DONE
+    code = DONE
     with _opened(context, path, keyring) as dumped:
         if indexes:
             _print_rows(context, _index_rows(path, dumped.log))
@@ -74,13 +74,13 @@ def command(
             _print_records(dumped, _told(pieces, hashed.update), encoding)
             if (wrong := _another_log(dumped.log, hashed.digest())) is not None:
                 context.output.note(f"corrupt: {wrong}")
-                found = CORRUPT
-            found = max(found, _undecided(context, dumped.log)) if committed else found
+                code = CORRUPT
+            code = max(code, _undecided(context, dumped.log)) if committed else code
         for file, difference in dumped.log.differences.items():
             context.output.note(f"corrupt: the transaction index {file} contradicts the markers: {difference}")
-            found = CORRUPT
-    if found:
-        raise click.exceptions.Exit(found)
+            code = CORRUPT
+    if code:
+        raise click.exceptions.Exit(code)
 
 
 def _told(pieces: Iterable[LogPiece], tell: Callable[[bytes], object]) -> Iterator[LogPiece]:
@@ -90,7 +90,7 @@ def _told(pieces: Iterable[LogPiece], tell: Callable[[bytes], object]) -> Iterat
 
 
 def _another_log(log: LogFiles | CopiedSegment, found: bytes) -> str | None:
-    """Why it is not the segment that its name says; None: it is, or nothing tells (another program's manifest)."""
+    """Return why the log is not the named segment; None if it is, or if another program's manifest cannot tell."""
     from ..log.folder import LogFiles
 
     block = None if isinstance(log, LogFiles) else log.reader.manifest.tierstate
@@ -104,7 +104,7 @@ def _another_log(log: LogFiles | CopiedSegment, found: bytes) -> str | None:
 
 
 def _undecided(context: Context, log: LogFiles | CopiedSegment) -> int:
-    """Names what is hidden because nothing here decides it."""
+    """Note each transaction that nothing here decides: its records are hidden. Return the exit code."""
     for producer, first in sorted(log.undecided.items()):
         context.output.note(
             f"undecided: the transaction of producer {producer} is open from offset {first} on; "
@@ -149,8 +149,8 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
 def _keys(context: Context, keyring: Path | None) -> KeyUnwrapper | None:
     from ..storage.segment.keyring import KeyRing
 
-    found = keyring or context.settings.encryption.keyring
-    return KeyRing.load(found) if found else None
+    path = keyring or context.settings.encryption.keyring
+    return KeyRing.load(path) if path else None
 
 
 def _print_records(dumped: Dumped, pieces: Iterable[LogPiece], encoding: str) -> None:
@@ -214,7 +214,7 @@ def _index_rows(path: str, log: LogFiles | CopiedSegment) -> Iterator[dict[str, 
 
 
 def _indexes(log: LogFiles | CopiedSegment) -> Iterator[tuple[int, bytes, bytes, bytes]]:
-    """Base offset, and Kafka's three index files; missing ones are empty."""
+    """Yield base offset and Kafka's three index files of each segment; missing files are empty."""
     from ..log.folder import LogFiles
     from ..storage.segment.manifest import IndexKind
 
@@ -223,14 +223,14 @@ def _indexes(log: LogFiles | CopiedSegment) -> Iterator[tuple[int, bytes, bytes,
         offset_index, time_index, transaction_index = (log.reader.indexes(kind) or b"" for kind in kinds)
         yield log.base_offset, offset_index, time_index, transaction_index
         return
-    for each in log.logs:
-        files = [each.with_suffix(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
+    for path in log.logs:
+        files = [path.with_suffix(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
         offset_index, time_index, transaction_index = (file.read_bytes() if file.exists() else b"" for file in files)
-        yield int(each.stem), offset_index, time_index, transaction_index
+        yield int(path.stem), offset_index, time_index, transaction_index
 
 
 def _print_rows(context: Context, rows: Iterable[dict[str, Any]]) -> None:
-    """One object a line with ``--json``; else ``name=value`` pairs, one row a line."""
+    """Print each row on one line: a JSON object with ``--json``, else ``name=value`` pairs."""
     for row in rows:
         if context.as_json:
             context.output.item(row)

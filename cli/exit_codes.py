@@ -1,4 +1,4 @@
-"""The exit code of each error class, in one table. A subclass without a line has its parent's."""
+"""The exit code of each error class, in one table. A subclass without an entry has the code of its parent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OF_ERROR: dict[type[TierstateError], int] = {
 
 
 def exit_code(error: BaseException) -> int:
-    """What the process returns when ``error`` ends it. What we did not mean to raise is a bug."""
+    """Return the exit code of a process that ``error`` ends. An error without an entry is a bug."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     return next((OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR), BUG)

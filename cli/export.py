@@ -82,7 +82,7 @@ def command(
     if spark and processes is not None:
         raise InvalidRequest("--spark or --processes, not both")
     count = processes or os.cpu_count() or 1
-    # before anything is loaded: processes load what they need meanwhile. One that only looks needs none
+    # before any import: worker processes load their modules at the same time. A call that only looks needs none
     run = by_spark("export --spark") if spark else by_processes(count if execute and not give_up else 1)
 
     from ..lake.encodings import WRITER
@@ -95,20 +95,20 @@ def command(
     names = record_schema(columns=columns.split(",") if columns else None).names
     note = context.output.note
     making = execute and not check and not give_up
-    with _opened(context, topic, Into(context.settings, into, run, context.output.progress, note, making)) as found:
+    with _opened(context, topic, Into(context.settings, into, run, context.output.progress, note, making)) as opened:
         if check:
-            _check(context, found.export, topic.topic)
+            _check(context, opened.export, topic.topic)
             return
         if give_up:
-            _give_up(context, found.export, topic.topic)
+            _give_up(context, opened.export, topic.topic)
             return
-        ranges = _ranges(found, topic, start, end, level)
-        shape = Shape(_columns(context, found.export, typed, names, topic.topic), level, row_group_bytes, WRITER)
-        wanted = Wanted(topic.topic, found.topic_id, ranges, shape, file_bytes)
+        ranges = _ranges(opened, topic, start, end, level)
+        shape = Shape(_columns(context, opened.export, typed, names, topic.topic), level, row_group_bytes, WRITER)
+        request = Wanted(topic.topic, opened.topic_id, ranges, shape, file_bytes)
         if execute:
-            _do(context, found.export, wanted)
+            _do(context, opened.export, request)
         else:
-            _quote(context, found.export, wanted, count)
+            _quote(context, opened.export, request, count)
 
 
 @contextmanager
@@ -116,12 +116,12 @@ def _opened(context: Context, topic: TopicArgument, into: Into) -> Iterator[Open
     from ..lake.open import open_export, open_gateway_export
 
     if context.gateway is not None:
-        with open_gateway_export(gateway_access(context), topic.topic, into) as found:
-            yield found
+        with open_gateway_export(gateway_access(context), topic.topic, into) as opened:
+            yield opened
         return
     needed = () if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
-    with context.reading(*needed) as connection, open_export(connection, topic.topic, topic.partition, into) as found:
-        yield found
+    with context.reading(*needed) as connection, open_export(connection, topic.topic, topic.partition, into) as opened:
+        yield opened
 
 
 def _ranges(
@@ -140,7 +140,7 @@ def _ranges(
 
 
 def _columns(context: Context, export: Export, typed: TypedFlags, names: list[str], topic: str) -> Columns:
-    """Where a schema is the registry's, what the place has stays."""
+    """Return the columns. If a schema is the registry's, the one that the place already has stays."""
     plans = export.ledger.plans() if typed.of_registry else []
     return typed.columns(names, topic, latest_schema(context.settings), plans[0].shape.columns if plans else None)
 
@@ -166,8 +166,8 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
     elif not done.plans and not done.not_exported:
         context.output.line(f"nothing is left to export: {export.into} has all of it")
     else:
-        found = f"{counted(done.records, 'record')} in {counted(done.files, 'file')}, {counted(done.bytes, 'byte')}"
-        context.output.line(f"{found}, in {export.into}")
+        summary = f"{counted(done.records, 'record')} in {counted(done.files, 'file')}, {counted(done.bytes, 'byte')}"
+        context.output.line(f"{summary}, in {export.into}")
     note_skipped(context, done.skipped)
     if done.corrupt and not context.as_json:
         context.output.note(f"{done.corrupt:,} of them do not parse: their bytes are in the column _corrupt")
@@ -192,14 +192,15 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
 
     done = Exported()
     plan = export.next_plan(wanted, done)
-    said = asdict(quote(export.jobs(plan, plan.tasks, done.refuse) if plan else (), wanted.shape.columns, processes))
-    said["skipped"] = [each._asdict() for each in plan.skipped] if plan else []
-    said["not_exported"] = [each.as_json() for each in done.not_exported]
+    numbers = asdict(quote(export.jobs(plan, plan.tasks, done.refuse) if plan else (), wanted.shape.columns, processes))
+    numbers["skipped"] = [each._asdict() for each in plan.skipped] if plan else []
+    numbers["not_exported"] = [each.as_json() for each in done.not_exported]
     if context.as_json:
-        context.output.document({"topic": wanted.topic, "into": export.into, "executed": False, **said})
+        context.output.document({"topic": wanted.topic, "into": export.into, "executed": False, **numbers})
         return
     context.output.table(
-        ("what", "about"), [(name.replace("_", " "), said[name]) for name in said if not isinstance(said[name], list)]
+        ("what", "about"),
+        [(name.replace("_", " "), value) for name, value in numbers.items() if not isinstance(value, list)],
     )
     note_skipped(context, plan.skipped if plan else ())
     for each in done.not_exported:
@@ -208,20 +209,20 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
 
 
 def _give_up(context: Context, export: Export, topic: str) -> None:
-    """Shown, unless ``--execute`` was typed: what is done without asking only adds."""
+    """Show what is missing; give it up only if ``--execute`` was typed: the default of this command only adds."""
     from ..lake.give_up import give_up, missing, open_plans
     from ..leader.act import run
 
-    asked = click.get_current_context()
-    execute = asked.params["execute"] and asked.get_parameter_source("execute") is ParameterSource.COMMANDLINE
+    current = click.get_current_context()
+    execute = current.params["execute"] and current.get_parameter_source("execute") is ParameterSource.COMMANDLINE
     columns, rows = ("export", "partition", "start", "end"), []
     for plan in open_plans(export.ledger):
         if execute:
             run(give_up(export.ledger, plan))
         rows += [(plan.number, task.partition, task.start, task.end) for task in missing(export.ledger, plan)]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    said = {"topic": topic, "into": export.into, "executed": execute, "missing": named}
-    context.output.table(columns, rows, said)
+    document = {"topic": topic, "into": export.into, "executed": execute, "missing": named}
+    context.output.table(columns, rows, document)
     if not rows:
         context.output.note("nothing was begun that is not finished")
     elif execute:

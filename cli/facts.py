@@ -32,6 +32,6 @@ def command(context: Context, topic: TopicArgument | None) -> None:
             if context.as_json:
                 context.output.item({"tier_partition": number, "position": entry.position, "key": entry.key, **fact})
             else:
-                said = {name: value for name, value in fact.items() if name not in ("fact", "partition")}
-                shown = json.dumps(said, ensure_ascii=False)
+                content = {name: value for name, value in fact.items() if name not in ("fact", "partition")}
+                shown = json.dumps(content, ensure_ascii=False)
                 context.output.line(f"{number}/{entry.position}  {entry.key}  {fact['fact']}  {shown}")

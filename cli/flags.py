@@ -1,4 +1,4 @@
-"""The flags every command has, before or after its name: ``tierstate --json config`` is ``tierstate config --json``."""
+"""The flags of every command, before or after its name: ``tierstate --json config`` is ``tierstate config --json``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class DurationType(click.ParamType[float]):
-    """Seconds from ``30s``, ``5m``."""
+    """A click type that parses ``30s`` or ``5m`` into seconds."""
 
     name = "duration"
 
@@ -32,7 +32,7 @@ class DurationType(click.ParamType[float]):
 
 
 class SizeType(click.ParamType[int]):
-    """Bytes from ``64MiB``."""
+    """A click type that parses ``64MiB`` into bytes."""
 
     name = "size"
 
@@ -47,7 +47,7 @@ class SizeType(click.ParamType[int]):
 
 
 def global_options(*, hidden: bool) -> list[click.Option]:
-    """Fresh ones for one command; hidden in commands, whose help points to ``tierstate --help``."""
+    """Return new options for one command; hidden in commands, whose help points to ``tierstate --help``."""
 
     def option(*names: str, **more: Any) -> click.Option:
         return click.Option(names, expose_value=False, hidden=hidden, callback=_into_context, **more)
@@ -75,7 +75,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
 
 
 def add_global_options(command: click.Command) -> None:
-    """To a command and all below it, once. A command's own option of the same name stays (``sandbox up --store``)."""
+    """Add them to a command and all below it, once. Its own option of the same name stays (``sandbox up --store``)."""
     if not any(name == "--no-color" for param in command.params for name in param.opts):
         taken = {name for param in command.params for name in param.opts}
         command.params += [one for one in global_options(hidden=True) if not taken & set(one.opts)]
@@ -85,17 +85,17 @@ def add_global_options(command: click.Command) -> None:
 
 
 def acts(*, unasked: bool) -> Decorator:
-    """``--execute/--dry-run``, the same for every command that changes something: do it, or only show it.
+    """Add ``--execute/--dry-run``, the same for every command that changes something: do it, or only show it.
 
-    ``unasked``: what is done without either. What only adds acts; what destroys, rewrites or decides shows.
+    ``unasked``: the default. Commands that only add do it; those that destroy, rewrite or decide only show it.
     """
     otherwise = "it is done, for it only adds" if unasked else "it is only shown"
-    said = f"Do it, or only show what would be done. Without either {otherwise}."
-    return click.option("--execute/--dry-run", "execute", default=unasked, help=said)
+    text = f"Do it, or only show what would be done. Without either {otherwise}."
+    return click.option("--execute/--dry-run", "execute", default=unasked, help=text)
 
 
 def from_bucket() -> Decorator:
-    """``--source`` and ``--as-of``, of every command that can read without any broker: settings ``[view]``."""
+    """Add ``--source`` and ``--as-of``, for every command that can read without any broker: settings ``[view]``."""
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         source = click.option(
@@ -124,7 +124,7 @@ def _into_view(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def _into_context(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """What is given after the name wins over what is given before it; ``--set`` adds up."""
+    """Store a global flag. A flag after the command's name wins over one before it; ``--set`` adds up."""
     context = ctx.ensure_object(Context)
     name = str(param.name)
     if name == "overrides":
@@ -144,7 +144,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def pass_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command function the `Context` as its first argument. One that asks no gateway refuses ``--gateway``."""
+    """Pass the `Context` as a command function's first argument. Commands that ask no gateway refuse ``--gateway``."""
 
     @click.pass_context
     @wraps(function)

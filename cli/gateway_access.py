@@ -1,4 +1,4 @@
-"""How a command asks a gateway: its URL, and who asks."""
+"""How a command reaches a gateway: its URL and the caller's login."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from .context import Context
 
 COMMANDS = ("consume", "describe", "digest", "export", "leases", "segments", "status", "topics")
-"""Those that can ask a gateway; any other one that is told to refuses."""
+"""Commands that can ask a gateway; any other command refuses ``--gateway``."""
 
 
 def gateway_client(context: Context) -> GatewayClient:
-    """To be closed. Raises as `gateway_access`."""
+    """Return a client, which the caller must close. Raises as `gateway_access`."""
     return gateway_access(context).client()
 
 
 def gateway_access(context: Context) -> GatewayAccess:
-    """Of ``--gateway``, else of the settings' own. InvalidRequest: it is no URL, who asks is not said, or twice, or the
-    bucket is to be read.
+    """Return URL and login for ``--gateway``, else for the settings' own gateway. Raises InvalidRequest if it is no
+    URL, the login is missing or named twice, or the bucket is to be read.
     """
     from ..app.gateway_access import GATEWAY_TIMEOUT_S, GatewayAccess, gateway_url
     from ..app.gateway_login import client_certificate, gateway_login

@@ -35,8 +35,8 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
 
     with context.connected() as connection:
         settings = connection.reachable
-    wanted = tier_topic_spec(settings)
-    spec = TierTopicSpec(wanted.name, partitions or wanted.partitions, replication_factor or wanted.replication_factor)
+    spec = tier_topic_spec(settings)
+    spec = TierTopicSpec(spec.name, partitions or spec.partitions, replication_factor or spec.replication_factor)
     output = context.output
     if not execute:
         there = look_at_tier_topic(settings.kafka, spec).there
@@ -60,9 +60,9 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
 
 
 def _is_used(store: ObjectStore) -> bool:
-    """Whether something of a tier-state topic, or a copied segment, is there: as far as two pages of a listing tell."""
+    """Return whether the store has a tier-state topic's objects or a copied segment, within two pages of a listing."""
     from ..follower.object_names import ROOT
     from ..state.object_keys import ObjectKind
 
-    first = (found.key for found in islice(store.list(), LOOKED_AT))
+    first = (entry.key for entry in islice(store.list(), LOOKED_AT))
     return next(iter(store.list(ROOT)), None) is not None or any(key.endswith(ObjectKind.MANIFEST) for key in first)

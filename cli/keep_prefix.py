@@ -55,8 +55,8 @@ def _show(context: Context, sides: Sides, executed: bool) -> None:
     ]
     keeper = None if sides.keeper is None else {**asdict(sides.keeper), "others": sides.keeper.others.split()}
     columns = ("of", "broker", "host", "place", "written", "state", "process")
-    found = [{**asdict(side.beat), "written_at": side.written_at, "ours": side.ours} for side in sides.sides]
-    document = {"executed": executed, "heartbeats": found, "decision": keeper, "kept_here": sides.kept_here}
+    heartbeats = [{**asdict(side.beat), "written_at": side.written_at, "ours": side.ours} for side in sides.sides]
+    document = {"executed": executed, "heartbeats": heartbeats, "decision": keeper, "kept_here": sides.kept_here}
     context.output.table(columns, rows, document)
     if sides.keeper is not None:
         side = "this cluster" if sides.kept_here else "another cluster"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RING_NAME = "keyring.toml"
 SHOWN = 20
-"""Problems that are named one by one; all are counted."""
+"""Number of problems that are listed; all are counted."""
 
 _keyring = click.option(
     "--keyring", type=click.Path(path_type=Path, dir_okay=False), help="The key ring; else encryption.keyring."
@@ -107,7 +107,7 @@ def rotate(
 
     ring = _ring(context, keyring)
     name, number = (topic.topic, topic.partition) if topic else (None, None)
-    wanted = Rotation(name, number, from_id, execute)
+    rotation = Rotation(name, number, from_id, execute)
     counts: Counter[tuple[Outcome, str | None]] = Counter()
     wrong: list[Rotated] = []
     with context.connected("store.url") as connection:
@@ -116,17 +116,17 @@ def rotate(
             changing(connection) if execute else nullcontext(connection.store) as store,
             context.output.progress(label) as advance,
         ):
-            for each in rotate_all(store, ring, wanted):
-                counts[each.outcome, each.key_id] += 1
-                wrong += [each] if each.problem and len(wrong) < SHOWN else []
+            for rotated in rotate_all(store, ring, rotation):
+                counts[rotated.outcome, rotated.key_id] += 1
+                wrong += [rotated] if rotated.problem and len(wrong) < SHOWN else []
                 advance(1)
     rows = [(_said(outcome, execute), key_id, count) for (outcome, key_id), count in sorted(counts.items(), key=str)]
-    found = [{"outcome": outcome.name.lower(), "key_id": key, "segments": n} for (outcome, key), n in counts.items()]
+    totals = [{"outcome": outcome.name.lower(), "key_id": key, "segments": n} for (outcome, key), n in counts.items()]
     problems = [{"object_key": each.manifest_key, "problem": each.problem} for each in wrong]
-    document = {"active": ring.active, "executed": execute, "manifests": found, "problems": problems}
+    document = {"active": ring.active, "executed": execute, "manifests": totals, "problems": problems}
     context.output.table(("outcome", "key", "segments"), rows, document)
-    for each in wrong:
-        context.output.note(f"{each.manifest_key}: {each.problem}")
+    for rotated in wrong:
+        context.output.note(f"{rotated.manifest_key}: {rotated.problem}")
     if not execute:
         context.output.note("nothing was written: --execute does it")
     _judge(counts)
@@ -140,8 +140,8 @@ def _judge(counts: Counter[tuple[Outcome, str | None]]) -> None:
     from ..state.errors import AccessDenied, CorruptData, Fenced
     from ..storage.segment.rotate import Outcome
 
-    def of(*wanted: Outcome) -> int:
-        return sum(count for (outcome, _), count in counts.items() if outcome in wanted)
+    def of(*outcomes: Outcome) -> int:
+        return sum(count for (outcome, _), count in counts.items() if outcome in outcomes)
 
     if corrupt := of(Outcome.CORRUPT):
         raise CorruptData("manifests are corrupt and stay as they are", manifests=corrupt, others="done")
@@ -178,7 +178,7 @@ def _ring(context: Context, given: Path | None) -> KeyRing:
 def _path(context: Context, given: Path | None) -> Path:
     from ..state.errors import InvalidRequest
 
-    found = given or context.settings.encryption.keyring
-    if found is None:
+    path = given or context.settings.encryption.keyring
+    if path is None:
         raise InvalidRequest("no key ring: set encryption.keyring, or name it on the command line")
-    return found
+    return path

@@ -54,15 +54,15 @@ def command(context: Context, topic: TopicArgument | None, end: str | None, exec
     with context.connected() as connection:
         name, number = (topic.topic, topic.partition) if topic else (None, None)
         follower, partitions = follow_facts(connection, name, number)
-        found = _leases(follower, partitions)
+        leases = _leases(follower, partitions)
         if end is not None:
-            found = [each for each in found if each[1].id == end]
-            if not found:
+            leases = [each for each in leases if each[1].id == end]
+            if not leases:
                 raise InvalidRequest("no such lease", id=end)
-            for partition, lease in found if execute else ():
+            for partition, lease in leases if execute else ():
                 take_back(connection, follower, partition, (key_of(lease),))
             context.output.note("ended:" if execute else "nothing was done: --execute ends it")
-        _show(context, [_said(follower, *each) for each in found], ended=execute)
+        _show(context, [_said(follower, *each) for each in leases], ended=execute)
 
 
 def _leases(follower: Follower, partitions: list[TopicIdPartition]) -> list[tuple[TopicIdPartition, ReaderLease]]:
@@ -82,7 +82,7 @@ def _said(follower: Follower, partition: TopicIdPartition, lease: ReaderLease) -
 
 
 def _of_gateway(context: Context, topic: TopicArgument | None) -> list[dict[str, Any]]:
-    """As `_said`, of the topics that are there."""
+    """Return leases in the form of `_said`, for the topics that exist."""
     with closing(gateway_client(context)) as client:
         names = [topic.topic] if topic else client.topics()
         described = [each for name in names for each in client.described(name)]
@@ -99,11 +99,11 @@ def _show(context: Context, leases: list[dict[str, Any]], *, ended: bool) -> Non
     now = SystemClock().now_ms()
     leases.sort(key=lambda each: (each["topic_id"], each["partition"], each["expires_at"]))
     rows, documents = [], []
-    for each in leases:
-        left = (each["expires_at"] - now) / 1000
-        offsets, until = OffsetRange(**each["offsets"]), moment(each["expires_at"])
-        rows.append([each["topic"], each["partition"], offsets, each["holder"], until, _span(left), each["id"]])
-        documents.append(each | {"expires_in_s": round(left), "executed": ended})
+    for lease in leases:
+        left = (lease["expires_at"] - now) / 1000
+        offsets, until = OffsetRange(**lease["offsets"]), moment(lease["expires_at"])
+        rows.append([lease["topic"], lease["partition"], offsets, lease["holder"], until, _span(left), lease["id"]])
+        documents.append(lease | {"expires_in_s": round(left), "executed": ended})
     columns = ("topic", "partition", "offsets", "holder", "expires_at", "expires_in", "id")
     context.output.table(columns, rows, documents)
 

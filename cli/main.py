@@ -1,4 +1,4 @@
-"""The entry point: ``tierstate COMMAND``. Commands are imported when called; every error ends here, as an exit code."""
+"""The entry point: ``tierstate COMMAND``. Commands are imported on use; every error ends here, as an exit code."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ AGAIN_S = 0.05
 
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG}
-"""Errors of a file or folder that only somebody else's choice of it, or of its rights, can end."""
+"""Errors of a file or folder that end only if a person chooses another one, or changes its rights."""
 
 
 class Commands(click.Group):
-    """The table, as a click group."""
+    """The table of commands, as a click group."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [entry.name for entry in ENTRIES]
@@ -50,7 +50,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # click suggests from `self.commands`, which is empty here: ours are not imported yet.
+        # click suggests names from `self.commands`, which is empty: our commands are not imported yet.
         if args and not args[0].startswith("-") and args[0] not in BY_NAME:
             import difflib
 
@@ -81,7 +81,7 @@ root = Commands(
 
 
 def run(args: Sequence[str], context: Context | None = None) -> int:
-    """The exit code of one call."""
+    """Run one command line; return its exit code."""
     context = context or Context()
     try:
         code = _run(args, context)
@@ -143,7 +143,7 @@ def _bug(context: Context, error: Exception) -> int:
 
 
 def _invoke(ctx: click.Context) -> None:
-    """Raise MissingExtra where a module of the extra ``columns`` is not there."""
+    """Run the command. Raises MissingExtra if a module of the extra ``columns`` is missing."""
     try:
         root.invoke(ctx)
     except ModuleNotFoundError as error:
@@ -156,7 +156,7 @@ def _invoke(ctx: click.Context) -> None:
 
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:
-    """The last line on stderr: for people, or, with ``--json`` and behind a log of JSON, one object for programs."""
+    """Write the last line on stderr: text, or one JSON object with ``--json`` or when the log is JSON."""
     from ..runtime.visible import visible
 
     if not (context.as_json or os.environ.get("TIERSTATE_LOG") == "json"):
@@ -170,23 +170,23 @@ def _tell(context: Context, error: Exception, message: str, code: int) -> None:
 def main() -> None:
     if COMPLETE_VARIABLE in os.environ:
         root.main(prog_name="tierstate")  # click's shell completion: prints and exits
-    # a shell that starts us by & has it ignored; services take it anyway, and `--timeout` interrupts by it
+    # a shell that starts us with & has it ignored; services handle it anyway, and `--timeout` interrupts with it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.unraisablehook = interrupt_again
     sys.stdout = checked_stdout(sys.stdout)
     context = Context(own_process=True)
     code = run(sys.argv[1:], context)
-    # All is closed and written. Taking modules apart, one by one, costs more than a short command does
+    # All is closed and written. Unloading modules one by one costs more than a short command does
     leave(code)
 
 
 def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """An interrupt that comes while Python runs a callback of its own (a module's lock let go) is swallowed there, with
-    a trace on stderr: it comes again, where it counts. Everything else is told as ever."""
+    """Raise an interrupt again that was lost. One that comes while Python runs a callback of its own (releasing a
+    module's lock) is swallowed there, with a trace on stderr. All other errors are reported as usual."""
     if lost.exc_type is KeyboardInterrupt:
         main = threading.main_thread().ident
         assert main is not None
-        # a little later: one that came now would be swallowed in here
+        # a little later: an interrupt at this moment would be swallowed here too
         again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
         again.daemon = True
         again.start()
@@ -195,14 +195,14 @@ def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _trace(error: BaseException) -> bool:
-    wanted = os.environ.get(DEBUG_VARIABLE) == "1"
-    if wanted:
+    traced = os.environ.get(DEBUG_VARIABLE) == "1"
+    if traced:
         traceback.print_exception(error)
-    return wanted
+    return traced
 
 
 def _let_go_of_stdout() -> None:
-    """The reader left (`tierstate … | head`); Python would complain once more when it flushes at its end."""
+    """Replace stdout after its reader left (`tierstate … | head`): Python would complain again at its last flush."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""What people and programs read: data on stdout (tables, or one JSON document), notes and progress on stderr.
+"""The output for people and programs: data on stdout (tables, or one JSON document), notes and progress on stderr.
 
-Names that strangers chose are written out where they would move or hide what stands beside them (`runtime/visible.py`).
+Names from strangers are escaped where they would move or hide the text around them (`runtime/visible.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _CheckedFile(io.FileIO):
-    """What cannot be written is said, as an error of ours; that nobody reads any more stays a BrokenPipeError."""
+    """A file whose failed writes raise an error of ours; when the reader has left it stays a BrokenPipeError."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -31,7 +31,7 @@ class _CheckedFile(io.FileIO):
 
 
 def checked_stdout(stdout: TextIO) -> TextIO:
-    """The same file; a full disk is Unavailable there, whoever writes."""
+    """Return the same file; every write to a full disk raises Unavailable."""
     file = io.BufferedWriter(_CheckedFile(stdout.fileno(), "w", closefd=False))
     return io.TextIOWrapper(file, stdout.encoding, stdout.errors, line_buffering=stdout.isatty())
 
@@ -52,27 +52,27 @@ class Output:
         self.quiet = quiet
         self.colour = colour
         self.to_log: Callable[[str], object] | None = None
-        """The log of a process whose stderr is one JSON object a line: notes are events of it."""
+        """The log of a process whose stderr is one JSON object a line: notes become its events."""
         self._stdout = stdout if stdout is not None else sys.stdout
         self._stderr = stderr if stderr is not None else sys.stderr
 
     def document(self, value: object) -> None:
-        """The one JSON document of a command, whatever ``as_json`` says. Bytes and such are shown as text."""
+        """Print the one JSON document of a command, whatever ``as_json`` is. Bytes and other types become text."""
         self.line(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
     def item(self, value: object) -> None:
-        """One object of a stream, as one line of JSON; flushed, so a follower sees it now."""
+        """Print one object of a stream, as one line of JSON; flushed, so a follower sees it at once."""
         self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
         self._stdout.flush()
 
     def line(self, text: str = "") -> None:
-        """One line of data."""
+        """Print one line of data."""
         from ..runtime.visible import visible  # not at the top: help imports no other package
 
         self._stdout.write(visible(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], document: object = None) -> None:
-        """Rows under headings; with ``as_json`` the ``document``, or else objects keyed by column. None is ``-``."""
+        """Print rows under headings; with ``as_json`` the ``document``, or else objects by column. None is ``-``."""
         if self.as_json:
             named = [dict(zip(columns, row, strict=True)) for row in rows]
             self.document(named if document is None else document)
@@ -83,13 +83,13 @@ class Output:
         if self._stdout.isatty():
             self._rich_table(columns, cells)
             return
-        # Into a pipe: every cell whole, whatever its length, and nothing at the end of a line.
+        # Into a pipe: cells are never cut, whatever their length, and no line ends with blanks.
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         for row in [columns, *cells]:
             self.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def row(self, cells: Sequence[str], widths: Sequence[int]) -> None:
-        """One row of a table whose rows come one after the other; flushed, so that it is seen now."""
+        """Print one row of a table that arrives row by row; flushed, so that it is seen at once."""
         from ..runtime.visible import visible_in_line
 
         padded = [visible_in_line(cell).ljust(width) for cell, width in zip(cells, widths, strict=True)]
@@ -97,7 +97,7 @@ class Output:
         self._stdout.flush()
 
     def note(self, text: str) -> None:
-        """For the person who watches; not data."""
+        """Print a message for people, which is not data, on stderr."""
         from ..runtime.visible import visible
 
         if self.to_log is not None:
@@ -106,12 +106,12 @@ class Output:
             self._stderr.write(visible(text) + "\n")
 
     def json_note(self, value: object) -> None:
-        """A note that programs read too: one object, one line on stderr."""
+        """Print a note that programs read too: one object on one line of stderr."""
         self.note(json.dumps(value, ensure_ascii=False, default=str))
 
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:
-        """A bar on stderr, when somebody watches. ``total`` None: unknown."""
+        """Yield a function that advances a bar on stderr, if it is a terminal. ``total`` None: unknown."""
         if self.quiet or not self._stderr.isatty():
             yield _nothing
             return
@@ -139,4 +139,4 @@ class Output:
 
 
 def _nothing(amount: int) -> None:
-    """Nobody watches."""
+    """Advance no bar: stderr is no terminal."""

@@ -12,7 +12,7 @@ from ..state.offsets import TimestampMs
 
 
 class TimeType(click.ParamType[TimestampMs]):
-    """A click type whose value is a time (ms), written as in ``@TIME``, with or without the sign."""
+    """A click type whose value is a time (ms)."""
 
     name = "time"
 
@@ -23,7 +23,7 @@ class TimeType(click.ParamType[TimestampMs]):
         from ..runtime.clock import SystemClock
 
         try:
-            return parse_time(value.removeprefix("@"), SystemClock().now_ms())
+            return parse_time(value, SystemClock().now_ms())
         except InvalidRequest as error:
             self.fail(str(error), param, ctx)
 

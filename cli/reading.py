@@ -1,4 +1,4 @@
-"""What `consume` and `digest` share: the source of the flags."""
+"""The source of the flags, for `consume` and `digest`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def isolation_option(default: Isolation) -> Decorator:
-    """``--isolation``."""
+    """Return the option ``--isolation`` with this default."""
     return click.option(
         "--isolation",
         type=click.Choice([each.value for each in Isolation]),
@@ -33,7 +33,7 @@ def isolation_option(default: Isolation) -> Decorator:
 
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
-    """Both tiers, directly, following only the tier-state partitions that these map to; or what the bucket has."""
+    """Yield a reader of both tiers, or of the bucket alone; it follows only the partitions' tier-state partitions."""
     from ..app.partitions import find_partitions
 
     with context.reading("kafka.bootstrap.servers", "store.url") as connection:
@@ -44,7 +44,7 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
 
 @contextmanager
 def opened_search(context: Context, topic: TopicArgument) -> Iterator[SearchedSource]:
-    """Both tiers, directly or through the gateway."""
+    """Yield a source that reads both tiers, directly or through the gateway, and can search."""
     if context.gateway:
         with closing(gateway_client(context)) as client:
             yield client
@@ -57,7 +57,7 @@ def opened_search(context: Context, topic: TopicArgument) -> Iterator[SearchedSo
 
 @contextmanager
 def opened_source(context: Context, topic: TopicArgument, via: str, isolation: Isolation) -> Iterator[RecordSource]:
-    """``via``: reader, gateway or broker."""
+    """Yield a source of records. ``via``: reader, gateway or broker."""
     if via == "gateway":
         with closing(gateway_client(context)) as client:
             yield client
@@ -82,7 +82,7 @@ def note_skipped(context: Context, skipped: Iterable[Skipped]) -> None:
 
 
 def chosen_partitions(source: RecordSource, topic: TopicArgument) -> list[int]:
-    """The partition asked for, or all. Raises UnknownTopic."""
+    """Return the named partition, or all. Raises UnknownTopic."""
     from ..state.errors import UnknownTopic
 
     numbers = source.partitions(topic.topic)

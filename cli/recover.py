@@ -1,4 +1,4 @@
-"""``tierstate recover``: the tier-state topic from the bucket alone."""
+"""``tierstate recover``: rebuild the tier-state topic from the bucket alone."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _judge(recovery: Recovery) -> None:
 
 
 def _document(recovery: Recovery, executed: bool) -> dict[str, Any]:
-    """The one JSON document of the command."""
+    """Return the one JSON document of the command."""
     return {
         "cluster_id": recovery.cluster_id,
         "executed": executed,
@@ -157,7 +157,7 @@ def _partition(recovery: Recovery, plan: PartitionPlan) -> dict[str, Any]:
 
 
 def _show(output: Output, recovery: Recovery, executed: bool) -> None:
-    """The plan, a line a thing."""
+    """Print the plan, one line for each item."""
     if output.as_json:
         output.document(_document(recovery, executed))
         return
@@ -226,7 +226,7 @@ def is_paused(plan: PartitionPlan) -> bool:
 
 
 def _has(plan: PartitionPlan, offsets: OffsetRange) -> bool:
-    """Whether a whole segment in the bucket, though it is not restored, has some of them."""
+    """Return whether a whole segment in the bucket, although it is not restored, has some of these offsets."""
     return any(left.segment.offsets.overlap(offsets) for left in plan.left_out)
 
 

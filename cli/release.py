@@ -31,25 +31,25 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
     with context.connected() as connection:
         follower, partitions = follow_facts(connection, topic.topic, topic.partition)
         standing = [each for partition in partitions for each in follower.partition(partition).holds]
-        found = [each for each in standing if hold in (None, each.id)]
-        if hold is not None and not found:
+        chosen = [each for each in standing if hold in (None, each.id)]
+        if hold is not None and not chosen:
             raise InvalidRequest("no such hold", **topic.facts, hold=hold)
         if execute and hold is None:
             raise InvalidRequest("name the hold to be released", **topic.facts, holds=len(standing))
         if context.as_json:
             documents = [
                 {**asdict(each), "topic_id": each.partition.topic_id, "partition": each.partition.partition}
-                for each in found
+                for each in chosen
             ]
             context.output.document([{**each, "executed": execute} for each in documents])
-        for each in found if not context.as_json else ():
+        for each in chosen if not context.as_json else ():
             context.output.line(f"{each.id}  since {moment(each.at)}, seen by the agent of broker {each.broker_id}")
             context.output.line(f"  {each.reason}")
             context.output.line(f"  first   {each.first or '-'}")
             context.output.line(f"  second  {each.second or '-'}")
         if not execute:
-            context.output.note("nothing was done: --execute with a hold's id releases it" if found else "no holds")
+            context.output.note("nothing was done: --execute with a hold's id releases it" if chosen else "no holds")
             return
-        for each in found:
+        for each in chosen:
             take_back(connection, follower, each.partition, (key_of(each),))
         context.output.note("released")

@@ -74,19 +74,19 @@ def command(
             if parted is not None:
                 context.output.note(parted)
             numbers = tier_partitions(identity.partitions, partitions)
-            store, said = rebuild_into(
+            store, replayed = rebuild_into(
                 out, identity, lambda store: replay_from_archive(connection, identity, numbers, store, target)
             )
-            if to_time is not None and not all(each.reached for each in said):
+            if to_time is not None and not all(each.reached for each in replayed):
                 context.output.note(NOT_SURE)
         else:
             identity = connection.topic_identity
             numbers = tier_partitions(identity.partitions, partitions)
-            store, said = rebuild_into(
+            store, replayed = rebuild_into(
                 out, identity, lambda store: replay_from_topic(connection, numbers, store, target)
             )
         try:
-            _print(context, source, store, said, partitions)
+            _print(context, source, store, replayed, partitions)
         finally:
             store.close()
 

@@ -35,11 +35,11 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
 
     damaged = list[str]()
     with broker_is_down(log_dir), context.bucket() as connection:
-        found = list(look_into_folders(log_dir, connection.view()))
+        partitions = list(look_into_folders(log_dir, connection.view()))
         gone: dict[Path, LeadingSegment] = {}
         left = free
-        with context.output.progress("reading copies back", sum(len(each.segments) for each in found)) as advance:
-            for partition in found:
+        with context.output.progress("reading copies back", sum(len(each.segments) for each in partitions)) as advance:
+            for partition in partitions:
                 for segment in partition.segments:
                     if left is not None and left <= 0:
                         break
@@ -53,9 +53,9 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
                     gone[segment.path] = segment
                     left = None if left is None else left - segment.disk_bytes
                     advance(1)
-    _show(context, found, gone, execute)
-    for each in damaged:
-        context.output.note(f"stays: {each}")
+    _show(context, partitions, gone, execute)
+    for problem in damaged:
+        context.output.note(f"stays: {problem}")
     if damaged:
         raise Difference("copies are not what they must be: their local segments stay", segments=len(damaged))
 
@@ -63,12 +63,12 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
 def _show(context: Context, found: list[RescuedPartition], gone: dict[Path, LeadingSegment], execute: bool) -> None:
     columns = ("topic", "partition", "segments", "bytes", "log_begins_at", "why_no_more")
     rows = []
-    for each in found:
-        going = [segment for segment in each.segments if segment.path in gone]
-        why = each.why if len(going) == len(each.segments) else "enough is free" if not execute else ""
+    for partition in found:
+        going = [segment for segment in partition.segments if segment.path in gone]
+        why = partition.why if len(going) == len(partition.segments) else "enough is free" if not execute else ""
         begins = going[-1].next_base if going else None
         size = sum(segment.disk_bytes for segment in going)
-        rows.append((each.topic, each.partition, len(going), size, begins, why))
+        rows.append((partition.topic, partition.partition, len(going), size, begins, why))
     freed = sum(segment.disk_bytes for segment in gone.values())
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     context.output.table(columns, rows, {"executed": execute, "bytes": freed, "partitions": named})

@@ -37,7 +37,7 @@ def _of_view(context: Context, topic: TopicArgument) -> list[dict[str, Any]]:
 
     with context.connected() as connection:
         partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)
-        assert partitions is not None  # one is named
+        assert partitions is not None  # the argument names one
         return segments_as_json(connection.view(partitions).partition(partitions[0]))
 
 

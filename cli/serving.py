@@ -1,8 +1,8 @@
-"""A process that serves, and is gone ten seconds after it was told to stop, whatever hangs in it.
+"""A process that serves, and ends within ten seconds after it was asked to stop, whatever hangs in it.
 
-Services get `STOP_SECONDS` to return. What has not returned then (a request to a store that never answers, a listing)
-is abandoned: nothing is closed under it, the process ends. That is as harmless as `kill -9`, which every act must
-survive anyway: an upload that is cut off is never readable, and the next term sweeps it.
+Services get `STOP_SECONDS` to return. Work that has not returned then (a request to a store that never answers, a
+listing) is abandoned: nothing is closed under it, the process ends. That is as harmless as `kill -9`, which every
+operation must survive anyway: an upload that is cut off is never readable, and the next term sweeps it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from .context import Context
 
 CLOSING_SECONDS = 1.0
-"""What closing clients and files gets after the last service returned, beside what the services left of theirs."""
+"""Time to close clients and files after the last service returned, plus what the services left of their time."""
 
 DEBUG_VARIABLE = "TIERSTATE_DEBUG"
-"""The variable of `main.py`: stack traces, and here the lines that are for debugging."""
+"""The variable of `main.py` that shows stack traces; here it also shows lines for debugging."""
 
 FEWEST_FILES, MOST_FILES = 512, 65_536
-"""Open files: those that every process of ours is sure to need, and those it takes where the system allows them."""
+"""Open files: the number that every process of ours needs, and the most that it takes if the system allows."""
 
 Warn = Callable[..., object]
 
 
 def keep_files_private(context: Context) -> None:
-    """View, chunk cache and logs hold what not everybody on this machine may read."""
+    """Hide view, chunk cache and logs from other users of this machine, who may not be allowed to read all of it."""
     if context.own_process:
         os.umask(0o077)
 
@@ -61,7 +61,7 @@ def require_open_files() -> None:
 
 
 def service_logs(context: Context) -> FilteringBoundLogger:
-    """Of a process that serves: its own lines and its libraries' warnings, without any secret of the settings."""
+    """Return the logger of a process that serves. It has libraries' warnings too, and no secret of the settings."""
     from ..runtime.logs import FORMAT_VARIABLE, open_logs, take_library_logs
 
     if context.own_process:
@@ -72,19 +72,20 @@ def service_logs(context: Context) -> FilteringBoundLogger:
         colour=not context.no_color,
         debug=os.environ.get(DEBUG_VARIABLE) == "1",
         secrets=list(secrets_of(context.settings)),
+        later=lambda: rotated_secrets(context.settings),
     )
     take_library_logs(logger)
     if context.as_json or os.environ.get(FORMAT_VARIABLE) == "json":
         context.output.to_log = logger.info
     if context.own_process:
-        faulthandler.enable()  # where every thread was, when a supervisor's watchdog aborts one that hangs
+        faulthandler.enable()  # shows where every thread was when a supervisor's watchdog aborts a process that hangs
     return logger
 
 
 def secrets_of(settings: Settings) -> Iterator[str]:
     """Yield every value that is a secret by its key, and URLs that came by reference, which may have a password.
 
-    Other values may come by reference too, and are no secrets: a user's name is a common word.
+    Other values that came by reference are not secrets: a user's name is a common word.
     """
     from pydantic import BaseModel, SecretStr
 
@@ -100,10 +101,17 @@ def secrets_of(settings: Settings) -> Iterator[str]:
                 yield value.get_secret_value()
 
 
-def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
-    """`run_services`; in a process of its own it does not return when something had to be abandoned.
+def rotated_secrets(settings: Settings) -> list[str]:
+    """Return the current values of the secrets that are read again while the process runs."""
+    from ..runtime.settings_keys import is_secret, path_of_dotted
 
-    Then the exit code is that of the error that ended the process, and 0 after SIGTERM. ``warn`` gets one line.
+    return [secret.value for key, secret in settings.live.items() if is_secret(path_of_dotted(key))]
+
+
+def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
+    """Call `run_services`; in a process of its own, do not return if something had to be abandoned.
+
+    The exit code is then that of the error that ended the process, and 0 after SIGTERM. ``warn`` gets one line.
     """
     from ..runtime.service import STOP_SECONDS, run_services
     from ..state.errors import TimedOut
@@ -115,17 +123,17 @@ def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
     try:
         run_services(services, STOP_SECONDS, closing.begin)
     except BaseException as error:
-        asked = isinstance(error, TimedOut) and all(service.failure is None for service in services)
-        closing.code = DONE if asked else exit_code(error)
+        clean_stop = isinstance(error, TimedOut) and all(service.failure is None for service in services)
+        closing.code = DONE if clean_stop else exit_code(error)
         late = ",".join(service.name for service in services if not service.join(0))
         if late:
-            reason = None if asked else str(error)
+            reason = None if clean_stop else str(error)
             closing.leave("services did not stop and are abandoned", services=late, error=reason)
         raise
 
 
 class _Closing:
-    """From the moment of the stop on, a thread that ends the process when everything else takes too long."""
+    """A thread that ends the process if closing takes too long, counted from the stop on."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn, self.code = warn, DONE
@@ -140,18 +148,18 @@ class _Closing:
         self.leave("closing took too long and is abandoned")
 
     def leave(self, what: str, **facts: object) -> NoReturn:
-        """Never returns."""
+        """Warn and end the process; it never returns."""
         self._warn(what, exit_code=self.code, **{name: value for name, value in facts.items() if value is not None})
         leave(self.code)
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process now. What is buffered for people is written first.
+    """End the process now. Text that is buffered for people is written first.
 
-    Not by `sys.exit`: the interpreter's own end waits for what client libraries still hold (seen: for more than ten
-    seconds), and no thread of ours runs any more that could cut it short.
+    Not with `sys.exit`: the interpreter's own end waits for what client libraries still hold (seen: for more than ten
+    seconds), and no thread of ours runs at that time that could cut it short.
     """
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+        with suppress(OSError, ValueError):  # its reader has left, or it is closed
             stream.flush()
     os._exit(code)

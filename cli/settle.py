@@ -69,7 +69,7 @@ def command(
         fact = None
         try:
             fact = _decided(view, unknown, lineage, contradiction, keep)
-        finally:  # also beside what is refused: it names what there is to settle
+        finally:  # also if the decision is refused: it lists what can be settled
             _show(context, topic.typed, view, unknown, fact is not None and execute)
         if fact is None or not execute:
             stuck = unknown is not None or view.contradictions
@@ -82,7 +82,7 @@ def command(
 def _decided(
     view: PartitionView, unknown: Unknown | None, lineage: str | None, contradiction: str | None, keep: bool | None
 ) -> LineageSettled | ContradictionSettled | None:
-    """Raises InvalidRequest for what there is not to settle."""
+    """Return the fact of the decision, or None without one. Raises InvalidRequest if there is nothing to settle."""
     from ..app.orders import issuer
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
@@ -101,10 +101,10 @@ def _decided(
     if contradiction is None:
         return None
     standing = dict(enumerate(view.contradictions, 1))
-    found = standing.get(int(contradiction)) if contradiction.isdecimal() else contradiction
-    if found not in view.contradictions:
+    text = standing.get(int(contradiction)) if contradiction.isdecimal() else contradiction
+    if text not in view.contradictions:
         raise InvalidRequest("no such contradiction", contradiction=contradiction, standing=len(standing))
-    return ContradictionSettled(view.partition, new, str(found), bool(keep), issuer(), now)
+    return ContradictionSettled(view.partition, new, str(text), bool(keep), issuer(), now)
 
 
 def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | None, executed: bool) -> None:
@@ -115,8 +115,8 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
     if unknown is not None:
         epoch, start = unknown.begins
         line(f"LINEAGE UNKNOWN  the broker's log begins with epoch {epoch} at offset {start}")
-        said = f"term {unknown.elder.epoch} of broker {unknown.elder.broker_id}" if unknown.elder else "the segments"
-        line(f"  known         {_epochs(unknown.known.entries)} (epoch:offset), by {said}")
+        source = f"term {unknown.elder.epoch} of broker {unknown.elder.broker_id}" if unknown.elder else "the segments"
+        line(f"  known         {_epochs(unknown.known.entries)} (epoch:offset), by {source}")
         line(f"  checkpoint    {_epochs(view.lineage.entries)}")
         below = [each for each in view.readable if each.offsets.start < start]
         line(f"  remote below  {below[0].offsets.start}..{below[-1].offsets.end} in {counted(len(below), 'segment')}")
@@ -144,8 +144,8 @@ def _document(view: PartitionView, unknown: Unknown | None, executed: bool) -> d
         None
         if unknown is None
         else {
-            name: [[e.epoch, e.start_offset] for e in found.entries]
-            for name, found in (("known", unknown.known), ("continues", unknown.continues), ("anew", unknown.anew))
+            name: [[e.epoch, e.start_offset] for e in lineage.entries]
+            for name, lineage in (("known", unknown.known), ("continues", unknown.continues), ("anew", unknown.anew))
         }
     )
     return {
@@ -164,9 +164,9 @@ def _epochs(entries: Any) -> str:
 
 
 def _quotes(view: PartitionView, text: str) -> list[str]:
-    """The facts of the segment that a contradiction names by key and position."""
+    """Return the facts of the segment that a contradiction names by key and position."""
     from ..leader.integrity import quoted
 
-    found = [segment for segment in view.segments.values() if segment.contradiction == text]
-    named = [live for segment in found for live in segment.facts if f"{live.key} at {live.position}" in text]
-    return [f"state {segment.state}" for segment in found] + [quoted(live.key, live.fact) for live in named]
+    segments = [segment for segment in view.segments.values() if segment.contradiction == text]
+    named = [live for segment in segments for live in segment.facts if f"{live.key} at {live.position}" in text]
+    return [f"state {segment.state}" for segment in segments] + [quoted(live.key, live.fact) for live in named]

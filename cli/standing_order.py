@@ -1,4 +1,4 @@
-"""What `pause`, `resume` and `disable` share: one order a partition, and what became of each."""
+"""The common part of `pause`, `resume` and `disable`: one order for each partition, and its outcome."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from ..state.partition_view import PartitionView
 
 More = Callable[["PartitionView", "BrokerControl"], dict[str, Any]]
-"""What a command shows of a partition beside the order."""
+"""Further columns that a command shows of a partition, next to the order."""
 
 
 def order_partitions(
     context: Context, argument: TopicArgument, kind: OrderKind, execute: bool, more: More | None = None
 ) -> bool:
-    """Order this for each partition where something else stands, and show what became of each, also when one fails.
+    """Order this for each partition that has another order, and show the outcome of each, also when one fails.
 
-    Whether any partition needed it. Raises UnknownTopic, NotTiered, and what stopped it halfway.
+    Return whether any partition needed it. Raises UnknownTopic, NotTiered, and the error that stopped it halfway.
     """
     with context.connected() as connection:
         broker = connection.broker.control
@@ -34,14 +34,14 @@ def order_partitions(
         views = [follower.partition(each) for each in partitions]
         require_tiered(connection, argument.topic, views)
         extra = [more(view, broker) if more else {} for view in views]
-        wanted = [view for view in views if needed(view, kind)]
+        affected = [view for view in views if needed(view, kind)]
         outcomes: dict[int, str] = {}
         try:
             if execute:
-                order_each(connection.topic, follower, wanted, kind, outcomes)
+                order_each(connection.topic, follower, affected, kind, outcomes)
         finally:
             _show(context, argument.topic, views, kind, execute, outcomes, extra)
-        return bool(wanted)
+        return bool(affected)
 
 
 def _show(

@@ -40,9 +40,9 @@ def command(context: Context) -> None:
             document = [asdict(each) for each in worst_first(topics_now(connection))]
     columns = ("topic", "partitions", "remote", "local", "freed", "to copy", "waits", "trouble")
     context.output.table(columns, [_row(each) for each in document], document)
-    for each in document:
-        for right in each.get("rights_lacking") or ():
-            context.output.note(f"{each['topic']}: right lacks: {right}")
+    for topic in document:
+        for right in topic.get("rights_lacking") or ():
+            context.output.note(f"{topic['topic']}: right lacks: {right}")
     lost = [each["topic"] for each in document if FACTS_LOST in each["trouble"]]
     if lost:
         raise TierStateLost("facts are lost: tierstate describe shows the way out", topics=",".join(lost))
@@ -68,7 +68,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _size(size: int | None) -> str:
-    """About: ``--json`` has the bytes."""
+    """Return an approximate size; ``--json`` has the bytes."""
     return "unknown" if size is None else about_size(size)
 
 

@@ -1,6 +1,6 @@
 """Every command, one line each: its section, its name, its one-line help, and the module that is imported to run it.
 
-The module `tierstate.cli.<module>` has a click command (or group) named ``command``. The help stands here so that
+The module `tierstate.cli.<module>` has a click command (or group) named ``command``. The help is here so that
 ``tierstate --help`` imports none of them. A command is listed when its module exists.
 """
 

@@ -1,4 +1,4 @@
-"""``tierstate table`` and its commands; ``list`` and ``repair`` have modules of their own."""
+"""``tierstate table`` and its commands; ``list``, ``repair`` and ``show`` have modules of their own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option, note_skipped
 from .table_list import show, show_made
 from .table_repair import repair
+from .table_show import show_one
 from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
 from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..values.form import Form
 
 ORPHAN_AGE_MS = 86_400_000
-"""No attempt takes so long: what is older and named by no snapshot is nobody's."""
+"""No attempt takes this long: older files that no snapshot names belong to no attempt."""
 
 
 @click.group("table", epilog="Example: tierstate table create orders; tierstate table follow --once")
@@ -38,6 +39,7 @@ def command() -> None:
 
 command.add_command(repair)
 command.add_command(show)
+command.add_command(show_one)
 
 
 @command.command("create", epilog="Example: tierstate table create orders --name kafka.orders --keep")
@@ -69,17 +71,17 @@ def create(
         from ..lake.table_facts import TableFacts
         from ..log.record_columns import record_schema
 
-        found = connection.control.topic(topic.topic)
+        described = connection.control.topic(topic.topic)
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
-        shape = typed.columns(names, found.name, latest_schema(context.settings))
+        shape = typed.columns(names, described.name, latest_schema(context.settings))
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
-        facts = TableFacts(found.name, found.topic_id, Isolation(isolation), (shape,), keep, grows)
-        wanted = name or default_name(found.name)
+        facts = TableFacts(described.name, described.topic_id, Isolation(isolation), (shape,), keep, grows)
+        full_name = name or default_name(described.name)
         if execute:
-            show_made(context, catalog.create(wanted, facts))
+            show_made(context, catalog.create(full_name, facts))
             return
-        require_new(catalog, wanted, facts)
-        rows = [("table", wanted), ("topic", facts.topic), ("keep", facts.keep), *facts.columns.said().items()]
+        require_new(catalog, full_name, facts)
+        rows = [("table", full_name), ("topic", facts.topic), ("keep", facts.keep), *facts.columns.said().items()]
         context.output.table(("what", "value"), rows, {**dict(rows), "executed": False})
         context.output.note("nothing was made: this is --dry-run")
 
@@ -106,9 +108,9 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
         from ..lake.table_check import check_table
         from ..lake.table_open import open_log
 
-        found = catalog.table(table)
-        with open_log(connection, found.facts, context.output.note, local=local) as (log, keep):
-            done = check_table(found, log, keep=keep)
+        target = catalog.table(table)
+        with open_log(connection, target.facts, context.output.note, local=local) as (log, keep):
+            done = check_table(target, log, keep=keep)
     columns = ("partition", "start", "end", "behind", "rows", "corrupt_records", "older_rows", "digest")
     rows = [
         (each.partition, each.start, each.end, each.behind, each.rows, each.corrupt, each.older, each.digest)
@@ -117,9 +119,9 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     skipped = [gap for each in done.partitions for gap in each.skipped]
     findings = [{"partition": each.partition, "problem": each.problem, "offset": each.offset} for each in done.findings]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    said = {"table": found.name, "behind": done.behind, "partitions": named, "findings": findings}
-    said["skipped"] = [gap._asdict() for gap in skipped]
-    context.output.table(columns, rows, said)
+    document = {"table": target.name, "behind": done.behind, "partitions": named, "findings": findings}
+    document["skipped"] = [gap._asdict() for gap in skipped]
+    context.output.table(columns, rows, document)
     note_skipped(context, skipped)
     for each in done.findings:
         where = "" if each.partition is None else f"partition {each.partition}: "
@@ -128,9 +130,9 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     for error in done.errors:
         raise error
     if done.findings:
-        raise Difference("a table is not its log", table=found.name, findings=len(done.findings))
+        raise Difference("a table is not its log", table=target.name, findings=len(done.findings))
     if done.behind > max_behind:
-        raise Difference("a table is behind its topic", table=found.name, behind=done.behind, max_behind=max_behind)
+        raise Difference("a table is behind its topic", table=target.name, behind=done.behind, max_behind=max_behind)
 
 
 @command.command("evolve", epilog="Example: tierstate table evolve kafka.orders --value-schema orders.ddl --execute")
@@ -149,14 +151,14 @@ def evolve(context: Context, table: str, value_schema: str | None, key_schema: s
         from ..lake.table_evolve import evolve_table
         from ..lake.table_open import fresh_attempt
 
-        found = catalog.table(table)
-        wanted = _wanted(context, found, {"key": key_schema, "value": value_schema})
-        changes = evolve_table(found, wanted, fresh_attempt, execute=execute)
+        lake_table = catalog.table(table)
+        forms = _wanted(context, lake_table, {"key": key_schema, "value": value_schema})
+        changes = evolve_table(lake_table, forms, fresh_attempt, execute=execute)
     columns = ("field", "before", "after")
     rows = [(each.field, each.before or "", each.after) for each in changes]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    said = {"table": found.name, "version": found.facts.version, "changes": named, "executed": execute}
-    context.output.table(columns, rows, said)
+    document = {"table": lake_table.name, "version": lake_table.facts.version, "changes": named, "executed": execute}
+    context.output.table(columns, rows, document)
     if not changes:
         context.output.note("the table has all of it")
     elif not execute:
@@ -164,13 +166,13 @@ def evolve(context: Context, table: str, value_schema: str | None, key_schema: s
 
 
 def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None]) -> dict[str, Form]:
-    """By the name of the column. Raises InvalidRequest where nothing says what is wanted."""
+    """Return the new form of each column, by name. Raises InvalidRequest if neither schemas nor the table have one."""
     forms, latest = table.facts.columns.forms, latest_schema(context.settings)
-    given = {name: said for name, said in schemas.items() if said is not None}
-    for name in given.keys() - forms.keys():
+    texts = {name: text for name, text in schemas.items() if text is not None}
+    for name in texts.keys() - forms.keys():
         raise InvalidRequest("bytes cannot become typed: create another table", table=table.name, column=name)
-    if given:
-        return {name: replace(forms[name], schema=schema_text(said)) for name, said in given.items()}
+    if texts:
+        return {name: replace(forms[name], schema=schema_text(text)) for name, text in texts.items()}
     if not table.facts.grows:
         raise InvalidRequest("nothing says what is wanted: --value-schema or --key-schema", table=table.name)
     return {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}
@@ -183,12 +185,12 @@ def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None
 def drop(context: Context, table: str, execute: bool) -> None:
     """Take a table out of the catalog. Its files stay where they are: delete the folder that is named."""
     with catalog_of(context) as catalog:
-        found = catalog.table(table)
-        files = found.data_files()
+        lake_table = catalog.table(table)
+        files = lake_table.data_files()
         rows = [
-            ("table", found.name),
-            ("topic", found.facts.topic),
-            ("location", found.iceberg.location()),
+            ("table", lake_table.name),
+            ("topic", lake_table.facts.topic),
+            ("location", lake_table.iceberg.location()),
             ("rows", sum(each.record_count for each in files)),
             ("files", len(files)),
         ]
@@ -240,7 +242,7 @@ def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: An
                     means = means_of(context.settings, keep, run)
                     pace = pace_of(context.settings, connection.clock)
                     done = catch_up(catalog, name, log, limits_of(context.settings), pace, means)
-            except Exception as error:  # of one table: the others are followed
+            except Exception as error:  # an error of one table: the others are followed
                 failed.append(error)
                 context.output.note(f"{name}: {error if isinstance(error, TierstateError) else repr(error)}")
                 continue
@@ -306,15 +308,15 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
         from ..lake.table_upkeep import compact as compact_files
         from ..lake.table_upkeep import expire, old_snapshots, strays, sweep
 
-        found = catalog.table(table)
-        files = compact_files(found, fresh_attempt, execute=execute)
+        lake_table = catalog.table(table)
+        files = compact_files(lake_table, fresh_attempt, execute=execute)
         age = context.settings.table.snapshot_age if older_than is None else older_than
-        snapshots = old_snapshots(found, keep_snapshots, TimestampMs(now - int(age * 1000)))
-        expired = execute and expire(found, snapshots)
-        left = strays(found, TimestampMs(now - ORPHAN_AGE_MS))
-        unknown = [each.url for each in foreign_metadata(found)]
+        snapshots = old_snapshots(lake_table, keep_snapshots, TimestampMs(now - int(age * 1000)))
+        expired = execute and expire(lake_table, snapshots)
+        left = strays(lake_table, TimestampMs(now - ORPHAN_AGE_MS))
+        unknown = [each.url for each in foreign_metadata(lake_table)]
         if execute:
-            sweep(found, left, advance)
+            sweep(lake_table, left, advance)
     rows = [
         ("small files", files.small),
         ("large files of them", files.large),
@@ -323,10 +325,10 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
         ("files removed", len(left)),
         ("bytes removed", sum(each.bytes for each in left)),
     ]
-    said = {name.replace(" ", "_"): value for name, value in rows}
+    counts = {name.replace(" ", "_"): value for name, value in rows}
     urls = [each.url for each in left]
     more = {"files": urls, "unknown_metadata": unknown, "executed": execute}
-    context.output.table(("what", "count"), rows, {"table": found.name, **said, **more})
+    context.output.table(("what", "count"), rows, {"table": lake_table.name, **counts, **more})
     for url in unknown:
         context.output.note(
             f"the catalog does not know {url}; the files that it names stay. Another catalog may keep this table, this"
@@ -339,5 +341,5 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
 
 
 def default_name(topic: str) -> str:
-    """A table's name has no dots of its own."""
+    """Return the table's name for a topic: the part after the namespace has no dots."""
     return "kafka." + re.sub("[^A-Za-z0-9_]", "_", topic)

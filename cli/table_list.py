@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..lake.table_place import TablePlace
 
 OF_TABLE = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
-"""``keys``, ``values``: their format, or None for bytes. ``version``: of the columns. ``ends``: of each partition."""
+"""``keys``, ``values``: format, or None for bytes. ``version``: of the columns. ``ends``: end offset by partition."""
 OF_LOG = ("lag", "skipped", "state", "reason")
 """``skipped``: ranges that neither tier has, as a person accepted."""
 
@@ -42,10 +42,10 @@ def show(context: Context) -> None:
             try:
                 table = catalog.table(name)
                 row |= _of_table(table)
-                found, skipped = look(table)
-                row |= {"lag": found.lag, "skipped": [gap._asdict() for gap in skipped]}
-                row["state"] = "behind" if found.lag or found.lost else "current"
-                for failure in found.waiting.values():
+                progress, skipped = look(table)
+                row |= {"lag": progress.lag, "skipped": [gap._asdict() for gap in skipped]}
+                row["state"] = "behind" if progress.lag or progress.lost else "current"
+                for failure in progress.waiting.values():
                     raise failure
             except Unavailable as error:
                 row |= {"state": "unknown", "reason": str(error)}
@@ -60,7 +60,7 @@ def show_made(context: Context, table: LakeTable) -> None:
 
 
 def ends_of(place: TablePlace) -> list[dict[str, int]]:
-    """Return where the rows of each partition end, for programs."""
+    """Return the end offset of each partition's rows, for programs."""
     return [{"partition": number, "end_offset": reach.end} for number, reach in sorted(place.partitions.items())]
 
 
@@ -69,7 +69,7 @@ def _show(context: Context, columns: Sequence[str], rows: list[dict[str, Any]]) 
 
 
 def cell(value: Any) -> object:
-    """Return a value as people are shown it: a list is one text, an empty one None."""
+    """Return a value as people see it: a list becomes one text, an empty list None."""
     if not isinstance(value, list):
         return value
     ranges = (f"{each['start']}..{each['end'] - 1}" if "start" in each else each["end_offset"] for each in value)
@@ -77,7 +77,7 @@ def cell(value: Any) -> object:
 
 
 def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[Look, list[Skipped]]]:
-    """Return what compares a table with its topic. It raises the reason where brokers or settings are missing."""
+    """Return a function that compares a table with its topic. Without brokers or settings it raises the reason."""
     from ..lake.table_follow import look_at, require_tiered
     from ..lake.table_open import log_of, reads_of
 
@@ -96,9 +96,9 @@ def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[
     def look(table: LakeTable) -> tuple[Look, list[Skipped]]:
         log = log_of(reader, table.facts, reads, local=False)
         require_tiered(table, log)
-        found = look_at(table, log)
-        reaches = found.place.partitions.items()
-        return found, [gap for number, reach in reaches for gap in log.skipped(number, reach.start, reach.end)]
+        progress = look_at(table, log)
+        reaches = progress.place.partitions.items()
+        return progress, [gap for number, reach in reaches for gap in log.skipped(number, reach.start, reach.end)]
 
     return look
 

@@ -34,37 +34,37 @@ def repair(context: Context, table: str, location: str | None, local: bool, exec
         from ..lake.table_open import fresh_attempt, open_log
         from ..lake.table_repair import repair as repair_table
 
-        found, metadata = _newest(catalog, table, location)
-        with open_log(connection, found.facts, context.output.note, local=local) as (log, keep):
+        target, metadata = _newest(catalog, table, location)
+        with open_log(connection, target.facts, context.output.note, local=local) as (log, keep):
             if execute and metadata is not None:
                 catalog.point(table, metadata)
-                found = catalog.table(table)
-            done = repair_table(found, log, fresh_attempt, execute=execute, keep=keep)
+                target = catalog.table(table)
+            done = repair_table(target, log, fresh_attempt, execute=execute, keep=keep)
     ends = [] if done.place is None else ends_of(done.place)
     rows = [
-        ("table", found.name),
+        ("table", target.name),
         ("metadata", metadata or "is the newest"),
         ("place", cell(ends) or "is known"),
         ("rows compared", 0 if done.checked is None else sum(each.rows for each in done.checked.partitions)),
     ]
     findings = [] if done.checked is None else done.checked.findings
-    answer = {"table": found.name, "metadata": metadata, "ends": ends, "findings": [each.problem for each in findings]}
+    answer = {"table": target.name, "metadata": metadata, "ends": ends, "findings": [each.problem for each in findings]}
     context.output.table(("what", "value"), rows, {**answer, "executed": execute and not findings})
-    for each in findings:
-        context.output.note(f"partition {each.partition}: {each.problem}")
+    for finding in findings:
+        context.output.note(f"partition {finding.partition}: {finding.problem}")
     if findings:
-        raise Difference("the rows of the table are not its log: its place was not written", table=found.name)
+        raise Difference("the rows of the table are not its log: its place was not written", table=target.name)
     if not execute:
         context.output.note("nothing was done: --execute does it")
 
 
 def _newest(catalog: LakeCatalog, name: str, location: str | None) -> tuple[LakeTable, str | None]:
-    """Return the table by its newest metadata, and the URL of that where the catalog names another one."""
+    """Return the table by its newest metadata, and the URL of that metadata if the catalog names another one."""
     from ..lake.table_repair import newer_metadata
 
     if location is not None:
-        found = catalog.table_at(name, location)
-        return found, found.iceberg.metadata_location
+        lake_table = catalog.table_at(name, location)
+        return lake_table, lake_table.iceberg.metadata_location
     table = catalog.table(name)
     newer = newer_metadata(table)
     if newer is None:

@@ -1,4 +1,4 @@
-"""Who does the tasks of a command: processes of this machine, or a Spark job."""
+"""Where the tasks of a command run: in processes of this machine, or in a Spark job."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def by_processes(count: int, *needs: str) -> AnyRun:
-    """``needs``: as `lake.processes.in_processes`."""
+    """Return what runs tasks in ``count`` processes. ``needs``: as for `lake.processes.in_processes`."""
     from ..lake.processes import in_processes
 
     return in_processes(count, *needs)
 
 
 def by_spark(command: str) -> AnyRun:
-    """Wherever ``spark-submit`` says. ``command``: that needs it, when pyspark is not here."""
+    """Return what runs tasks where ``spark-submit`` chooses. ``command`` is named if pyspark is not installed."""
     try:
         from ..lake.spark_job import by_spark as by_session
         from ..spark.sessions import session

@@ -1,4 +1,4 @@
-"""``T`` and ``T:P`` as arguments. Kafka's topic names hold no colon, and may end in ``-0``: ``T-P`` is no argument."""
+"""``T`` and ``T:P`` as arguments. Kafka's topic names hold no colon, but may end in ``-0``: ``T-P`` is not accepted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PARTITION = re.compile("[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class TopicArgument:
-    """``partition`` None: all of the topic."""
+    """A topic, or one of its partitions. ``partition`` None: the whole topic."""
 
     topic: str
     partition: int | None
 
     def __str__(self) -> str:
-        """As Kafka writes it: ``orders-0``. To be read; `typed` is what a command takes."""
+        """Return ``orders-0``, as Kafka writes it, for people; commands take `typed`."""
         return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
 
     @property
@@ -31,12 +31,12 @@ class TopicArgument:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the facts of an error."""
+        """Topic and partition as facts of an error."""
         return {"topic": self.topic, "partition": self.partition}
 
 
 def parse_topic(text: str) -> TopicArgument:
-    """InvalidRequest for what cannot be a topic or ``topic:partition``."""
+    """Parse a topic or ``topic:partition``. Raises InvalidRequest for any other text."""
     topic, colon, partition = text.rpartition(":") if ":" in text else (text, "", "")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise InvalidRequest("not a topic name", given=repr(text))
@@ -48,7 +48,7 @@ def parse_topic(text: str) -> TopicArgument:
 
 
 def partition_meant(topic: str) -> TopicArgument | None:
-    """Return what is probably meant by a name as Kafka and our commands print a partition: ``orders-0``."""
+    """Return what a name like ``orders-0`` probably means: Kafka and our commands print a partition like this."""
     named = re.fullmatch(r"(.+)-([0-9]{1,10})", topic)
     return TopicArgument(named[1], int(named[2])) if named else None
 
@@ -59,7 +59,7 @@ def _as_typed(topic: str) -> str:
 
 
 class TopicType(click.ParamType[TopicArgument]):
-    """A click type whose value is a `TopicArgument`. ``partition``: True it is needed, False refused, None either."""
+    """A click type whose value is a `TopicArgument`. ``partition``: True required, False refused, None optional."""
 
     def __init__(self, partition: bool | None = None) -> None:
         self.name = {True: "T:P", False: "T", None: "T[:P]"}[partition]
@@ -69,11 +69,11 @@ class TopicType(click.ParamType[TopicArgument]):
         if isinstance(value, TopicArgument):
             return value
         try:
-            found = parse_topic(str(value))
+            argument = parse_topic(str(value))
         except InvalidRequest as error:
             self.fail(str(error), param, ctx)
-        if self._partition is True and found.partition is None:
-            self.fail(f"one partition is needed: write {_as_typed(found.topic)}", param, ctx)
-        if self._partition is False and found.partition is not None:
-            self.fail(f"a whole topic is needed: write {found.topic}", param, ctx)
-        return found
+        if self._partition is True and argument.partition is None:
+            self.fail(f"one partition is needed: write {_as_typed(argument.topic)}", param, ctx)
+        if self._partition is False and argument.partition is not None:
+            self.fail(f"a whole topic is needed: write {argument.topic}", param, ctx)
+        return argument

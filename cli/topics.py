@@ -46,17 +46,17 @@ def command(context: Context) -> None:
 
 
 def _in_bucket(connection: BucketConnection) -> list[dict[str, Any]]:
-    """Return what the view from the bucket knows; neither brokers nor agents tell what is in trouble now."""
+    """Return the topics of the view from the bucket. No broker or agent is asked, so trouble of now is not shown."""
     from ..app.partition_facts import look_at_past
 
     past = connection.view()
     names = {described.topic_id: described.name for described in connection.control.topics()}
-    found: dict[str, list[PartitionFacts]] = defaultdict(list)
+    facts: dict[str, list[PartitionFacts]] = defaultdict(list)
     for partition in past.partitions():
-        known = past.partition(partition)
-        name = names.get(partition.topic_id, f"{known.topic or 'unknown'} (older, id {partition.topic_id})")
-        found[name].append(look_at_past(known, name))
-    return [_summary(name, partitions) for name, partitions in sorted(found.items())]
+        view = past.partition(partition)
+        name = names.get(partition.topic_id, f"{view.topic or 'unknown'} (older, id {partition.topic_id})")
+        facts[name].append(look_at_past(view, name))
+    return [_summary(name, partitions) for name, partitions in sorted(facts.items())]
 
 
 def _summary(name: str, partitions: list[PartitionFacts]) -> dict[str, Any]:

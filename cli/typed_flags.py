@@ -1,4 +1,4 @@
-"""``--value-format`` and its like: how keys, values and headers become columns, for `export` and `table create`."""
+"""``--value-format`` and similar flags of `export` and `table create`: keys, values and headers as columns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 AVRO = "avro"
 FORMATS = ["json", AVRO, "string"]
 Latest = Callable[[str], "Form"]
-"""Of a subject's latest schema in the registry. Raises InvalidRequest where no registry is set."""
+"""Returns the form of a subject's latest schema in the registry. Raises InvalidRequest if no registry is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedPart:
-    """Of keys, or of values. ``format`` None: bytes. ``schema`` None: the registry's."""
+    """The format of keys, or of values. ``format`` None: bytes. ``schema`` None: the registry's."""
 
     name: str
     format: str | None
@@ -35,11 +35,11 @@ class TypedPart:
 
     @property
     def of_registry(self) -> bool:
-        """Whether its schema is the subject's latest."""
+        """True if its schema is the subject's latest."""
         return self.format == AVRO and self.schema is None
 
     def form(self, topic: str, latest: Latest, known: Form | None) -> Form | None:
-        """``known``: what the place or the table has; it stays, where the schema is the registry's."""
+        """Return the form. ``known``: the form of the place or table, which stays if the schema is the registry's."""
         from ..values.form import Form
 
         if self.format is None:
@@ -65,7 +65,7 @@ class TypedFlags:
         return self.key.of_registry or self.value.of_registry
 
     def columns(self, names: Sequence[str], topic: str, latest: Latest, known: Columns | None = None) -> Columns:
-        """Raises InvalidRequest for a schema that cannot be read, and what ``latest`` does."""
+        """Return the columns. Raises InvalidRequest for a schema that cannot be read, and what ``latest`` raises."""
         from ..lake.columns import Columns
 
         if self.key.registered and AVRO not in (self.key.format, self.value.format):
@@ -78,7 +78,7 @@ class TypedFlags:
 
 
 def latest_schema(settings: Settings) -> Latest:
-    """From the registry of the settings."""
+    """Return a function that reads latest schemas from the registry of the settings."""
 
     def latest(subject: str) -> Form:
         from ..app.registry_access import registry_access
@@ -93,7 +93,7 @@ def latest_schema(settings: Settings) -> Latest:
 
 
 def typed_options() -> Decorator:
-    """Gives a command function ``typed``, a `TypedFlags`."""
+    """Add the options, and pass them to a command function as ``typed``, a `TypedFlags`."""
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -132,9 +132,9 @@ def typed_options() -> Decorator:
 
 
 def schema_text(schema: str) -> str:
-    """Of a file, where there is one of this name."""
+    """Return the text of the file ``schema`` if there is one, else ``schema`` itself."""
     try:
         path = Path(schema)
         return path.read_text().strip() if path.is_file() else schema
-    except OSError:  # a name that is too long: it is a schema
+    except OSError:  # a name that is too long is no file, but a schema
         return schema

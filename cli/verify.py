@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Level(click.IntRange):
-    """The levels of this version. Level 4 is of the design, and is refused by what it would do."""
+    """The levels of this version. Level 4 of the design is refused with a description of what it would do."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "4":
@@ -61,9 +61,9 @@ def _print(context: Context, topic: str, done: Verification) -> None:
             {"topic": topic, "findings": [_row(each) for each in done.findings], "summary": summary}
         )
         return
-    for each in done.findings:
-        row = [f"L{each.level}", each.severity, each.partition and each.partition.named(topic)]
-        row += [each.segment_id, each.object, each.what]
+    for finding in done.findings:
+        row = [f"L{finding.level}", finding.severity, finding.partition and finding.partition.named(topic)]
+        row += [finding.segment_id, finding.object, finding.what]
         context.output.line("  ".join(str(cell) for cell in row if cell is not None))
     context.output.line(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in summary.items()))
 

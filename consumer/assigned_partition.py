@@ -1,4 +1,4 @@
-"""One partition a consumer has: where it is read, what waits to be handed out, and what was handed out."""
+"""One assigned partition of a consumer: where it is read, what waits to be handed out, and what was handed out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..state.ids import TopicId
 from .tiered_message import BlockMessages, TieredMessage
 
 PIECES_WAITING = 2
-"""Pieces that wait to be decoded. With the one that is being handed out, and one unpacked block of it, that is all."""
+"""Pieces that wait to be decoded. All else is the piece that is being handed out, and one unpacked block of it."""
 BLOCK_BYTES = 512 * 1024
-"""Unpacked at a time: what is made of it finds it in the processor's cache."""
+"""Bytes unpacked at a time: few enough to be in the processor's cache when records are made of them."""
 
 
 class Server(Enum):
-    """Who serves a partition. UNKNOWN: it is being found out. NOBODY: an error stands, until a seek or an assign."""
+    """The source of a partition's records. UNKNOWN: a look decides. NOBODY: an error stands until a seek or assign."""
 
     UNKNOWN = auto()
     REMOTE = auto()
@@ -33,8 +33,8 @@ class Server(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What one look at the tiers brought. ``piece`` None: Kafka's own consumer goes on at ``offset``; ``waits``: nobody
-    has that offset yet, and Kafka's may not be asked. ``reset``: why the position is another than asked for.
+    """The result of one look at the tiers. ``piece`` None: Kafka's own consumer continues at ``offset``. ``waits``: no
+    tier has that offset yet, and Kafka's consumer may not be asked. ``reset``: why the position was reset.
     """
 
     offset: int
@@ -46,7 +46,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """``offset``: of the record that cannot be had."""
+    """A failed look. ``offset``: the offset of the record that cannot be read."""
 
     offset: int
     error: TierstateError
@@ -56,7 +56,7 @@ Outcome = Looked | Failed
 
 
 class AssignedPartition:
-    """Not thread-safe: the loop's lock guards it. ``at``: the next offset to hand out, or a logical one."""
+    """Not thread-safe: the loop's lock guards it. ``at``: the next offset to hand out, or a logical offset."""
 
     def __init__(self, given: TopicPartition) -> None:
         self.topic: str = given.topic
@@ -86,11 +86,11 @@ class AssignedPartition:
         return self.topic, self.number
 
     def place(self, offset: int = OFFSET_INVALID) -> TopicPartition:
-        """Never with a leader epoch: below the local start a broker would call it truncated."""
+        """Return this partition at ``offset``, without a leader epoch: a broker calls one below its start truncated."""
         return TopicPartition(self.topic, self.number, offset)
 
     def restart(self, at: int, *, lost: bool = False) -> None:
-        """What waits is dropped, and what is under way will be. ``lost``: the log was cut off below ``at``."""
+        """Continue at ``at``. Drop waiting and running looks. ``lost``: the log was cut off below ``at``."""
         self.at = self._reached = at
         self.generation += 1
         self.server, self.lost = Server.UNKNOWN, lost
@@ -99,14 +99,14 @@ class AssignedPartition:
         self._blocks, self._block, self._after = iter(()), None, None
 
     def try_again(self, at: int, not_before: float) -> None:
-        """A look failed. That the log was cut off is still to be told: forgotten, the next look would read on in the
-        other branch.
+        """Look again at ``at``, not before ``not_before``, after a failed look. `lost` stays set until it is reported:
+        without it, the next look would continue in the other branch.
         """
         self.restart(at, lost=self.lost)
         self.not_before = not_before
 
     def next_look(self, now: float) -> int | None:
-        """The offset to look for now, if any."""
+        """Return the offset of the look that may begin now, or None."""
         if self.looking or self.server in (Server.KAFKA, Server.NOBODY) or now < self.not_before:
             return None
         last = self._waiting[-1] if self._waiting else None
@@ -126,7 +126,7 @@ class AssignedPartition:
             self.low = self.low if bounds.log_start is None else bounds.log_start
 
     def take(self, limit: int) -> list[TieredMessage]:
-        """Records of the remote tier, in order. Empty: see `end`, or wait."""
+        """Take up to ``limit`` records of the remote tier, in order. Empty: see `end`, or wait."""
         while True:
             taken = [] if self._block is None else self._block.take(limit)
             if taken:
@@ -138,7 +138,7 @@ class AssignedPartition:
             except TierstateError as error:
                 self._fail(error)
                 return []
-            except BaseException:  # the decoder is over now, as one is that has handed out all of its piece
+            except BaseException:  # the decoder has ended now, as if it had handed out all of its piece
                 self.restart(self.at, lost=self.lost)
                 raise
             if block is not None:
@@ -149,7 +149,7 @@ class AssignedPartition:
                 return []
 
     def _fail(self, error: TierstateError) -> None:
-        """A decode error is an outcome of this partition, as a read error is. Nothing behind it is handed out first."""
+        """Make a decode error an outcome of this partition, like a read error. No later record is handed out first."""
         self.restart(self.at, lost=self.lost)
         self._waiting.append(Failed(self.at, error))
 
@@ -172,9 +172,9 @@ class AssignedPartition:
         return True
 
     def end(self) -> Outcome | None:
-        """What comes after all records were handed out: Kafka's turn, or an error. Taken away by asking.
+        """Take the outcome after all records were handed out: Kafka's turn, or an error. Return None if there is none.
 
-        Kafka's turn that was found while records waited is looked for again: it may have been long ago.
+        A turn of Kafka that was found while records waited is dropped and looked for again: it may be long outdated.
         """
         if self._after is not None or not self._waiting:
             return None

@@ -1,4 +1,4 @@
-"""`tierstate.connect`: topics of both tiers for a person at a prompt, and what is read as Arrow."""
+"""`tierstate.connect`: topics of both tiers, for a person at a prompt, read as Arrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..runtime.settings_keys import is_secret, path_of_dotted
 from ..runtime.settings_load import settings_from
 from ..state.errors import InvalidRequest, UnknownTopic
 from ..state.routing import Isolation
-from .reads import Read, When, position_of, range_of
+from .reads import Read, When, range_of, time_of
 
 if TYPE_CHECKING:
     from ..fetch.gateway import GatewayClient
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..state.ids import TopicIdPartition
 
 Opened = tuple["LogReader | GatewayClient", "Callable[[Iterable[TopicIdPartition]], None]"]
-"""What is read through, and what it is told before: which partitions are wanted."""
+"""The reader, and a function that gets the partitions to be read, before they are read."""
 
 
 def connect(
@@ -44,24 +44,24 @@ def connect(
     kafka: Mapping[str, str] | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> Log:
-    """A cluster and its remote tier (``bootstrap`` and ``store``), a gateway (``gateway``), or the bucket alone
-    (``store`` and ``source="bucket"``: no broker is asked; docs/bucket.md), to read from.
+    """Return a `Log` of a cluster and its remote tier (``bootstrap`` and ``store``), of a gateway (``gateway``), or of
+    the bucket alone (``store`` and ``source="bucket"``: no broker is asked; docs/bucket.md).
 
     ``bootstrap``: ``host:port,…`` of brokers. ``store``: ``file:///folder``, ``s3://bucket/prefix``, … ``kafka``: more
     librdkafka properties. ``settings``: any others, by their names in docs/settings.md, as
     ``{"store.endpoint": "https://…"}``. ``gateway``: ``https://host:port``; with it a bearer ``token``, or a Kafka
-    user's own ``user`` and ``password``, or a client certificate (``cert_file``, and ``key_file`` where its key is not
-    in there), and ``ca_file``: authorities that it is known by, PEM.
+    user's own ``user`` and ``password``, or a client certificate (``cert_file``, and ``key_file`` if the key is in
+    another file), and ``ca_file``: the authorities that sign its certificate, PEM.
 
-    Nothing is connected before something is asked. ``with`` closes it at the end of the block; without, `Log.close`
-    does, or Python, when nobody holds it any more.
+    No connection is opened before the first request. ``with`` or `Log.close` closes the log; otherwise Python closes it
+    when it is no longer referenced.
 
     Raises InvalidRequest that names the argument, InvalidSettings.
     """
     texts = (bootstrap, store, source, gateway, token, user, password, ca_file, cert_file, key_file)
-    for name, given in zip(_EXAMPLES, texts, strict=True):
-        if given is not None and not isinstance(given, str):
-            raise InvalidRequest(f"{name} is a text, as in {name}={_EXAMPLES[name]!r}", given=type(given).__name__)
+    for name, text in zip(_EXAMPLES, texts, strict=True):
+        if text is not None and not isinstance(text, str):
+            raise InvalidRequest(f"{name} is a text, as in {name}={_EXAMPLES[name]!r}", given=type(text).__name__)
     require_mapping("kafka", kafka, '{"security.protocol": "SSL"}; brokers alone are bootstrap="host:port"')
     require_mapping("settings", settings, '{"store.endpoint": "https://…"}; a store alone is store="s3://bucket"')
     if gateway is not None:
@@ -77,18 +77,18 @@ def connect(
         certificate = client_certificate(chain, key, "cert_file", "key_file")
         client = GatewayClient(gateway, token=token, basic=basic, ca=ca, certificate=certificate)
         return Log(f"gateway={gateway!r}", lambda parts: _kept(parts, client))
-    for name, given in zip(_EXAMPLES, texts, strict=True):
-        if given is not None and name in _OF_A_GATEWAY:
+    for name, text in zip(_EXAMPLES, texts, strict=True):
+        if text is not None and name in _OF_A_GATEWAY:
             raise InvalidRequest(f"{name} is for a gateway, and gateway is not given")
     from ..app.connection import BROKER, STORE
 
-    said = {BROKER: bootstrap, STORE: store, "view.source": source}
-    told = ", ".join(
-        f"{argument}={value!r}" for argument, value in zip(_EXAMPLES, said.values(), strict=False) if value
+    settings_of = {BROKER: bootstrap, STORE: store, "view.source": source}
+    shown = ", ".join(
+        f"{argument}={value!r}" for argument, value in zip(_EXAMPLES, settings_of.values(), strict=False) if value
     )
     by_kafka = {f"kafka.{name}": value for name, value in (kafka or {}).items()}
-    said_by = {argument: {name: value} for argument, (name, value) in zip(_EXAMPLES, said.items(), strict=False)}
-    return Log(told, _by_settings(agreed({"settings": settings or {}, "kafka": by_kafka, **said_by})))
+    said_by = {argument: {name: value} for argument, (name, value) in zip(_EXAMPLES, settings_of.items(), strict=False)}
+    return Log(shown, _by_settings(agreed({"settings": settings or {}, "kafka": by_kafka, **said_by})))
 
 
 _EXAMPLES = {
@@ -107,7 +107,7 @@ _OF_A_GATEWAY = ("token", "user", "password", "ca_file", "cert_file", "key_file"
 
 
 class Log:
-    """What `connect` gives: topics, each one log over both tiers. Use one in one thread at a time."""
+    """The result of `connect`: topics, each one log over both tiers. Use it in one thread at a time."""
 
     def __init__(self, told: str, open_it: Callable[[ExitStack], Opened]) -> None:
         self._told, self._open_it = told, open_it
@@ -128,28 +128,28 @@ class Log:
         return f"<tierstate {self._told}{'' if self._closer.alive else ', closed'}>"
 
     def close(self) -> None:
-        """Everything that was opened. What is still being read of it ends with an error. Twice does no harm."""
+        """Close everything that was opened. Reads that are still running end with an error. Idempotent."""
         for read in list(self._reads):
-            if getgeneratorstate(read) != GEN_RUNNING:  # one that calls us right now ends by itself
+            if getgeneratorstate(read) != GEN_RUNNING:  # a read that is calling us right now ends by itself
                 read.close()
         self._closer()
 
     def closes(self, read: Generator[object, None, None]) -> None:
-        """With itself: somebody may keep a read that was broken off, and what it reads ahead by."""
+        """Close ``read`` when this log closes: the caller may keep an unfinished read, which still reads ahead."""
         self._reads.add(read)
 
     def topics(self) -> list[str]:
-        """Names of the tiered topics, ascending. Raises Unavailable, AccessDenied, InvalidSettings."""
+        """Return the names of the tiered topics, ascending. Raises Unavailable, AccessDenied, InvalidSettings."""
         return sorted(self.opened().topics())
 
     def topic(self, name: str) -> Topic:
-        """One topic by its name. Nothing is asked yet: a wrong name is UnknownTopic when something is."""
+        """Return one topic by its name. No request is sent: for a wrong name, the first one raises UnknownTopic."""
         if not isinstance(name, str) or not name:
             raise InvalidRequest('name of a topic is a text, as in topic("orders")', given=repr(name))
         return Topic(self, name)
 
     def opened(self) -> LogReader | GatewayClient:
-        """Opened at the first call; what was half opened by one that fails is closed at once."""
+        """Return the reader, opened at the first call. If opening fails, its opened parts are closed at once."""
         if not self._closer.alive:
             raise InvalidRequest("this is closed: connect again", connection=self._told)
         if self._opened is None:
@@ -159,7 +159,7 @@ class Log:
         return self._opened[0]
 
     def source(self, topic: str | None = None, partitions: Iterable[int] = ()) -> RecordSource:
-        """The seam that records are read through. What is known of these partitions is read at once, not one by one."""
+        """Return the seam that records are read through. The view of ``partitions`` is read at once, not one by one."""
         from ..fetch.gateway import GatewayClient
         from ..fetch.source import ReaderSource
 
@@ -181,78 +181,74 @@ class Topic:
         return f"<tierstate topic {self.name!r}>"
 
     def partitions(self) -> list[int]:
-        """Partition numbers, ascending. Raises UnknownTopic."""
+        """Return the partition numbers, ascending. Raises UnknownTopic."""
         return self._log.source().partitions(self.name)
 
     def bounds(self, partition: int) -> LogicalBounds:
-        """Offsets of one partition over both tiers, as they are now. Raises UnknownTopic, Unavailable."""
+        """Return the current offsets of one partition over both tiers. Raises UnknownTopic, Unavailable."""
         [number] = self._chosen([partition])
         return self._log.opened().bounds(self.name, number)
 
-    def offsets_for_time(self, time: datetime | str) -> dict[int, int | None]:
-        """By partition, the first offset at or after a time (a datetime, ISO text, ``-1h``); None: no record is."""
-        from ..app.positions import AtTime
-
-        position = position_of("time", time, SystemClock().now_ms())
-        if not isinstance(position, AtTime):
-            raise InvalidRequest("time is a datetime, ISO text, or -1h", time=repr(time))
+    def offsets_for_time(self, time: datetime | str | int) -> dict[int, int | None]:
+        """Return for each partition the first offset at or after a time (`time_of`), None if it has no such record."""
+        moment = time_of("time", time, SystemClock().now_ms())
         numbers = self.partitions()
         source = self._log.source(self.name, numbers)
-        return {number: source.first_at(self.name, number, position.timestamp) for number in numbers}
+        return {number: source.first_at(self.name, number, moment) for number in numbers}
 
     def read(
         self,
         *,
         start: When | Mapping[int, When] = "earliest",
         end: When | Mapping[int, When] = "latest",
-        since: datetime | str | None = None,
+        since: datetime | str | int | None = None,
         partitions: Iterable[int] | None = None,
         columns: Iterable[str] | None = None,
         limit: int | None = None,
         isolation: str = "read_committed",
         progress: Callable[[int, int], None] | None = None,
     ) -> Read:
-        """Records of the offsets ``[start, end)`` of every partition; the offsets are settled now, the records read
-        later, by whoever takes the answer: pyarrow, pandas, Polars and DuckDB do as it is.
+        """Return the records of the offsets ``[start, end)`` of every partition. The offsets are settled now. The
+        records are read later, when the result is used: pyarrow, pandas, Polars and DuckDB take it directly.
 
         ``start``, ``end``: ``earliest``, ``latest``, an offset, a datetime, ISO text, ``-1h``; or one of these for each
         partition, as ``{0: 17, 1: "latest"}``. A time is the first record at or after it; without a zone it is UTC.
         ``since``: a time to start at. ``partitions``: numbers; all, unless given. ``columns``: of key, value, topic,
         partition, offset, timestamp (milliseconds, UTC), timestampType, headers. ``limit``: the most records, of
         partitions in ascending order. ``isolation``: read_committed or read_uncommitted. ``progress``: called with
-        offsets done and in all.
+        the numbers of offsets done and in all.
 
         Raises InvalidRequest that names the argument, UnknownTopic, OffsetOutOfRange, Unavailable.
         """
         if since is not None:
             if start != "earliest":
                 raise InvalidRequest("since and start both say where to begin: give one", since=since, start=start)
-            start = since
+            start = f"@{max(0, time_of('since', since, SystemClock().now_ms()))}"
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidRequest("limit is a number of records, 0 or more", limit=repr(limit))
         try:
             level = Isolation(isolation)
         except ValueError:
-            known = " or ".join(each.value for each in Isolation)
-            raise InvalidRequest(f"isolation is {known}", isolation=repr(isolation)) from None
+            levels = " or ".join(each.value for each in Isolation)
+            raise InvalidRequest(f"isolation is {levels}", isolation=repr(isolation)) from None
         names = None if columns is None else _listed("columns", columns, '["offset", "value"]')
-        wanted = Read.checked_columns(names)
+        checked = Read.checked_columns(names)
         now = SystemClock().now_ms()
         chosen = self._chosen(None if partitions is None else _listed("partitions", partitions, "[0, 1]"))
-        for argument, given in (("start", start), ("end", end)):
-            if isinstance(given, Mapping) and set(given) != set(chosen):
-                raise InvalidRequest(f"{argument} names an offset for each partition", given=list(given), read=chosen)
+        for argument, offsets in (("start", start), ("end", end)):
+            if isinstance(offsets, Mapping) and set(offsets) != set(chosen):
+                raise InvalidRequest(f"{argument} names an offset for each partition", given=list(offsets), read=chosen)
         source = self._log.source(self.name, chosen)
         ranges = {each: range_of(source, (self.name, each), start, end, (level, now)) for each in chosen}
-        # the connection is held by what reads from it: `connect(…).topic("orders").read()` stays open as long as needed
-        return Read(self._log, self.name, ranges, wanted, limit, level, progress)
+        # the read holds the connection: `connect(…).topic("orders").read()` stays open as long as needed
+        return Read(self._log, self.name, ranges, checked, limit, level, progress)
 
     def _chosen(self, given: list[int] | None) -> list[int]:
-        there = self.partitions()
+        existing = self.partitions()
         for number in given or []:
-            if number not in there:
-                raise UnknownTopic("no such partition", topic=self.name, partition=number, partitions=len(there))
-        return there if given is None else sorted(set(given))
+            if number not in existing:
+                raise UnknownTopic("no such partition", topic=self.name, partition=number, partitions=len(existing))
+        return existing if given is None else sorted(set(given))
 
 
 def _kept(parts: ExitStack, client: GatewayClient) -> Opened:
@@ -261,11 +257,11 @@ def _kept(parts: ExitStack, client: GatewayClient) -> Opened:
 
 
 def _nothing_more(partitions: Iterable[TopicIdPartition]) -> None:
-    """It knows all of them."""
+    """Do nothing: this reader has all partitions."""
 
 
 def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
-    """Settings are judged now, parts are opened when asked."""
+    """Check the settings now. Return a function that opens the parts."""
     from ..app.connection import BROKER, BUCKET, FOR_READERS, STORE, Connection, open_connection
     from ..runtime.settings import require
 
@@ -284,26 +280,26 @@ def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
 
 
 def require_mapping(name: str, given: object, meant: str) -> None:
-    """Raises InvalidRequest that shows one, before Python says that a text has no items."""
+    """Raise InvalidRequest with an example if ``given`` is no mapping, before Python reports a text without items."""
     if given is not None and not isinstance(given, Mapping):
         raise InvalidRequest(f"{name} is a mapping, as in {name}={meant}", given=type(given).__name__)
 
 
 def agreed(arguments: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """All settings, of what each argument gives; None gives nothing. Raises InvalidRequest where two say two things of
-    one: neither wins in silence.
+    """Return all settings that the arguments give; None gives nothing. Raises InvalidRequest if two arguments give
+    different values for one setting: neither wins in silence.
     """
-    found: dict[str, object] = {}
-    by: dict[str, str] = {}
-    for argument, given in arguments.items():
-        for name, value in given.items():
+    settings: dict[str, object] = {}
+    argument_of: dict[str, str] = {}
+    for argument, values in arguments.items():
+        for name, value in values.items():
             if value is None:
                 continue
-            if found.setdefault(name, value) != value:
-                shown = {} if is_secret(path_of_dotted(name)) else {by[name]: found[name], argument: value}
-                raise InvalidRequest(f"{by[name]} and {argument} say two things of {name}: give one", **shown)
-            by.setdefault(name, argument)
-    return found
+            if settings.setdefault(name, value) != value:
+                shown = {} if is_secret(path_of_dotted(name)) else {argument_of[name]: settings[name], argument: value}
+                raise InvalidRequest(f"{argument_of[name]} and {argument} say two things of {name}: give one", **shown)
+            argument_of.setdefault(name, argument)
+    return settings
 
 
 def _listed(name: str, given: object, meant: str) -> list:  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""A consumer's dict, taken apart: what Kafka's own consumer gets, and what tierstate does."""
+"""A consumer's dict, split into the properties of Kafka's own consumer and those of tierstate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..state.routing import Isolation, Tier
 
 MODE = "tiered.mode"
 CACHE: dict[str, object] = {"cache.memory": 64 * 2**20, "cache.prefetch": 0}
-"""A consumer has less than a gateway, unless it is told otherwise, and reads pieces ahead by itself."""
+"""A consumer has less than a gateway by default, and reads pieces ahead by itself."""
 PREFIX = "tierstate."
 CONNECTING = (
     "bootstrap.servers",
@@ -27,7 +27,7 @@ CONNECTING = (
     "socket.",
     "broker.address.",
 )
-"""How a broker is reached: tierstate's own clients take these. The rest is of groups and fetches."""
+"""Properties for reaching a broker: tierstate's own clients take these. The others concern groups and fetches."""
 RESETS = {
     "smallest": "earliest",
     "earliest": "earliest",
@@ -40,7 +40,7 @@ RESETS = {
 
 
 class Mode(StrEnum):
-    """Which tier serves a record that both have, and whether the other one may."""
+    """The tier that serves a record which both have, and whether the other tier may serve records at all."""
 
     KAFKA_ONLY = "kafka_only"
     KAFKA_PREFERRED = "kafka_preferred"
@@ -49,7 +49,7 @@ class Mode(StrEnum):
 
     @property
     def tier(self) -> Tier:
-        """As a route is asked for."""
+        """Return the tier to pass to `route`."""
         return _TIERS[self]
 
 
@@ -63,9 +63,9 @@ _TIERS = {
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """``kafka``: of the inner consumer, as librdkafka has it. ``settings``: None for `Mode.KAFKA_ONLY`. ``reset``:
-    earliest, latest or error. ``stores``: a record's offset is stored when it is handed out. ``eager``: groups take
-    everything away before they assign anew. ``tells_end``: the end of a partition is an event.
+    """``kafka``: the properties of the inner consumer. ``settings``: None for `Mode.KAFKA_ONLY`. ``reset``: earliest,
+    latest or error. ``stores``: a record's offset is stored when it is handed out. ``eager``: groups revoke all
+    partitions before they assign. ``tells_end``: the end of a partition is an event.
     """
 
     mode: Mode
@@ -80,7 +80,7 @@ class ConsumerConfig:
 
 
 def consumer_config(given: Mapping[str, Any]) -> ConsumerConfig:
-    """Raises InvalidSettings, which names each key that is wrong."""
+    """Return the checked configuration. Raises InvalidSettings, which names each key that is wrong."""
     kafka = {key: value for key, value in given.items() if key != MODE and not key.startswith(PREFIX)}
     mode = _chosen(given, MODE, "kafka_preferred", {each: each for each in Mode})
     stores = _flag(kafka, "enable.auto.offset.store", True)

@@ -1,16 +1,16 @@
-"""The one loop of a `TieredConsumer`, and the one place that says who serves each assigned partition.
+"""The one loop of a `TieredConsumer`, and the only code that decides which tier serves each assigned partition.
 
     assigned      → UNKNOWN   to Kafka's consumer: assigned `NOWHERE`, paused
     UNKNOWN       → REMOTE    a look brought a piece of the remote tier
-    UNKNOWN, REMOTE → KAFKA   a look says the broker has it, and all before it was handed out: assigned there, resumed
-    KAFKA         → UNKNOWN   Kafka's consumer says out of range, whatever its reason: the bounds decide
+    UNKNOWN, REMOTE → KAFKA   a look finds it at the broker, and all before it was handed out: assigned there, resumed
+    KAFKA         → UNKNOWN   Kafka's consumer reports out of range, for any reason: the bounds decide
     any           → UNKNOWN   seek, assign
-    UNKNOWN, REMOTE → NOBODY  nobody has the offset (``auto.offset.reset=error``): one error, until a seek or an assign
+    UNKNOWN, REMOTE → NOBODY  no tier has the offset (``auto.offset.reset=error``): one error, until a seek or an assign
 
-Kafka's consumer is never told to seek: after an error that raises ``_STATE``, and nothing arrives any more. It is
-unassigned and assigned there, which forgets stored offsets: they are stored again. A pause survives that.
-Offsets are stored as records are handed out, by us, and told to librdkafka for its commits `STORE_S` later at most, and
-before every commit, rebalance and close.
+Kafka's consumer never gets a seek: after an error a seek raises ``_STATE``, and nothing arrives afterwards. Instead the
+partition is unassigned and assigned at the new offset. That discards stored offsets, so they are stored again. A pause
+survives it. We store offsets as records are handed out, and pass them to librdkafka for its commits `STORE_S` later at
+most, and before every commit, rebalance and close.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from .remote_looks import Place, RemoteLooks
 from .tiered_message import TieredMessage, kafka_error_of
 
 SLICE_S = 0.1
-"""How long one wait for Kafka's consumer takes: a close by another thread is seen so late."""
+"""Seconds of one wait for Kafka's consumer: a close by another thread is noticed after at most this time."""
 KAFKA_EVERY_S = 0.01
-"""How often Kafka's consumer is polled while the remote tier brings enough: for callbacks, and the group's patience."""
+"""Seconds between polls of Kafka's consumer while the remote tier has enough: for callbacks and the poll interval."""
 WAIT_S = 0.05
-"""How long Kafka's consumer is waited for while partitions of the remote tier have to wait too."""
+"""Seconds of a wait for Kafka's consumer while partitions of the remote tier have to wait too."""
 SERVE_S = 0.005
 STORE_S = 0.05
 RETRY_S = 1.0
-"""After what may pass, and where the remote tier alone is read and has no more."""
+"""Seconds until the next look after a transient error, or at the end of the remote tier if only that tier is read."""
 NOWHERE = 2**62
-"""Where Kafka's consumer is assigned what it must not read yet: past every end. Never a logical offset: librdkafka asks
-where that is, and an answer that comes late moves the partition there, over records, whatever was assigned meanwhile
-(decision 0049)."""
+"""The offset at which Kafka's consumer is assigned a partition that it must not read yet: past every end. A logical
+offset must not be used: librdkafka then asks for its value, and a late answer moves the partition there, over records,
+even if it was assigned elsewhere since (decision 0049)."""
 AGAIN_S = 10.0
-"""After what a person must look at: it is said again as long as it lasts."""
+"""Seconds after an error that a person must look at: it is reported again as long as it lasts."""
 
 OF_PARTITIONS = (KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF)
 Message = Any
-"""Kafka's, or a `TieredMessage`."""
+"""Kafka's message, or a `TieredMessage`."""
 
 
 class HandOver:
-    """Thread-safe. ``kafka``: the inner consumer, as librdkafka has it."""
+    """Thread-safe. ``kafka``: the inner consumer, with librdkafka's methods."""
 
     def __init__(self, config: ConsumerConfig, looks: RemoteLooks, kafka: Any, clock: Clock) -> None:
         self._config, self._looks, self._kafka, self._clock = config, looks, kafka, clock
@@ -73,9 +73,9 @@ class HandOver:
     # --- what is handed out -------------------------------------------------------------------------------------
 
     def receive(self, limit: int, timeout: float) -> list[Message]:
-        """As librdkafka's batch: until there are ``limit``, or ``timeout`` seconds are over (negative: never).
+        """Return ``limit`` messages, fewer if ``timeout`` seconds pass first (negative: never), as librdkafka does.
 
-        Records that were taken count as handed out. An error behind them is raised by the next call.
+        Returned records count as handed out. An error behind them is raised by the next call.
         """
         ends = self._clock.monotonic() + timeout if timeout >= 0 else None
         taken: list[Message] = []
@@ -88,7 +88,7 @@ class HandOver:
             wait = SLICE_S if ends is None else max(0.0, min(SLICE_S, ends - self._clock.monotonic()))
             try:
                 self._turn(taken, limit, wait)
-            except BaseException as error:  # also of a callback, and Ctrl-C
+            except BaseException as error:  # also from a callback, and Ctrl-C
                 if not taken:
                     raise
                 self._to_raise = error
@@ -97,7 +97,7 @@ class HandOver:
                 return taken
 
     def _turn(self, taken: list[Message], limit: int, wait: float) -> None:
-        """Add messages to ``taken``, up to ``limit`` in all. If this raises, what was added stays in it."""
+        """Add messages to ``taken``, up to ``limit`` in all. If this raises, messages added before stay in it."""
         now, before = self._clock.monotonic(), len(taken)
         with self._lock:
             if self._is_due(limit - before, now):
@@ -121,7 +121,7 @@ class HandOver:
             self._waited(taken, limit, wait)
 
     def _is_due(self, limit: int, now: float) -> bool:
-        """Not before every single record, where there are many partitions."""
+        """Return whether to serve now: with many partitions, not before every single record."""
         return limit > 1 or self._short or now - self._served_at >= SERVE_S
 
     def _waited(self, taken: list[Message], limit: int, wait: float) -> None:
@@ -131,19 +131,19 @@ class HandOver:
             self._from_kafka(taken, limit, min(wait, WAIT_S))
             return
         try:
-            found = self._looks.results.get(timeout=min(wait, KAFKA_EVERY_S))
+            result = self._looks.results.get(timeout=min(wait, KAFKA_EVERY_S))
         except Empty:
             return
         with self._lock:
-            self._add(*found)
+            self._add(*result)
 
     def _from_remote(self, taken: list[Message], limit: int) -> None:
         for _ in range(len(self._not_kafkas)):
             part = self._not_kafkas[0]
             if not part.paused:
-                got = part.take(limit - len(taken))
-                if got:
-                    taken += got
+                records = part.take(limit - len(taken))
+                if records:
+                    taken += records
                     self._handed_out(part)
                     if len(taken) == limit:
                         return
@@ -155,19 +155,19 @@ class HandOver:
             self._dirty.add(part)
 
     def _from_kafka(self, taken: list[Message], limit: int, wait: float) -> None:
-        """Callbacks are called in here, on this thread, without the lock."""
+        """Add messages of Kafka's consumer. Callbacks run in here, on this thread, without the lock."""
         if limit - len(taken) == 1:
-            one = self._kafka.poll(wait)
-            got = [] if one is None else [one]
+            first = self._kafka.poll(wait)
+            messages = [] if first is None else [first]
         else:
-            got = self._kafka.consume(limit - len(taken), wait)
+            messages = self._kafka.consume(limit - len(taken), wait)
         self._polled_at = self._clock.monotonic()
-        if got:
+        if messages:
             with self._lock:
-                taken += [message for message in got if self._is_wanted(message)]
+                taken += [message for message in messages if self._is_wanted(message)]
 
     def _is_wanted(self, message: Message) -> bool:
-        """Of a partition that Kafka's consumer serves now; what came before a seek or a rebalance is read again."""
+        """Return whether Kafka's consumer serves the message's partition now. Else the record is read again later."""
         error, part = message.error(), self._parts.get((message.topic(), message.partition()))
         if part is None:
             return error is not None and error.code() not in OF_PARTITIONS
@@ -186,8 +186,8 @@ class HandOver:
     # --- who serves -----------------------------------------------------------------------------------------------
 
     def _serve(self, taken: list[Message], limit: int, now: float) -> None:
-        """What looks found is taken in, partitions change hands, new looks begin. Errors are added to ``taken``; those
-        for which there is no room wait, because some are reported only once.
+        """Add the results of looks, move partitions between tiers, begin new looks. Add errors to ``taken``; errors
+        without room wait, because some are reported only once.
         """
         self._served_at = now
         while not self._looks.results.empty():
@@ -206,7 +206,7 @@ class HandOver:
         while self._untold:
             error = self._untold.popleft()
             if self._config.error_cb is not None:
-                self._config.error_cb(error)  # it may raise: all else is done
+                self._config.error_cb(error)  # last, because it may raise
 
     def _add(self, part: AssignedPartition, generation: int, outcome: Outcome | BaseException) -> None:
         part.looking = False
@@ -233,7 +233,7 @@ class HandOver:
         return self._failed(part, end, now)
 
     def _end_of_partition(self, part: AssignedPartition) -> list[Message]:
-        """Of the remote tier alone: told once, as librdkafka does."""
+        """Report the end of the remote tier, once for each position, as librdkafka does."""
         if not self._config.tells_end or part.told_end == part.at:
             return []
         part.told_end = part.at
@@ -258,7 +258,7 @@ class HandOver:
             self._not_kafkas.append(part)
 
     def _to_kafka(self, parts: list[AssignedPartition]) -> None:
-        """It goes on where we stopped. None of ``parts`` is paused; an eager group may change only all that it has."""
+        """Let Kafka's consumer continue ``parts``. None is paused. An eager group can change only all that it has."""
         for part in parts:
             self._not_kafkas.remove(part)
         if self._config.eager and self.subscribed:
@@ -279,41 +279,41 @@ class HandOver:
     # --- what the application says --------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """librdkafka knows the offsets of all that was handed out: its next commit has them."""
+        """Pass the offsets of all records that were handed out to librdkafka: its next commit has them."""
         with self._lock:
             self._stored_at = self._clock.monotonic()
-            told = [part.place(part.stored) for part in self._dirty]
+            offsets = [part.place(part.stored) for part in self._dirty]
             self._dirty.clear()
-        if told:
+        if offsets:
             try:
-                self._kafka.store_offsets(offsets=told)
-            except KafkaException:  # of none of them any more: they were taken away, and what is new begins there
+                self._kafka.store_offsets(offsets=offsets)
+            except KafkaException:  # none is assigned now: they were revoked, and new ones begin at their own offsets
                 return
 
     def store(self, offsets: Iterable[TopicPartition]) -> None:
-        """By the application. Raises KafkaException, also when offsets are stored without it."""
+        """Store the application's own offsets. Raises KafkaException, also if offsets are stored automatically."""
         if self._config.stores:
-            said = "StoreOffsets failed: Local: Invalid argument or configuration"
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, said))
-        given = list(offsets)
-        self._kafka.store_offsets(offsets=given)
+            reason = "StoreOffsets failed: Local: Invalid argument or configuration"
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, reason))
+        positions = list(offsets)
+        self._kafka.store_offsets(offsets=positions)
         with self._lock:
-            for each in given:
-                part = self._parts.get((each.topic, each.partition))
+            for position in positions:
+                part = self._parts.get((position.topic, position.partition))
                 if part is not None:
-                    part.stored = each.offset
+                    part.stored = position.offset
 
     def assigned(
         self, partitions: Iterable[TopicPartition], change: Callable[[list[Any]], None], *, anew: bool
     ) -> None:
-        """``change``: how Kafka's consumer is told. ``anew``: these are all there are."""
-        given = list(partitions)
+        """Add partitions by ``change``, which assigns them at Kafka's consumer. ``anew``: these replace all others."""
+        added = list(partitions)
         with self._lock:
             self.flush()
-            change([TopicPartition(each.topic, each.partition, NOWHERE) for each in given])
+            change([TopicPartition(each.topic, each.partition, NOWHERE) for each in added])
             if anew:
                 self._forget(list(self._parts))
-            parts = [AssignedPartition(each) for each in given]
+            parts = [AssignedPartition(each) for each in added]
             if parts:
                 self._kafka.pause([part.place() for part in parts])
             self._parts |= {part.key: part for part in parts}
@@ -321,7 +321,7 @@ class HandOver:
             self._looks.assigned = frozenset(self._parts)
 
     def unassigned(self, partitions: Iterable[TopicPartition] | None) -> None:
-        """None: all of them. What waits of them is dropped, what is under way will be."""
+        """Remove ``partitions``, None for all. Waiting pieces are dropped, and running looks will be."""
         with self._lock:
             keys = list(self._parts) if partitions is None else [(each.topic, each.partition) for each in partitions]
             self._forget(keys)
@@ -338,24 +338,24 @@ class HandOver:
                     self._not_kafkas.remove(part)
 
     def assignment(self) -> list[TopicPartition]:
-        """With the offsets that were given, as librdkafka has it."""
+        """Return the assignment with the offsets that were passed to assign, as librdkafka does."""
         with self._lock:
             return [part.place(part.given) for part in self._parts.values()]
 
     def seek(self, to: TopicPartition) -> None:
-        """Raises KafkaException for a partition that is not assigned."""
+        """Continue a partition at another offset. Raises KafkaException for a partition that is not assigned."""
         with self._lock:
             part = self._parts.get((to.topic, to.partition))
             if part is None:
-                said = f"Failed to seek to offset {to.offset}: Local: Unknown partition"
-                raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, said))
+                reason = f"Failed to seek to offset {to.offset}: Local: Unknown partition"
+                raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, reason))
             if part.server is Server.KAFKA:
                 self._kafka.pause([part.place()])
             part.handed_out = OFFSET_INVALID
             self._look_again(part, to.offset)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """What waits is kept, and handed out after `resume`."""
+        """Stop handing out records of ``partitions``. Waiting records are kept, and handed out after `resume`."""
         self._paused(partitions, True, self._kafka.pause)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
@@ -370,17 +370,17 @@ class HandOver:
             tell([part.place() for part in parts if part is not None and part.server is Server.KAFKA])
 
     def positions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """After the last record that was handed out, as librdkafka has it: OFFSET_INVALID before the first."""
+        """Return the offsets after the last handed out records, as librdkafka does: OFFSET_INVALID before the first."""
         with self._lock:
-            found = []
-            for each in partitions:
-                part = self._parts.get((each.topic, each.partition))
+            positions = []
+            for partition in partitions:
+                part = self._parts.get((partition.topic, partition.partition))
                 at = OFFSET_INVALID if part is None else part.handed_out
-                found.append(TopicPartition(each.topic, each.partition, at))
-            return found
+                positions.append(TopicPartition(partition.topic, partition.partition, at))
+            return positions
 
     def seen_watermarks(self, place: Place) -> tuple[int, int]:
-        """As the last piece of the remote tier had them; OFFSET_INVALID where there was none."""
+        """Return the low and high watermark from the last piece of the remote tier; OFFSET_INVALID without a piece."""
         with self._lock:
             part = self._parts.get(place)
             return (OFFSET_INVALID, OFFSET_INVALID) if part is None else (part.low, part.high)

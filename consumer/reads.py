@@ -1,4 +1,4 @@
-"""What `Topic.read` gives: settled offsets, and their records as an Arrow stream."""
+"""The result of `Topic.read`: settled offsets, and their records as an Arrow stream."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from .connect import Log
 
 When = int | str | datetime
-"""An offset; earliest, latest or a time as text; a time."""
+"""An offset; earliest, latest or a time as text; or a time."""
 
 
 class Read:
-    """Records of settled offset ranges. Every iteration, table or stream reads them anew, and they are the same.
+    """Records of settled offset ranges. Every iteration, table or stream reads the same records again.
 
     ``ranges``: by partition, ``(start, end)``, end exclusive. There is no length: offsets of markers and of aborted or
-    compacted records hold none, so how many there are is known once they are read.
+    compacted records hold none, so the number of records is unknown until they are read.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class Read:
 
     @staticmethod
     def checked_columns(columns: list[str] | None) -> list[str] | None:
-        """As they are. Raises InvalidRequest for one that there is not, or twice, or none at all."""
+        """Return ``columns``. Raises InvalidRequest for an unknown or repeated column, or for an empty list."""
         from ..log.record_columns import record_schema
 
-        known = record_schema().names
-        wrong = [name for name in columns or [] if name not in known]
+        names_of_all = record_schema().names
+        wrong = [name for name in columns or [] if name not in names_of_all]
         if columns is not None and (wrong or not columns or len(set(columns)) != len(columns)):
-            raise InvalidRequest(f"columns are of {', '.join(known)}, each once", columns=columns)
+            raise InvalidRequest(f"columns are of {', '.join(names_of_all)}, each once", columns=columns)
         return columns
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the columns asked for, also where there is no record."""
+        """Return the Arrow schema of the chosen columns, also if there is no record."""
         import pyarrow as pa
 
         from ..log.record_columns import RECORD_SCHEMA as WHOLE
@@ -71,33 +71,33 @@ class Read:
         return self.to_batches()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Batch by batch, partition by partition, offsets ascending; memory of a few pieces.
+        """Yield batches, partition by partition, offsets ascending. Memory: a few pieces.
 
-        Raises LogGap, OffsetOutOfRange, CorruptData, AccessDenied, Unavailable: a short answer is never an answer.
+        Raises LogGap, OffsetOutOfRange, CorruptData, AccessDenied, Unavailable: an answer is never cut short.
         The error of a partition comes after the records of all others.
         """
         left, done = self._limit, 0
         failed: TierstateError | None = None
         total = sum(end - start for start, end in self.ranges.values())
         source: RecordSource = self._log.source(self.topic, self.ranges)
-        made = self._columns
-        if made is not None and self._progress is not None and "offset" not in made:
-            made = [*made, "offset"]
+        read_columns = self._columns
+        if read_columns is not None and self._progress is not None and "offset" not in read_columns:
+            read_columns = [*read_columns, "offset"]
         for partition, (start, end) in self.ranges.items():
             if left == 0:
                 return
             if start < end:
                 extent = Extent(start, end)
-                pieces = source.records(self.topic, partition, extent, self._isolation, Tier.AUTO, columns=made)
+                pieces = source.records(self.topic, partition, extent, self._isolation, Tier.AUTO, columns=read_columns)
                 self._log.closes(pieces)
                 try:
-                    # closed here and now, whoever leaves and however: nothing reads ahead for nobody
+                    # closed at once, however the caller leaves: no unused read may go on reading ahead
                     with closing(pieces):
                         for batch, _ in pieces:
                             if batch.num_rows == 0:
                                 continue
                             taken = batch if left is None else batch.slice(0, left)
-                            yield taken if made == self._columns else taken.select(self._columns)
+                            yield taken if read_columns == self._columns else taken.select(self._columns)
                             if left is not None:
                                 left -= taken.num_rows
                                 if left == 0:
@@ -106,7 +106,7 @@ class Read:
                                 self._progress(done + batch.column("offset")[-1].as_py() + 1 - start, total)
                 except TierstateError as error:
                     failed = failed or error
-            self._log.opened()  # closed meanwhile: what came is not all
+            self._log.opened()  # raises if the log was closed during the read: the records would be incomplete
             done += end - start
             if self._progress is not None:
                 self._progress(done, total)
@@ -114,21 +114,30 @@ class Read:
             raise failed
 
     def to_table(self) -> pa.Table:
-        """All of it in memory."""
+        """Return all records in memory."""
         import pyarrow as pa
 
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Arrow's PyCapsule interface: ``pyarrow.table(read)``, ``polars.DataFrame(read)``, DuckDB's ``FROM read``."""
+        """Return an Arrow PyCapsule for ``pyarrow.table(read)``, ``polars.DataFrame(read)``, DuckDB's ``FROM read``."""
         import pyarrow as pa
 
         stream = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
         return stream.__arrow_c_stream__(requested_schema)
 
 
+def time_of(argument: str, given: datetime | str | int, now: TimestampMs) -> TimestampMs:
+    """Return a time: a datetime, or what `parse_time` takes; a number is milliseconds. Raises InvalidRequest."""
+    try:
+        return parse_time(given.isoformat() if isinstance(given, datetime) else str(given), now)
+    except InvalidRequest:
+        meant = "a datetime, ISO 8601 text, milliseconds since the epoch, or -3d"
+        raise InvalidRequest(f"{argument} is {meant}", **{argument: repr(given)}) from None
+
+
 def position_of(argument: str, given: When, now: TimestampMs) -> Position:
-    """What a start or an end means. Raises InvalidRequest that names the argument."""
+    """Return the position that a start or an end means. Raises InvalidRequest that names the argument."""
     if isinstance(given, datetime):
         return AtTime(parse_time(given.isoformat(), now))
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
@@ -140,7 +149,7 @@ def position_of(argument: str, given: When, now: TimestampMs) -> Position:
     # digits alone are refused: "17" may be meant as an offset, and would be read as a time
     if isinstance(given, str) and not given.isdigit():
         try:
-            return AtTime(parse_time(given.removeprefix("@"), now))
+            return AtTime(parse_time(given, now))
         except InvalidRequest:
             pass
     meant = "earliest, latest, an offset as a number, a datetime, ISO 8601 text, or -1h"
@@ -154,14 +163,14 @@ def range_of(
     end: When | Mapping[int, When],
     how: tuple[Isolation, TimestampMs],
 ) -> tuple[Offset, Offset]:
-    """Offsets ``[start, end)`` of one partition, now. Raises InvalidRequest, OffsetOutOfRange."""
+    """Return the offsets ``[start, end)`` of one partition as of now. Raises InvalidRequest, OffsetOutOfRange."""
     topic, partition = place
     isolation, now = how
-    found = []
-    for argument, given in (("start", start), ("end", end)):
-        one = given[partition] if isinstance(given, Mapping) else given
-        found.append(offset_of(position_of(argument, one, now), source, topic, partition, isolation, Tier.AUTO))
-    first, last = found
+    ends = []
+    for argument, positions in (("start", start), ("end", end)):
+        position = positions[partition] if isinstance(positions, Mapping) else positions
+        ends.append(offset_of(position_of(argument, position, now), source, topic, partition, isolation, Tier.AUTO))
+    first, last = ends
     if first > last:
         raise InvalidRequest("start is above end", topic=topic, partition=partition, start=first, end=last)
     return first, last

@@ -26,27 +26,27 @@ def read_records(
     isolation: str = "read_committed",
     settings: Mapping[str, object] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Exactly the records of the offsets ``[start, end)``, in order, whichever tier holds them.
+    """Yield exactly the records of the offsets ``[start, end)``, in order, from the tiers that hold them.
 
-    ``topic``: its name or, once the cluster has it no more, its topic id. ``kafka``: librdkafka properties. ``store``:
+    ``topic``: its name or, after the cluster deleted it, its topic id. ``kafka``: librdkafka properties. ``store``:
     ``file:///folder``, ``s3://bucket/prefix``, … ``settings``: any others, by their names in docs/settings.md, as
     ``{"store.endpoint": "https://…", "encryption.keyring": "/path"}``. With ``{"view.source": "bucket"}`` no broker is
-    asked and ``kafka`` may be empty: the remote tier by the bucket's own view, whose age is logged first, or an earlier
-    one (``view.as_of``). Columns as Spark's Kafka source has them: key,
-    value (binary), topic, partition, offset, timestamp (milliseconds, UTC), timestampType, headers. Nothing is opened
-    before the first batch is asked for; everything is closed when the iterator ends or is closed.
+    asked and ``kafka`` may be empty: the remote tier is read by the bucket's own view, whose age is logged first, or by
+    an earlier one (``view.as_of``). Columns are those of Spark's Kafka source: key, value (binary), topic, partition,
+    offset, timestamp (milliseconds, UTC), timestampType, headers. Nothing is opened before the first batch is
+    requested; everything is closed when the iterator ends or is closed.
 
     Raises UnknownTopic, OffsetOutOfRange (the log does not hold all of the range), LogGap, CorruptData, AccessDenied,
-    Unavailable; InvalidSettings; InvalidRequest where ``settings`` and ``kafka`` or ``store`` say two things of one, or
-    are no mappings; ValueError for an isolation that is none. A short answer is never an answer: it lacks only offsets
-    that a person accepted as lost.
+    Unavailable; InvalidSettings; InvalidRequest if ``settings`` and ``kafka`` or ``store`` give two values for one
+    setting, or are no mappings; ValueError for an unknown isolation. An answer is never cut short: it lacks only
+    offsets that a person accepted as lost.
     """
     level = Isolation(isolation)
     require_mapping("kafka", kafka, '{"bootstrap.servers": "host:9092"}')
     require_mapping("settings", settings, '{"store.endpoint": "https://…"}')
     by_kafka = {f"kafka.{name}": value for name, value in kafka.items()}
-    given = agreed({"settings": settings or {}, "kafka": by_kafka, "store": {STORE: store}})
-    return _records(settings_from({**FOR_READERS, **given}), topic, partition, start, end, level)
+    chosen = agreed({"settings": settings or {}, "kafka": by_kafka, "store": {STORE: store}})
+    return _records(settings_from({**FOR_READERS, **chosen}), topic, partition, start, end, level)
 
 
 def _records(

@@ -1,7 +1,7 @@
 """Looks at both tiers, on threads of their own, so that the group's heartbeat never waits for an object store.
 
-Everything is opened by the first look: the tier-state topic, followed for as long as the consumer lives, and of it only
-what concerns partitions that are assigned or were asked about.
+The first look opens everything: the tier-state topic, followed for as long as the consumer lives. Only the partitions
+that are assigned or were asked about are kept of it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ LOOKERS = 4
 PIECE_BYTES = 1024 * 1024
 COMMITTED_S = 15.0
 TAIL_BASE = -2000
-"""librdkafka's OFFSET_TAIL(n) is this less n."""
+"""librdkafka's OFFSET_TAIL(n) is this value minus n."""
 
 Place = tuple[str, int]
 R = TypeVar("R")
 
 
 class RemoteLooks:
-    """``results``: of every look that `begin` began: the partition, its generation then, and what was found."""
+    """``results``: one per look that `begin` began: the partition, its generation at the start, and the outcome."""
 
     def __init__(self, config: ConsumerConfig, settings: Settings, kafka: Any, clock: Clock) -> None:
         self._config, self._settings, self._kafka, self._clock = config, settings, kafka, clock
@@ -55,21 +55,30 @@ class RemoteLooks:
         self._opened = ExitStack()
         self._opening, self._keeping = threading.Lock(), threading.Lock()
         self._parts: tuple[Follower, LogReader] | None = None
+        self._connection: Connection | None = None
         self._runs = RemoteRuns()
         self._wanted: frozenset[TopicIdPartition] = frozenset()
 
     def close(self) -> None:
-        """Waits for looks that are under way."""
+        """Close everything. Wait for looks that are under way."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._runs.close()
         self._opened.close()
+
+    def log_in_by(self, user: str, password: str) -> None:
+        """Use these credentials from the next connection on."""
+        with self._opening:
+            kafka = {**self._settings.kafka, "sasl.username": user, "sasl.password": password}
+            self._settings = self._settings.model_copy(update={"kafka": kafka})
+            if self._connection is not None:
+                self._connection.kafka.use(user, password)
 
     def begin(self, part: AssignedPartition, at: int) -> None:
         part.looking = True
         self._pool.submit(self._look, part, part.generation, at, part.lost)
 
     def ask(self, work: Callable[[LogicalPartition, LogReader], R], place: Place) -> Future[R]:
-        """Something else about a partition, assigned or not."""
+        """Run ``work`` on a partition's log, on a thread. The partition need not be assigned."""
 
         def run() -> R:
             reader = self._reader(place)
@@ -83,15 +92,15 @@ class RemoteLooks:
             outcome = self._outcome(part, at, lost)
         except TierstateError as error:
             outcome = Failed(at, error)
-        except BaseException as error:  # a bug: whoever polls raises it
+        except BaseException as error:  # a bug: the thread that polls raises it
             outcome = error
-        if part.generation != generation:  # somebody looked elsewhere, or let it go, meanwhile
+        if part.generation != generation:  # a seek or a revocation came during the look
             self._runs.end(part)
         self.results.put((part, generation, outcome))
 
     def forget(self, part: AssignedPartition) -> None:
-        """It is not assigned any more. What it had read ahead goes, soon."""
-        with suppress(RuntimeError):  # closing: all go
+        """End the reads ahead of a partition that is no longer assigned. This returns before they have ended."""
+        with suppress(RuntimeError):  # the pool is closed: `close` ends all of them
             self._pool.submit(self._runs.end, part)
 
     def _outcome(self, part: AssignedPartition, at: int, lost: bool) -> Outcome:
@@ -102,9 +111,9 @@ class RemoteLooks:
             if _is_another(part, log) or lost:
                 raise self._cut_off(reader, part, log, at)
             start = self._absolute(reader, part, at)
-            found = self._read(part, log, start)
-            if found.piece is None and not found.waits and part.topic_id is not None:
-                reader.topic(part.topic, fresh=True)  # Kafka's consumer goes by the name: another topic may have it
+            looked = self._read(part, log, start)
+            if looked.piece is None and not looked.waits and part.topic_id is not None:
+                reader.topic(part.topic, fresh=True)  # Kafka's consumer uses the name: another topic may have it
                 log = self._kept(reader, part.key)
                 if _is_another(part, log):
                     raise self._cut_off(reader, part, log, at)
@@ -113,12 +122,12 @@ class RemoteLooks:
                 raise
             reset = None if at < 0 else error
             start = error.valid_start if self._config.reset == "earliest" else error.valid_end
-            found = self._read(part, log, start)
+            looked = self._read(part, log, start)
         topic_id = log.partition.topic_id
-        return Looked(found.offset, found.piece, topic_id, found.waits, reset)
+        return Looked(looked.offset, looked.piece, topic_id, looked.waits, reset)
 
     def _read(self, part: AssignedPartition, log: LogicalPartition, at: int) -> Looked:
-        """Where the record is, and of the remote tier the next piece too."""
+        """Return where the record at ``at`` is, with the next piece if the remote tier has it."""
         isolation, tier, topic_id = self._config.isolation, self._config.mode.tier, log.partition.topic_id
         ask = Ask(PIECE_BYTES, isolation, tier)
         try:
@@ -138,12 +147,12 @@ class RemoteLooks:
         return Looked(at, None, topic_id, waits=tier is Tier.REMOTE)
 
     def _is_local(self, log: LogicalPartition, at: int) -> bool:
-        """The broker has it and the remote tier does not, yet."""
+        """Return whether the broker has the offset and the remote tier does not, yet."""
         bounds = log.local_bounds()
         return bounds.local_start <= at <= bounds.end(self._config.isolation)
 
     def _absolute(self, reader: LogReader, part: AssignedPartition, at: int) -> int:
-        """Where a logical offset is now."""
+        """Return the current offset for a logical one. An absolute offset is returned unchanged."""
         if at >= 0:
             return at
         begins = at == OFFSET_BEGINNING
@@ -164,26 +173,26 @@ class RemoteLooks:
 
     def _committed(self, part: AssignedPartition) -> int:
         try:
-            found = self._kafka.committed([part.place()], timeout=COMMITTED_S)[0]
+            answer = self._kafka.committed([part.place()], timeout=COMMITTED_S)[0]
         except KafkaException as error:
             raise error_of_exception(error, topic=part.topic, partition=part.number) from error
-        if found.error is not None:  # never taken for "no commit"
-            raise error_of_exception(KafkaException(found.error), topic=part.topic, partition=part.number)
-        return int(found.offset)
+        if answer.error is not None:  # an error never counts as "no commit"
+            raise error_of_exception(KafkaException(answer.error), topic=part.topic, partition=part.number)
+        return int(answer.offset)
 
     def _cut_off(self, reader: LogReader, part: AssignedPartition, log: LogicalPartition, at: int) -> OffsetOutOfRange:
-        """The position is of a log that is not there any more."""
+        """Return the error for a position in a log that no longer exists, with the valid range."""
         tier = self._tier_of_ends()
         start, end = reader.extent(part.topic, part.number, isolation=self._config.isolation, tier=tier)
         facts: dict[str, object] = {"topic": part.topic, "partition": part.number, "offset": at}
-        said = "the log was truncated below the position"
+        reason = "the log was truncated below the position"
         if _is_another(part, log):
-            said = "the topic was deleted, and another one has its name"
+            reason = "the topic was deleted, and another one has its name"
             facts |= {"was": part.topic_id, "is": log.partition.topic_id}
-        return OffsetOutOfRange(said, valid_start=start, valid_end=end, **facts)
+        return OffsetOutOfRange(reason, valid_start=start, valid_end=end, **facts)
 
     def _reader(self, place: Place) -> LogReader:
-        """With a view that has all that is said of what is assigned: read once, not twice."""
+        """Return the reader, opened with a view that has all facts of the assigned partitions: one reading, not two."""
         with self._opening:
             if self._parts is None:
                 with ExitStack() as opened:
@@ -194,22 +203,22 @@ class RemoteLooks:
                     opened.callback(follower.close)
                     for number in sorted({follower.tier_partition(each) for each in self._wanted}):
                         follower.require_fresh(number, 0, SILENCE_S)
-                    self._parts = follower, connection.reader(follower)
+                    self._parts, self._connection = (follower, connection.reader(follower)), connection
                     self._opened = opened.pop_all()
             return self._parts[1]
 
     def _kept(self, reader: LogReader, place: Place) -> LogicalPartition:
-        """The partition's log, once the view has all that is said of it."""
+        """Return the partition's log, once the view has all facts of the partition."""
         log = reader.partition(*place)
         with self._keeping:
             if log.partition in self._wanted or self._parts is None:
                 return log
-            follower, wanted = self._parts[0], {log.partition}
+            follower, places = self._parts[0], {log.partition}
             for topic, number in self.assigned:
-                with suppress(TierstateError):  # it says so itself, when it is looked for
-                    wanted.add(reader.partition(topic, number).partition)
-            new = wanted - self._wanted
-            self._wanted = frozenset(wanted)
+                with suppress(TierstateError):  # the look at that partition reports it
+                    places.add(reader.partition(topic, number).partition)
+            new = places - self._wanted
+            self._wanted = frozenset(places)
             follower.reconsider()
             for tier_partition in sorted({follower.tier_partition(each) for each in new}):
                 follower.require_fresh(tier_partition, 0, SILENCE_S)
@@ -217,23 +226,23 @@ class RemoteLooks:
 
 
 def _places(control: BrokerControl, assigned: Iterable[Place]) -> frozenset[TopicIdPartition]:
-    """Of topics that are there; what is wrong with another one its own look says."""
+    """Return the partitions of existing topics. Errors of other topics are left to their own looks."""
     numbers: dict[str, set[int]] = {}
     for topic, number in assigned:
         numbers.setdefault(topic, set()).add(number)
-    found: set[TopicIdPartition] = set()
-    for topic, wanted in numbers.items():
+    partitions: set[TopicIdPartition] = set()
+    for topic, numbers_of_topic in numbers.items():
         with suppress(UnknownTopic, AccessDenied):
             topic_id = control.topic(topic).topic_id
-            found |= {TopicIdPartition(topic_id, number) for number in wanted}
-    return frozenset(found)
+            partitions |= {TopicIdPartition(topic_id, number) for number in numbers_of_topic}
+    return frozenset(partitions)
 
 
 def low_watermark(log: LogicalPartition, reader: LogReader) -> Offset:
-    """Where the log begins, both tiers taken together."""
+    """Return the log start offset of both tiers together."""
     return log.bounds().start(log.topic, log.partition.partition)
 
 
 def _is_another(part: AssignedPartition, log: LogicalPartition) -> bool:
-    """Whether the name is another topic's since the partition was read."""
+    """Return whether the name has passed to another topic since the partition was read."""
     return part.topic_id not in (None, log.partition.topic_id)

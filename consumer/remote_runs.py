@@ -1,8 +1,8 @@
-"""Which partitions of a consumer read the remote tier ahead of themselves: a few, because that takes memory.
+"""The partitions of a consumer that read the remote tier ahead: a few, because reading ahead takes memory.
 
-What one of them holds, of a store that is far: four requests of 4 MiB or a chunk, and the pieces that wait; 28 MiB. Of
-a folder: windows of 4 MiB, one that is read and those that wait. A partition beyond `RUNS` is read piece by piece,
-through the chunk cache.
+One run holds, with a distant store, four requests of 4 MiB or a chunk, and the waiting pieces: 28 MiB. With a folder it
+holds windows of 4 MiB: one being read, and those that wait. A partition beyond `RUNS` is read piece by piece, through
+the chunk cache.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from .assigned_partition import AssignedPartition
 
 RUNS = 8
 PARTS = 64
-"""Segments of a run; behind them another one begins."""
+"""Segments of a run. After them a new run begins."""
 WINDOW_BYTES = 4 * 1024 * 1024
 
 _Run = tuple[threading.Lock, RemoteRun]
 
 
 class RemoteRuns:
-    """At most ``most``. Thread-safe; of one partition one `read` at a time."""
+    """The runs of a consumer, ``most`` at a time. Thread-safe, with one `read` at a time for each partition."""
 
     def __init__(self, most: int = RUNS) -> None:
         self._most, self._lock = most, threading.Lock()
         self._runs: dict[AssignedPartition, _Run] = {}
         self._doubted = WeakKeyDictionary[AssignedPartition, RemoteSegment]()
-        """Whose log was another one: it is read again from end to end before anything more of it is handed out."""
+        """Partitions whose log was another one: the segment is read in full before more of it is handed out."""
 
     def read(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> Fetched | None:
         """Return the piece at ``where``, or None: ask `log` for it. Raises AnotherLog, Unavailable."""
         piece = None
         try:
             self._prove(part, log, where, ask)
-            found = self._run(part, log, where, ask)
-            if found is None:
+            locked_run = self._run(part, log, where, ask)
+            if locked_run is None:
                 return None
-            lock, run = found
+            lock, run = locked_run
             with lock:
                 piece = run.take(where)
         except AnotherLog:
@@ -69,19 +69,19 @@ class RemoteRuns:
 
     def _run(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> _Run | None:
         with self._lock:
-            found = self._runs.get(part)
-            if found is None and len(self._runs) < self._most:
+            entry = self._runs.get(part)
+            if entry is None and len(self._runs) < self._most:
                 parts = [(where.segment, where.offsets), *islice(log.following(where, ask), PARTS - 1)]
                 reads = RemoteReads(log.remote.store, log.remote.keys, ask.isolation, WINDOW_BYTES)
-                found = self._runs[part] = threading.Lock(), RemoteRun(parts, reads)
-            return found
+                entry = self._runs[part] = threading.Lock(), RemoteRun(parts, reads)
+            return entry
 
     def end(self, part: AssignedPartition) -> None:
-        """Waits for a read of it. Idempotent."""
+        """End the run of ``part``, after a running read of it. Idempotent."""
         with self._lock:
-            found = self._runs.pop(part, None)
-        if found is not None:
-            lock, run = found
+            entry = self._runs.pop(part, None)
+        if entry is not None:
+            lock, run = entry
             with lock:
                 run.close()
 

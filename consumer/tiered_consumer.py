@@ -1,9 +1,9 @@
-"""Kafka's own consumer, that goes on where the broker has no more: in the remote tier, straight from the object store.
+"""Kafka's own consumer, continued where the broker's log begins: in the remote tier, straight from the object store.
 
     with TieredConsumer({"bootstrap.servers": …, "group.id": …, "tierstate.store.url": "s3://bucket"}) as consumer:
         consumer.subscribe(["orders"])
 
-docs/consumer.md has every method, the modes, and what is different.
+docs/consumer.md describes every method, the modes, and the differences.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ MOST_MESSAGES = 1_000_000
 
 
 class TieredConsumer(Consumer):  # type: ignore[misc]
-    """A `confluent_kafka.Consumer` over both tiers. What is not said here is as there.
+    """A `confluent_kafka.Consumer` over both tiers. Everything not described here is as there.
 
     ``config``: librdkafka's properties, ``tiered.mode`` (`Mode`), and any setting of docs/settings.md as
-    ``tierstate.<setting>``: ``tierstate.store.url`` is needed. ``kafka_only`` is Kafka's consumer, exactly.
+    ``tierstate.<setting>``: ``tierstate.store.url`` is required. ``kafka_only`` is exactly Kafka's consumer.
 
-    Memory: of eight partitions that the remote tier serves 28 MiB each; of others at most three pieces of 1 MiB as
-    stored and 512 KiB unpacked, or one batch, where that is larger; beside that ``tierstate.cache.memory``.
+    Memory: 28 MiB for each of eight partitions that the remote tier serves; for each other one at most three pieces of
+    1 MiB as stored and 512 KiB unpacked, or one batch if that is larger; and ``tierstate.cache.memory``.
 
-    Raises InvalidSettings; what is wrong with a partition is in ``message.error()``, and typed in ``message.cause()``.
+    Raises InvalidSettings. The error of a partition is in ``message.error()``, and typed in ``message.cause()``.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, /, *, clock: Clock | None = None, **more: Any) -> None:
@@ -60,21 +60,27 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
 
     @staticmethod
     def tier_of(message: Message) -> Tier:
-        """Who served it: `Tier.REMOTE` or `Tier.LOCAL`."""
+        """Return the tier that served ``message``: `Tier.REMOTE` or `Tier.LOCAL`."""
         return Tier.REMOTE if isinstance(message, TieredMessage) else Tier.LOCAL
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Set the credentials of Kafka's consumer, and of the clients that read the remote tier."""
+        self._kafka.set_sasl_credentials(username, password)
+        if self._both is not None:
+            self._looks.log_in_by(username, password)
 
     # --- records --------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """One record or error, within ``timeout`` seconds (None, negative: however long that takes)."""
+        """Return one record or error, None after ``timeout`` seconds (None, negative: wait without end)."""
         if self._both is None:
             return self._kafka.poll(-1 if timeout is None else timeout)
         self._require_open()
-        found = self._both.receive(1, -1 if timeout is None else timeout)
-        return found[0] if found else None
+        messages = self._both.receive(1, -1 if timeout is None else timeout)
+        return messages[0] if messages else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Up to ``num_messages``, fewer when ``timeout`` seconds are over before."""
+        """Return up to ``num_messages`` records or errors, fewer if ``timeout`` seconds pass first."""
         if self._both is None:
             return list(self._kafka.consume(num_messages, timeout))
         self._require_open()
@@ -91,7 +97,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         on_revoke: Rebalanced | None = None,
         on_lost: Rebalanced | None = None,
     ) -> None:
-        """The callbacks may assign by themselves, as with Kafka's consumer."""
+        """Subscribe to topics. The callbacks may change the assignment themselves, as with Kafka's consumer."""
         if self._both is None:
             callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
             self._kafka.subscribe(topics, **{name: each for name, each in callbacks.items() if each})
@@ -104,7 +110,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
 
         def taken(ask: Rebalanced | None) -> Callable[[object, list[TopicPartition]], None]:
             def taken(consumer: object, partitions: list[TopicPartition]) -> None:
-                both.flush()  # what was handed out is committed with what is taken
+                both.flush()  # the final commit of the revoked partitions has the offsets handed out
                 if not self._answers(ask, partitions):
                     both.unassigned(partitions)
 
@@ -116,18 +122,20 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         both.subscribed = True
 
     def _answers(self, ask: Rebalanced | None, partitions: list[TopicPartition]) -> bool:
-        """Whether the application's callback changed the assignment by itself."""
+        """Call the application's callback. Return whether it changed the assignment itself."""
         self._answered = False
         if ask is not None:
             ask(self, partitions)
         return self._answered
 
     def unsubscribe(self) -> None:
+        """Remove the subscription, as Kafka's consumer does."""
         self._kafka.unsubscribe()
         if self._both is not None:
             self._both.subscribed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read exactly these partitions, each from its ``offset``, which may be OFFSET_BEGINNING and the like."""
         if self._both is None:
             self._kafka.assign(partitions)
             return
@@ -135,6 +143,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._answered = True
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions in addition to those that are assigned."""
         if self._both is None:
             self._kafka.incremental_assign(partitions)
             return
@@ -142,6 +151,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._answered = True
 
     def unassign(self) -> None:
+        """Stop reading all partitions. The offsets handed out are stored first, so that they are committed."""
         if self._both is not None:
             self._both.flush()
         self._kafka.unassign()
@@ -150,6 +160,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._answered = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Stop reading these partitions, and continue with the others."""
         if self._both is not None:
             self._both.flush()
         self._kafka.incremental_unassign(partitions)
@@ -158,6 +169,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._answered = True
 
     def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read, from whichever tier."""
         if self._both is None:
             return list(self._kafka.assignment())
         self._require_open()
@@ -166,6 +178,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     # --- positions ------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition) -> None:
+        """Continue at another offset of an assigned partition, which may be in the other tier."""
         if self._both is None:
             self._kafka.seek(partition)
             return
@@ -173,6 +186,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._both.seek(partition)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
+        """Hand out no record of these partitions until `resume`. They stay assigned."""
         if self._both is None:
             self._kafka.pause(partitions)
             return
@@ -180,6 +194,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._both.pause(partitions)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
+        """Hand out records of these partitions again, from where `pause` left them."""
         if self._both is None:
             self._kafka.resume(partitions)
             return
@@ -187,12 +202,17 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._both.resume(partitions)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return as ``offset`` what follows the last record handed out; before the first one it is OFFSET_INVALID."""
         if self._both is None:
             return list(self._kafka.position(partitions))
         self._require_open()
         return self._both.positions(partitions)
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """Store offsets for the next commit: the one after ``message``, or ``offsets``, which are the next to read.
+
+        Needs ``enable.auto.offset.store=false``. Raises ValueError for both, and for neither.
+        """
         if self._both is None:
             self._kafka.store_offsets(**_given(message=message, offsets=offsets))
             return
@@ -202,41 +222,41 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     def commit(
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
     ) -> Any:
-        """Without arguments: what is stored. Returns what was committed; None when ``asynchronous``."""
+        """Commit. Without arguments the stored offsets. Return the committed ones; None when ``asynchronous``."""
         if self._both is None:
             return self._kafka.commit(**_given(message=message, offsets=offsets), asynchronous=asynchronous)
         self._require_open()
-        given = _offsets_of(message, offsets)
-        if given is not None:
-            return self._kafka.commit(offsets=given, asynchronous=asynchronous)
+        chosen = _offsets_of(message, offsets)
+        if chosen is not None:
+            return self._kafka.commit(offsets=chosen, asynchronous=asynchronous)
         self._both.flush()
         return self._kafka.commit(asynchronous=asynchronous)
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
-        """Low is the start of the log, both tiers taken together; high as Kafka's consumer has it."""
-        asked = {"timeout": -1 if timeout is None else timeout, "cached": cached}
-        found: tuple[int, int] | None = self._kafka.get_watermark_offsets(partition, **asked)
-        if self._both is None or found is None:
-            return found
+        """Return the log start offset of both tiers together, and the high watermark as Kafka's consumer has it."""
+        waiting = {"timeout": -1 if timeout is None else timeout, "cached": cached}
+        watermarks: tuple[int, int] | None = self._kafka.get_watermark_offsets(partition, **waiting)
+        if self._both is None or watermarks is None:
+            return watermarks
         place = (partition.topic, partition.partition)
         if cached:
             low, high = self._both.seen_watermarks(place)
-            return (found[0] if low < 0 else low), max(found[1], high)
-        return self._answer(self._looks.ask(low_watermark, place), timeout), found[1]
+            return (watermarks[0] if low < 0 else low), max(watermarks[1], high)
+        return self._answer(self._looks.ask(low_watermark, place), timeout), watermarks[1]
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
-        """Of both tiers; correct for timestamps that go backwards. OFFSET_END: none is that young."""
+        """Return offsets from both tiers, also if timestamps go backwards. OFFSET_END: no record is that young."""
         if self._both is None:
             return list(self._kafka.offsets_for_times(partitions, -1 if timeout is None else timeout))
         self._require_open()
-        asked = [
+        futures = [
             self._looks.ask(partial(_first_at, TimestampMs(each.offset)), (each.topic, each.partition))
             for each in partitions
         ]
-        found = [self._answer(each, timeout) for each in asked]
-        return [TopicPartition(each.topic, each.partition, said) for each, said in zip(partitions, found, strict=True)]
+        offsets = [self._answer(each, timeout) for each in futures]
+        return [TopicPartition(each.topic, each.partition, at) for each, at in zip(partitions, offsets, strict=True)]
 
     @staticmethod
     def _answer(asked: Future[R], timeout: float | None) -> R:
@@ -250,7 +270,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     # --- the end --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """From any thread. Waits for what is being read, and for callbacks. Twice is as once."""
+        """Close the consumer from any thread. Waits for running reads and callbacks. Idempotent."""
         if self._both is None:
             self._kafka.close()
             return
@@ -274,8 +294,8 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
 
 
 def _first_at(timestamp: TimestampMs, log: LogicalPartition, reader: LogReader) -> int:
-    found = reader.offset_for_time(log.topic, log.partition.partition, timestamp)
-    return OFFSET_END if found is None else found[0]
+    first = reader.offset_for_time(log.topic, log.partition.partition, timestamp)
+    return OFFSET_END if first is None else first[0]
 
 
 def _given(**named: object) -> dict[str, object]:

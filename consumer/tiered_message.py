@@ -1,7 +1,7 @@
-"""What a `TieredConsumer` hands out of the remote tier: Kafka's own `Message`, method by method.
+"""The messages that a `TieredConsumer` hands out of the remote tier: Kafka's own `Message`, method by method.
 
-Not a subclass: one of those costs three times as much to make, and Kafka's methods take no subclass either. A message
-is a row of its block, and a column is made when the first message is asked for it: nobody pays for what nobody reads.
+This is not a subclass: a subclass instance costs three times as much to make, and Kafka's methods accept none either.
+A message is a row of its block. A column is made when a message is first asked for it: unread columns cost nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class MessageColumns:
-    """The columns of one block, for all of its messages; None: nobody asked for it yet, see `made`.
+    """The columns of one block, for all of its messages. None: not requested yet, see `made`.
 
-    Slots, and no `cached_property`: Python 3.11 looks for one of those by its name, every time.
+    It has slots and no `cached_property`: Python 3.11 looks such a property up by its name, every time.
     """
 
     __slots__ = ("_block", "cause", "error", "headers", "keys", "offsets", "partition", "timestamps", "topic", "values")
@@ -54,7 +54,7 @@ class MessageColumns:
 
     @classmethod
     def of_one(cls, topic: str, partition: int, offset: int) -> MessageColumns:
-        """Of a message that somebody changed, or that is an error."""
+        """Return the columns of a single message: one that the application changed, or an error."""
         columns = cls(topic, partition, None)
         columns.offsets, columns.keys, columns.values = [offset], [None], [None]
         columns.headers, columns.timestamps = [None], [(0, 0)]
@@ -66,20 +66,20 @@ class MessageColumns:
 
 
 def _bytes(block: RecordBlock, column: int) -> list[bytes | None]:
-    """Arrow makes Python's objects by NumPy five times as fast as by `to_pylist`."""
-    made: list[bytes | None] = block.binary(column).to_numpy(zero_copy_only=False).tolist()
-    return made
+    """Return a column's values. Arrow makes Python objects through NumPy five times as fast as by `to_pylist`."""
+    objects: list[bytes | None] = block.binary(column).to_numpy(zero_copy_only=False).tolist()
+    return objects
 
 
 def _headers(block: RecordBlock) -> list[Headers | None]:
     if not block.sums[kernels.HEADER_COUNT]:
         return [None] * len(block)
-    listed = block.headers().to_pylist()
-    return [each and [(pair["key"], pair["value"]) for pair in each] for each in listed]
+    headers_of_rows = block.headers().to_pylist()
+    return [headers and [(pair["key"], pair["value"]) for pair in headers] for headers in headers_of_rows]
 
 
 def _timestamps(block: RecordBlock) -> list[tuple[int, int]]:
-    """librdkafka's types: 1 create, 2 append."""
+    """Return (type, milliseconds) with librdkafka's types: 1 create, 2 append."""
     return list(zip((block.types + 1).tolist(), block.timestamps.tolist(), strict=True))
 
 
@@ -93,15 +93,15 @@ _COLUMNS: dict[str, Callable[[RecordBlock], list[Any]]] = {
 
 
 class TieredMessage:
-    """One record of the remote tier, or what is wrong with a partition (``error()``, and ``cause()``: tierstate's own).
+    """One record of the remote tier, or a partition's error (``error()``, and ``cause()``: tierstate's own).
 
     ``timestamp()``: ``(type, ms)`` with librdkafka's types, 1 create and 2 append. ``leader_epoch()`` is None: nothing
-    of the remote tier is ever handed back to a broker with an epoch. It keeps its block, 512 KiB unpacked or a batch.
+    of the remote tier is ever returned to a broker with an epoch. It keeps its block: 512 KiB unpacked, or a batch.
     """
 
     __slots__ = ("_columns", "_row")
 
-    # No `__init__`: `BlockMessages` says what is in the slots, for it would be a call for each message.
+    # There is no `__init__`: it would be a call for each message. `BlockMessages` fills the slots instead.
     _columns: MessageColumns
     _row: int
 
@@ -109,7 +109,7 @@ class TieredMessage:
     def failed(
         cls, topic: str, partition: int, offset: int, error: KafkaError, cause: TierstateError | None
     ) -> TieredMessage:
-        """What is wrong, where a consumer of Kafka's would say it too: in line, after the records before it."""
+        """Return a partition's error as a message. As with Kafka's consumer, it comes after the records before it."""
         columns = MessageColumns.of_one(topic, partition, offset)
         columns.error, columns.cause = error, cause
         message = cls()
@@ -120,7 +120,7 @@ class TieredMessage:
         return Tier.REMOTE
 
     def cause(self) -> TierstateError | None:
-        """What ``error()`` says, typed and with its facts."""
+        """Return the error of ``error()``, typed and with its facts."""
         return self._columns.cause
 
     def topic(self) -> str:
@@ -178,7 +178,7 @@ class TieredMessage:
         self._own().error = error
 
     def _own(self) -> MessageColumns:
-        """Columns of this message alone, from now on."""
+        """Return columns that belong to this message alone. It has them from now on."""
         if not self._columns.is_of_one:
             own = MessageColumns.of_one(self.topic(), self.partition(), self.offset())
             own.keys, own.values = [self.key()], [self.value()]
@@ -200,13 +200,13 @@ _ROWS = Rows(TieredMessage, "_columns", "_row")
 
 
 class BlockMessages:
-    """The records of a block, made as they are taken."""
+    """The records of a block, made into messages as they are taken."""
 
     def __init__(self, block: RecordBlock, topic: str, partition: int) -> None:
         self._columns, self._taken, self._count = MessageColumns(topic, partition, block), 0, len(block)
 
     def take(self, limit: int) -> list[TieredMessage]:
-        """Empty: all are taken."""
+        """Take up to ``limit`` messages. The list is empty when all have been taken."""
         first = self._taken
         self._taken = min(first + limit, self._count)
         return _ROWS.made(self._columns, first, self._taken - first)
@@ -223,6 +223,6 @@ _CODES: tuple[tuple[type[TierstateError], int], ...] = (
 
 
 def kafka_error_of(error: TierstateError) -> KafkaError:
-    """In Kafka's codes; ``_FAIL`` where none of them means it. Retriable: what may pass."""
+    """Return an error with Kafka's code, ``_FAIL`` if no code fits. It is retriable if ``error`` may be transient."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), KafkaError._FAIL)
     return KafkaError(code, str(error), False, isinstance(error, Unavailable))

@@ -67,19 +67,19 @@ def _value(name: str, text: str) -> int | str | None:
 
 
 def flights() -> list[Flight]:
-    """In order of their hour, as they happened."""
-    found = []
+    """Return the flights in order of their hour, as they happened."""
+    read = []
     for row in rows():
         typed = {name: _value(name, text) for name, text in row.items() if name}
         hour = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
         at = int(hour.replace(tzinfo=hour.tzinfo or UTC).timestamp() * 1000)
         key = None if _missing(row["tailnum"]) else row["tailnum"].encode()
-        found.append(Flight(key, json.dumps(typed, separators=(",", ":")).encode(), at))
-    return sorted(found, key=lambda flight: flight.at)
+        read.append(Flight(key, json.dumps(typed, separators=(",", ":")).encode(), at))
+    return sorted(read, key=lambda flight: flight.at)
 
 
 def csv_answer() -> list[Answer]:
-    """Flights, mean departure delay and cancellations by month and carrier, from the CSV alone."""
+    """Return flights, mean departure delay and cancellations by month and carrier, from the CSV alone."""
     count: dict[tuple[int, str], int] = defaultdict(int)
     cancelled: dict[tuple[int, str], int] = defaultdict(int)
     delays: dict[tuple[int, str], list[int]] = defaultdict(list)

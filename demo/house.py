@@ -1,4 +1,4 @@
-"""The processes of the demo: a broker, an agent, a gateway, a proxy; all gone when the demo is, however it ends."""
+"""The processes of the demo: a broker, an agent, a gateway, a proxy; all end with the demo, however it ends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class House:
 
     @property
     def lake(self) -> Path:
-        """Where tables are, and the catalog that names them."""
+        """The folder of the tables and of the catalog that names them."""
         return self.folder / "lake"
 
     @property
@@ -88,7 +88,7 @@ class House:
         )
 
     def spawn_agent(self, *arguments: str) -> None:
-        """Always at the same management address, so that starting again is nothing new to say."""
+        """Start an agent, always at the same management address, so that a second start prints nothing new."""
         if self._management is None:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
@@ -96,7 +96,7 @@ class House:
         self.spawn("agent", "agent", "--set", f"management.listen={self._management}", *arguments)
 
     def command(self, *arguments: str) -> list[str]:
-        """A tierstate command with the demo's settings, as one would type it."""
+        """Return a tierstate command with the demo's settings, as one would type it."""
         return [*TIERSTATE, *arguments, "--config", str(self.settings)]
 
     def run(self, *arguments: str, accept: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
@@ -131,19 +131,19 @@ class House:
         return process
 
     def alive(self, name: str) -> None:
-        """Raises DemoFailed with the end of its log when it died."""
+        """Raise DemoFailed with the end of its log when it died."""
         process = self._processes[name]
         if process.poll() is not None:
             text = (self.folder / f"{name}.log").read_text(errors="replace")
             raise DemoFailed(f"the {name} ended by itself with {process.returncode}:\n{text[-3000:]}")
 
     def kill(self, name: str) -> None:
-        """SIGKILL, as a crash."""
+        """Kill the process by SIGKILL, as a crash."""
         self._processes[name].kill()
         self._processes[name].wait()
 
     def stop(self, name: str) -> None:
-        """SIGTERM, and wait."""
+        """Stop the process by SIGTERM, and wait for its end."""
         process = self._processes.pop(name, None)
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -167,35 +167,35 @@ class House:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def pids(self) -> list[int]:
-        """Of what still runs, besides Kafka."""
+        """Return the ids of the processes that still run, besides Kafka."""
         return [process.pid for process in self._processes.values() if process.poll() is None]
 
     # --- what can be seen from outside ---------------------------------------------------------------------------
 
     def local_bytes(self) -> int:
-        """Bytes of the topic's log files on the broker's disk. (Indexes of the active segment are preallocated.)"""
+        """Return the bytes of the topic's .log files on the broker's disk. (Active indexes are preallocated.)"""
         return sum(path.stat().st_size for path in self.log_dir.glob(f"{TOPIC}-*/*.log") if path.exists())
 
     def manifests(self) -> int:
-        """Segments whose manifest is in the object store."""
+        """Return how many segments have a manifest in the object store."""
         return sum(1 for _ in self.store.rglob("*.rsm-manifest"))
 
     def remote_objects(self) -> tuple[int, int]:
-        """Objects of segments in the store, and their bytes; not the archive and the checkpoints of the tier state."""
+        """Return number and bytes of segment objects in the store; archive and checkpoints are not counted."""
         files = [path for path in self.store.rglob("*") if path.is_file()]
         sizes = [path.stat().st_size for path in files if "_tierstate" not in path.relative_to(self.store).parts[:1]]
         return len(sizes), sum(sizes)
 
 
 def get(url: str, accept: str, timeout: float = 60.0) -> tuple[bytes, dict[str, str]]:
-    """An HTTP GET: body and headers in lower case."""
+    """Send an HTTP GET; return the body, and headers in lower case."""
     request = urllib.request.Request(url, headers={"Accept": accept})
     with urllib.request.urlopen(request, timeout=timeout) as answer:
         return answer.read(), {name.lower(): value for name, value in answer.headers.items()}
 
 
 def wait_for(what: str, seconds: float, look: Any, house: House, *names: str) -> None:
-    """Until ``look()`` is true. Raises DemoFailed when it takes too long or one of the processes ends."""
+    """Wait until ``look()`` is true. Raises DemoFailed when it takes too long or one of the processes ends."""
     deadline = time.monotonic() + seconds
     while not look():
         for name in names:

@@ -53,9 +53,9 @@ def run_spark(house: House, ranges: Ranges, parquet: Path) -> SparkResult:
     process = house.spawn_python("spark", "demo.pipeline", json.dumps(request))
     out, _ = process.communicate(timeout=600)
     if process.returncode != 0:
-        # without the JVM's own stack: what failed is in the other lines
-        said = [line for line in log.read_text(errors="replace").splitlines() if not line.lstrip().startswith("at ")]
-        raise DemoFailed(f"the Spark job ended with {process.returncode}:\n" + "\n".join(said)[-3000:])
+        # without the JVM's own stack: the cause is in the other lines
+        lines = [line for line in log.read_text(errors="replace").splitlines() if not line.lstrip().startswith("at ")]
+        raise DemoFailed(f"the Spark job ended with {process.returncode}:\n" + "\n".join(lines)[-3000:])
     result = json.loads(out)
     return SparkResult(
         {(partition, start, end): (count, digest) for partition, start, end, count, digest in result["digests"]},

@@ -21,7 +21,7 @@ PAGE_BYTES = 8 * 1024 * 1024
 
 
 def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[int, int], told: Told) -> Records:
-    """A plain consumer that knows nothing of tiers."""
+    """Read by a plain consumer that knows nothing of tiers."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -33,7 +33,7 @@ def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[
             "fetch.queue.backoff.ms": 5,
         }
     )
-    found, total = Records(), sum(ends.values()) - sum(starts.values())
+    records, total = Records(), sum(ends.values()) - sum(starts.values())
     open_partitions = {p for p in starts if starts[p] < ends[p]}
     consumer.assign([TopicPartition(TOPIC, p, starts[p]) for p in open_partitions])
     while open_partitions:
@@ -46,29 +46,29 @@ def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[
                 raise DemoFailed(f"the plain consumer failed: {error.str()}")
             kind, timestamp = message.timestamp()
             headers = [(name, content) for name, content in message.headers() or []]
-            # librdkafka says 1 for create time and 2 for append time; Kafka's batches say 0 and 1
+            # librdkafka has 1 for create time and 2 for append time; Kafka's batches have 0 and 1
             record = encode(message.offset(), timestamp, kind - 1, message.key(), message.value(), headers)
-            found.add(message.partition(), message.offset(), record)
-        told(f"{found.count:,} records", found.count / max(1, total))
+            records.add(message.partition(), message.offset(), record)
+        told(f"{records.count:,} records", records.count / max(1, total))
     consumer.close()
-    return found
+    return records
 
 
 def read_with_consume(house: House, total: int, told: Told) -> Records:
-    """``tierstate consume``: both tiers as one log, as JSON lines."""
+    """Read by ``tierstate consume``: both tiers as one log, as JSON lines."""
     command = house.command("consume", TOPIC, "--json", "--encoding", "base64")
-    found = Records()
+    records = Records()
     with (house.folder / "consume.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         assert process.stdout is not None
         for line in process.stdout:
             row = orjson.loads(line)
-            found.add(row["partition"], row["offset"], _of_json(row))
-            if found.count % 5000 == 0:
-                told(f"{found.count:,} records", found.count / total)
+            records.add(row["partition"], row["offset"], _of_json(row))
+            if records.count % 5000 == 0:
+                told(f"{records.count:,} records", records.count / total)
         if process.wait() != 0:
             raise DemoFailed(f"tierstate consume failed:\n{(house.folder / 'consume.log').read_text()[-2000:]}")
-    return found
+    return records
 
 
 def _of_json(row: dict[str, Any]) -> bytes:
@@ -82,7 +82,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def read_gateway_json(gateway: str, ends: dict[int, int], told: Told) -> Records:
-    """Page by page, as binary JSON (the REST Proxy's shape)."""
+    """Read page by page, as binary JSON (the REST Proxy's shape)."""
 
     def decode(body: bytes, found: Records) -> None:
         for row in orjson.loads(body):
@@ -92,7 +92,7 @@ def read_gateway_json(gateway: str, ends: dict[int, int], told: Told) -> Records
 
 
 def read_gateway_arrow(gateway: str, ends: dict[int, int], told: Told) -> Records:
-    """Page by page, as an Arrow stream."""
+    """Read page by page, as an Arrow stream."""
 
     def decode(body: bytes, found: Records) -> None:
         with pa.ipc.open_stream(body) as stream:
@@ -120,30 +120,30 @@ def add_arrow(batch: pa.RecordBatch, found: Records) -> None:
 def _pages(
     gateway: str, ends: dict[int, int], accept: str, decode: Callable[[bytes, Records], None], told: Told
 ) -> Records:
-    found, total = Records(), sum(ends.values())
+    records, total = Records(), sum(ends.values())
     for partition in range(PARTITIONS):
         base = f"{gateway}/v1/topics/{urllib.parse.quote(TOPIC)}/partitions/{partition}"
         offset = 0
         while offset < ends[partition]:
             body, headers = get(f"{base}/records?offset={offset}&max_bytes={PAGE_BYTES}", accept)
-            decode(body, found)
+            decode(body, records)
             following = int(headers["x-next-offset"])
             if following <= offset:
                 raise DemoFailed(f"the gateway did not advance at {TOPIC}-{partition} offset {offset}")
             offset = following
-            told(f"{found.count:,} records", found.count / total)
-    return found
+            told(f"{records.count:,} records", records.count / total)
+    return records
 
 
 def ranges_of(house: House) -> dict[int, list[tuple[int, int]]]:
-    """The remote segments' offset ranges per partition: start, end (not included)."""
-    found = {}
+    """Return the remote segments' offset ranges per partition: start, end (not included)."""
+    ranges = {}
     for partition in range(PARTITIONS):
         segments = house.json("segments", f"{TOPIC}:{partition}")
-        found[partition] = [(s["offsets"]["start"], s["offsets"]["end"] + 1) for s in segments]
-    return found
+        ranges[partition] = [(s["offsets"]["start"], s["offsets"]["end"] + 1) for s in segments]
+    return ranges
 
 
 def dumps(value: Any) -> str:
-    """JSON for report.json."""
+    """Return the value as JSON text for report.json."""
     return json.dumps(value, indent=2, default=str)

@@ -17,7 +17,7 @@ Header = tuple[str, bytes | None]
 def encode(
     offset: int, timestamp: int, timestamp_type: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
 ) -> bytes:
-    """One record: big endian, -1 for null."""
+    """Encode one record: big endian, -1 for null."""
     parts = [struct.pack(">qqb", offset, timestamp, timestamp_type), _sized(key), _sized(value)]
     parts.append(struct.pack(">i", len(headers)))
     for name, content in headers:
@@ -31,7 +31,7 @@ def _sized(data: bytes | None) -> bytes:
 
 @dataclass
 class Records:
-    """What one reader saw: partition to offsets and encoded records, in the order they came."""
+    """The records that one reader saw: partition to offsets and encoded records, in the order they came."""
 
     offsets: dict[int, list[int]] = field(default_factory=dict)
     encoded: dict[int, list[bytes]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Records:
         return sum(len(record) for records in self.encoded.values() for record in records)
 
     def digest(self, partition: int, start: int = 0, end: int = 2**63) -> str:
-        """Of one partition, offsets ``start`` to ``end`` (not included)."""
+        """Return the SHA-256 of one partition's records with offsets ``start`` to ``end`` (not included)."""
         offsets = self.offsets.get(partition, [])
         first, last = bisect_left(offsets, start), bisect_left(offsets, end)
         return hashlib.sha256(b"".join(self.encoded.get(partition, [])[first:last])).hexdigest()
@@ -58,7 +58,7 @@ class Records:
         return topic_digest((p, len(self.encoded[p]), self.digest(p)) for p in self.encoded)
 
     def part(self, starts: dict[int, int]) -> Records:
-        """Only offsets from these starts on."""
+        """Return only the records at these start offsets or later."""
         kept = Records()
         for partition, start in starts.items():
             at = bisect_left(self.offsets.get(partition, []), start)
@@ -68,7 +68,7 @@ class Records:
 
 
 def topic_digest(partitions: Iterable[tuple[int, int, str]]) -> str:
-    """From (partition, record count, hex digest)."""
+    """Return the topic's digest from (partition, record count, hex digest) of each partition."""
     whole = hashlib.sha256()
     for partition, count, digest in sorted(partitions):
         whole.update(struct.pack(">iq", partition, count) + bytes.fromhex(digest))
@@ -77,7 +77,7 @@ def topic_digest(partitions: Iterable[tuple[int, int, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """Where two readers part."""
+    """The first offset at which the records of two readers differ."""
 
     partition: int
     offset: int
@@ -86,7 +86,7 @@ class FirstDifference:
 
 
 def first_difference(expected: Records, found: Records) -> FirstDifference | None:
-    """The first offset at which two readers do not have the same record; None when they have the same everywhere."""
+    """Return the first offset at which two readers do not have the same record; None when all records are the same."""
     for partition in sorted(expected.encoded.keys() | found.encoded.keys()):
         ours, theirs = expected.encoded.get(partition, []), found.encoded.get(partition, [])
         if ours == theirs:
@@ -94,8 +94,8 @@ def first_difference(expected: Records, found: Records) -> FirstDifference | Non
         at = next(
             (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
         )
-        known = expected.offsets[partition] if at < len(ours) else found.offsets[partition]
-        return FirstDifference(partition, known[at], _shown(ours, at), _shown(theirs, at))
+        offsets_read = expected.offsets[partition] if at < len(ours) else found.offsets[partition]
+        return FirstDifference(partition, offsets_read[at], _shown(ours, at), _shown(theirs, at))
     return None
 
 

@@ -19,7 +19,7 @@ from .table import YearTable
 
 @dataclass
 class Reader:
-    """What one reader saw. ``digest`` of the whole topic; ``mb_per_s`` of record bytes."""
+    """The records of one reader. ``digest`` is that of the whole topic; ``mb_per_s`` counts record bytes."""
 
     records: int
     digest: str
@@ -33,7 +33,7 @@ class Reader:
 
 @dataclass
 class Tiers:
-    """One partition's picture: offsets, ends not included."""
+    """The picture of one partition: offsets, ends not included."""
 
     partition: int
     log_start_offset: int
@@ -44,7 +44,7 @@ class Tiers:
 
 @dataclass
 class Report:
-    """Filled in step by step."""
+    """The figures of the run, filled in step by step."""
 
     records: int = 0
     digest_before_trim: str = ""
@@ -87,7 +87,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 def write_report(report: Report, folder: Path) -> Path:
-    """Both files; returns the page's path."""
+    """Write both files; return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.json").write_text(dumps(report.as_json()) + "\n")
     page = folder / "report.html"
@@ -96,7 +96,7 @@ def write_report(report: Report, folder: Path) -> Path:
 
 
 def human(size: float) -> str:
-    """Bytes for people."""
+    """Format a number of bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -108,7 +108,7 @@ def human(size: float) -> str:
 
 
 def show(report: Report, console: Console) -> None:
-    """A table, a picture of each partition, and the answer's heads and tails."""
+    """Print a table, a picture of each partition, and the answer's heads and tails."""
     table = Table(title="A year of flights, read back", title_justify="left", header_style="bold", box=None)
     for name, side in (("reader", "left"), ("records", "right"), ("MB/s", "right"), ("digest", "left"), ("", "left")):
         table.add_column(name, justify="right" if side == "right" else "left")

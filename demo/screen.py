@@ -1,4 +1,4 @@
-"""What the person sees while it runs: numbered steps, progress on anything over a second, seconds per step."""
+"""The screen while the demo runs: numbered steps, progress on anything over a second, seconds per step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 Update = Callable[[str, float | None], None]
-"""Tells the progress line: what is going on, and which part of the whole is done (0 to 1, None unknown)."""
+"""Updates the progress line: the present work, and the share of the whole that is done (0 to 1, None unknown)."""
 
 
 class Screen:

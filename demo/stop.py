@@ -15,7 +15,7 @@ from tierstate.sandbox.detached import down
 
 
 def main() -> int:
-    """0 when everything is stopped and the folder removed."""
+    """Return 0 when everything is stopped and the folder removed."""
     folder = Path(sys.argv[1]) if len(sys.argv) == 2 else Path()
     if not (folder / "demo.json").is_file():
         print("usage: python -m demo.stop FOLDER   (the folder that `make demo KEEP=1` printed)", file=sys.stderr)

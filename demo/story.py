@@ -39,7 +39,7 @@ TOPIC_CONFIG = {
 
 
 class Story:
-    """`tell` it once."""
+    """The whole demo; call `tell` once."""
 
     def __init__(self, house: House, screen: Screen, report: Report, out: Path, limit: int | None) -> None:
         self.house, self.screen, self.report, self.out, self.limit = house, screen, report, out, limit
@@ -49,7 +49,7 @@ class Story:
         self.ranges: dict[int, list[tuple[int, int]]] = {}
 
     def tell(self) -> None:
-        """Raises DemoFailed at the first thing that is not as it must be."""
+        """Run all steps. Raises DemoFailed at the first result that is not as it must be."""
         self.screen.say(
             "[bold]tierstate[/bold]: a year of events, three days on the broker, the rest in the object store\n"
         )
@@ -68,16 +68,16 @@ class Story:
     # --- 1, 2: a broker and a year of events ---------------------------------------------------------------------
 
     def _start(self) -> None:
-        with self.screen.step("kafka", "A real Kafka broker") as told:
-            kafka_libs(lambda text: told(text, None))
-            told("starting", None)
+        with self.screen.step("kafka", "A real Kafka broker") as update:
+            kafka_libs(lambda text: update(text, None))
+            update("starting", None)
             self.house.start_kafka()
             self.house.run("init")
-            told(f"KRaft, one node, {self.house.bootstrap}", None)
+            update(f"KRaft, one node, {self.house.bootstrap}", None)
 
     def _produce(self) -> None:
-        with self.screen.step("produce", "A year of flights") as told:
-            told("reading the CSV", None)
+        with self.screen.step("produce", "A year of flights") as update:
+            update("reading the CSV", None)
             flights = data.flights()[: self.limit]
             self.report.csv_answer = data.csv_answer() if self.limit is None else []
             shift = int(time.time() * 1000) - flights[-1].at
@@ -97,19 +97,19 @@ class Story:
                 producer.produce(TOPIC, key=flight.key, value=flight.value, timestamp=flight.at + shift)
                 if number % 5000 == 0:
                     producer.poll(0)
-                    told(f"{number:,} events", number / len(flights))
+                    update(f"{number:,} events", number / len(flights))
             if producer.flush(60):
                 raise DemoFailed("not every event was acknowledged by the broker")
             self.report.records = len(flights)
-            told(f"{len(flights):,} events in {PARTITIONS} partitions", None)
-        with self.screen.step("truth", "What the broker holds, digested") as told:
+            update(f"{len(flights):,} events in {PARTITIONS} partitions", None)
+        with self.screen.step("truth", "What the broker holds, digested") as update:
             self.ends = self._end_offsets()
-            self.truth = read_with_kafka_consumer(self.house.bootstrap, ZERO, self.ends, told)
+            self.truth = read_with_kafka_consumer(self.house.bootstrap, ZERO, self.ends, update)
             if self.truth.count != self.report.records:
                 raise DemoFailed(f"the broker has {self.truth.count} records, {self.report.records} were produced")
             self.report.digest_before_trim = self.truth.topic_digest()
             self.report.local_bytes_before = self.house.local_bytes()
-            told(f"{self.truth.count:,} records, {self.report.digest_before_trim[:12]}…", None)
+            update(f"{self.truth.count:,} records, {self.report.digest_before_trim[:12]}…", None)
 
     def _end_offsets(self) -> dict[int, int]:
         from confluent_kafka import Consumer, TopicPartition
@@ -124,15 +124,15 @@ class Story:
     def _copy_and_trim(self) -> None:
         rolled = sum(max(0, len(list(self.house.log_dir.glob(f"{TOPIC}-{p}/*.log"))) - 1) for p in range(PARTITIONS))
         house, report = self.house, self.report
-        with self.screen.step("copy", "Copying every rolled segment") as told:
-            # with few segments copying would be over before anybody could kill it
+        with self.screen.step("copy", "Copying every rolled segment") as update:
+            # with few segments copying would be over before it could be killed
             slowly = () if self.limit is None else ("--set", f"copy.quota={max(1, report.local_bytes_before // 6)}")
             house.spawn_agent(*slowly)
 
             def copied(share: float) -> Callable[[], bool]:
                 def look() -> bool:
                     done = house.manifests()
-                    told(f"{done} of {rolled} segments", done / max(1, rolled))
+                    update(f"{done} of {rolled} segments", done / max(1, rolled))
                     return done >= share * rolled
 
                 return look
@@ -141,16 +141,16 @@ class Story:
             house.kill("agent")
             report.segments_when_killed = house.manifests()
             report.agent_killed_during_copy = report.segments_when_killed < rolled
-            told(f"[red]agent killed[/red] (SIGKILL) after {report.segments_when_killed} segments; again", None)
+            update(f"[red]agent killed[/red] (SIGKILL) after {report.segments_when_killed} segments; again", None)
             self.house.spawn_agent()
             wait_for("copying", 300, copied(1), house, "agent")
             wait_for("the last fact", 60, lambda: self._readable() >= rolled, house, "agent")
-            told(f"{rolled} segments; the agent was killed after {report.segments_when_killed} and went on", None)
-        with self.screen.step("trim", "Trimming the broker") as told:
-            told("DeleteRecords, then the broker drops its files", None)
+            update(f"{rolled} segments; the agent was killed after {report.segments_when_killed} and went on", None)
+        with self.screen.step("trim", "Trimming the broker") as update:
+            update("DeleteRecords, then the broker drops its files", None)
             wait_for("trimming", 120, self._is_trimmed, house, "agent")
             report.local_bytes_after = house.local_bytes()
-            told(f"{report.local_bytes_before:,} → {report.local_bytes_after:,} bytes", None)
+            update(f"{report.local_bytes_before:,} → {report.local_bytes_after:,} bytes", None)
         house.stop("agent")
         self.ranges = ranges_of(house)
         self._remember_tiers()
@@ -159,7 +159,7 @@ class Story:
         return sum(topic["remote_segments"] for topic in self.house.json("topics") if topic["topic"] == TOPIC)
 
     def _is_trimmed(self) -> bool:
-        """The agents say that only local retention keeps what is left, and the files below the new start are gone."""
+        """Return whether only local retention keeps the rest, as agents report, and all files below it are deleted."""
         described = self.house.json("describe", TOPIC)
         for p in described:
             status = p["agent"] if isinstance(p["agent"], dict) else {}
@@ -225,13 +225,13 @@ class Story:
         return str(json.loads(line)["address"])
 
     def _compare(self, name: str, read: Callable[[Told], Records], expected: Records | None = None) -> None:
-        """Record by record with what the broker held, and by digest per partition and per segment range."""
+        """Compare record by record with what the broker held, and by digest per partition and per segment range."""
         expected = expected or self.truth
-        with self.screen.step(name, name[0].upper() + name[1:]) as told:
+        with self.screen.step(name, name[0].upper() + name[1:]) as update:
             began = time.monotonic()
-            found = read(told)
+            records = read(update)
             seconds = time.monotonic() - began
-            different = first_difference(expected, found)
+            different = first_difference(expected, records)
             if different is not None:
                 raise DemoFailed(
                     f"{name} differs at {TOPIC}-{different.partition} offset {different.offset}\n"
@@ -239,11 +239,11 @@ class Story:
                 )
             if expected is self.truth:
                 for partition, start, end in self._all_ranges():
-                    if found.digest(partition, start, end) != expected.digest(partition, start, end):
+                    if records.digest(partition, start, end) != expected.digest(partition, start, end):
                         raise DemoFailed(f"{name} differs in {TOPIC}-{partition} offsets {start}..{end - 1}")
-            megabytes, digest = found.bytes / 1e6, found.topic_digest()
-            self.report.readers[name] = Reader(found.count, digest, round(seconds, 2), round(megabytes, 1), True)
-            told(f"{found.count:,} records, equal", None)
+            megabytes, digest = records.bytes / 1e6, records.topic_digest()
+            self.report.readers[name] = Reader(records.count, digest, round(seconds, 2), round(megabytes, 1), True)
+            update(f"{records.count:,} records, equal", None)
 
     def _all_ranges(self) -> list[tuple[int, int, int]]:
         ranges = [(p, start, end) for p, parts in self.ranges.items() for start, end in parts]
@@ -252,8 +252,8 @@ class Story:
     # --- 5: Spark ------------------------------------------------------------------------------------------------
 
     def _spark(self) -> None:
-        with self.screen.step("spark", "Spark over both tiers") as told:
-            told("a session, the digest, the pipeline job", None)
+        with self.screen.step("spark", "Spark over both tiers") as update:
+            update("a session, the digest, the pipeline job", None)
             result = run_spark(self.house, self.ranges, self.out / "flights-by-month.parquet")
             for partition, start, end in self._all_ranges():
                 expected = self.truth.digest(partition, start, end)
@@ -271,7 +271,7 @@ class Story:
             if self.limit is None:
                 self._require_answer("Spark's answer", result.answer, "the CSV's", self.report.csv_answer)
             compared = "equal to the CSV's answer" if self.limit is None else "not compared: this is a part of the year"
-            told(f"{len(result.answer)} months and carriers, {compared}", None)
+            update(f"{len(result.answer)} months and carriers, {compared}", None)
 
     def _spark_difference(self, partition: int, start: int, end: int) -> str:
         for at in self.truth.offsets.get(partition, []):
@@ -282,19 +282,19 @@ class Story:
     # --- 6: a table ----------------------------------------------------------------------------------------------
 
     def _table(self) -> None:
-        with self.screen.step("table", "The year as an Iceberg table") as told:
-            told("typed columns, from the object store", None)
+        with self.screen.step("table", "The year as an Iceberg table") as update:
+            update("typed columns, from the object store", None)
             make_table(self.house)
-            told("every row beside the log", None)
+            update("every row beside the log", None)
             checked = check_table(self.house)
             if checked != self.report.records:
                 raise DemoFailed(f"the table has {checked} rows, {self.report.records} were produced")
-            told("the question, by DuckDB", None)
+            update("the question, by DuckDB", None)
             self.report.table = ask_table(self.house)
             self._require_answer(
                 "DuckDB's answer from the table", self.report.table.answer, "Spark's", self.report.spark_answer
             )
-            told(f"{checked:,} rows, each beside the log; DuckDB's answer is Spark's", None)
+            update(f"{checked:,} rows, each beside the log; DuckDB's answer is Spark's", None)
 
     def _require_answer(self, whose: str, answer: list[data.Answer], other: str, expected: list[data.Answer]) -> None:
         if answer != expected:
@@ -305,7 +305,7 @@ class Story:
 
     def _rebuild_the_view(self) -> None:
         house, report = self.house, self.report
-        with self.screen.step("rebuild", "The view, deleted and rebuilt from the topic alone") as told:
+        with self.screen.step("rebuild", "The view, deleted and rebuilt from the topic alone") as update:
             view = house.state / "agent"
             before = house.folder / "view-before"
             view.rename(before)
@@ -317,15 +317,15 @@ class Story:
             report.view_digest, report.rebuilt_view_digest = same["digest_one"], same["digest_two"]
             if not same["equal"]:
                 raise DemoFailed(f"the rebuilt view differs: {same['differences'][:3]}")
-            told("equal; now without one fact", None)
+            update("equal; now without one fact", None)
             key = next(fact["key"] for fact in self._facts() if fact["fact"] == "SegmentCopyFinished")
             short = house.folder / "view-short"
             house.run("replay", "--out", str(short), "--without", key)
-            found = house.json("diff", str(view), str(short), accept=(0, 1))
-            report.withheld_fact_found = [each["key"] for each in found["differences"]] == [key]
+            difference = house.json("diff", str(view), str(short), accept=(0, 1))
+            report.withheld_fact_found = [each["key"] for each in difference["differences"]] == [key]
             if not report.withheld_fact_found:
                 raise DemoFailed("a view from which one fact was withheld passed for equal")
-            told(f"equal, {report.view_digest[:12]}…; one fact withheld: noticed", None)
+            update(f"equal, {report.view_digest[:12]}…; one fact withheld: noticed", None)
 
     def _facts(self) -> list[dict[str, str]]:
         lines = self.house.run("facts", f"{TOPIC}:0", "--json").stdout.splitlines()

@@ -19,7 +19,7 @@ QUESTION = """
 
 @dataclass(frozen=True, slots=True)
 class YearTable:
-    """``bytes``: of its data files."""
+    """``bytes`` counts its data files."""
 
     rows: int
     files: int
@@ -28,28 +28,28 @@ class YearTable:
 
 
 def make_table(house: House) -> None:
-    """Raises DemoFailed with what a command printed."""
+    """Create and fill the table. Raises DemoFailed with what a command printed."""
     typed = ("--key-format", "string", "--value-format", "json", "--value-schema", schema())
     house.run("table", "create", TOPIC, "--name", NAME, *typed)
     house.run("table", "follow", NAME, "--once", "--local")
 
 
 def schema() -> str:
-    """Of a flight's JSON, as DDL."""
+    """Return the schema of a flight's JSON, as DDL."""
     types = dict.fromkeys(TEXTS, "string") | {"time_hour": "timestamp"}
     return ", ".join(f"{name} {types.get(name, 'int')}" for name in next(rows()) if name)
 
 
 def check_table(house: House) -> int:
-    """Every row beside the log, decoded again; how many. Raises DemoFailed where one differs."""
-    found = house.json("table", "check", NAME, "--local", accept=(0, 1))
-    if found["findings"]:
-        raise DemoFailed(f"the table is not the log: {found['findings'][0]}")
-    return sum(each["rows"] for each in found["partitions"])
+    """Compare every row with the log, decoded again; return how many. Raises DemoFailed where one differs."""
+    report = house.json("table", "check", NAME, "--local", accept=(0, 1))
+    if report["findings"]:
+        raise DemoFailed(f"the table is not the log: {report['findings'][0]}")
+    return sum(each["rows"] for each in report["partitions"])
 
 
 def ask_table(house: House) -> YearTable:
-    """As anybody reads it: a catalog in a file, Parquet files, DuckDB."""
+    """Ask the table as any reader would: a catalog in a file, Parquet files, DuckDB."""
     lake = house.lake
     catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{lake}/catalog.db", warehouse=lake.as_uri())
     files = [task.file for task in catalog.load_table(NAME).scan().plan_files()]

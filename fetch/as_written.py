@@ -1,4 +1,4 @@
-"""The part of a piece that may be handed out where something in it is wrong: the batches that come before."""
+"""The batches of a piece that can be returned although a later one is wrong: those that come before it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .piece import Fetched
 def as_written(piece: Fetched, source: str) -> Fetched:
     """Return the leading batches whose CRC is right and that may be shown whole.
 
-    It is for readers that decode nothing: clients get whole batches, and librdkafka looks at no CRC. A batch that
-    reaches into what the broker itself has belongs to the same log, and stays.
+    This is for readers that decode nothing: clients get whole batches, and librdkafka checks no CRC. A batch that
+    reaches into the broker's own offsets belongs to the same log, and stays.
 
-    Raises CorruptData when no batch is left: the next read begins at the bad one. The log's branches part at batches,
-    so none reaches beyond the limit for another reason.
+    Raises CorruptData when no batch is left: the next read begins at the bad one. Branches of the log part at batches,
+    so a batch reaches beyond the limit for no other reason.
     """
     limit = piece.limit if piece.limit < piece.bounds.local_start else None
     stop, reached, wrong = 0, piece.offset, None
     try:
-        for batch in iter_batches(piece.data, source=source, position=piece.position, verify_crc=not piece.checked):
+        for batch in iter_batches(piece.data, source=source, position=piece.position):
             if limit is not None and batch.last_offset >= limit:
                 wrong = CorruptData(
                     "a batch reaches beyond where its log ends", file=source, offset=piece.offset, limit=limit
@@ -40,7 +40,7 @@ def as_written(piece: Fetched, source: str) -> Fetched:
 
 
 def below(piece: Fetched, offset: Offset) -> Fetched:
-    """Return the batches that begin below the offset. Those are not looked into."""
+    """Return the batches that begin below the offset. The records in them are not checked."""
     stop = 0
     for batch in iter_batches(piece.data, source="", verify_crc=False, partial_tail_ok=True):
         if batch.base_offset >= offset:

@@ -1,11 +1,10 @@
-"""Batches of a copied log come as they were written: none is missing, moved, or of another leader.
+"""Check that the batches of a copied log are in the order written: none is missing, moved, or of another leader.
 
-No CRC covers the base offset and the leader epoch of a batch, and swapped chunks are found here, too: encrypted
-chunks of equal size can be swapped and still decrypt, for the format binds a chunk to its segment alone.
-A gap between two batches is legal where a topic was compacted once, and where a transaction ended there is a marker
-that is no record. A segment with a record for each of its offsets has neither, so each batch begins where the one
-before ended. With which offset the first batch of each chunk begins, and where the last batch of all ends, is known of
-every segment of ours.
+No CRC covers a batch's base offset and leader epoch. Swapped chunks are found here, too: encrypted chunks of equal size
+can be swapped and still decrypt, because the format binds a chunk to its segment only. A gap between two batches is
+legal if the topic was compacted once. At the end of a transaction there is a marker, which is no record. A segment with
+a record for each of its offsets has neither, so each batch begins where the one before ended. Every segment of ours
+records the first batch offset of each chunk, and the end of the last batch.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ..state.segment import RemoteSegment
 from ..storage.segment.reader import SegmentReader
 
 NO_OFFSET = 2**63 - 1
-"""Greater than any."""
+"""An offset greater than any real one."""
 Numbers = npt.NDArray[np.int64]
 
 
@@ -31,10 +30,10 @@ class Misplaced(CorruptData):
 
 
 class BatchOrder:
-    """Of one read of a segment. ``begin``: the offset with which its first batch begins, where that is known.
+    """The checks of one read of a segment. ``begin``: the offset of its first batch, if it is known.
 
-    A segment of ours says with which offset each chunk begins, so a batch in another chunk than its own is found before
-    anything of it is handed out. In a foreign segment it is found when the offsets go back.
+    A segment of ours records the first offset of each chunk, so a batch in the wrong chunk is found before any of it is
+    returned. In a foreign segment it is found when the offsets decrease.
     """
 
     def __init__(self, reader: SegmentReader, segment: RemoteSegment, begin: Offset | None = None) -> None:
@@ -47,7 +46,7 @@ class BatchOrder:
         self._epochs = segment.leader_epochs
         self._floor, self._begin = self._start if begin is None else begin, begin
         self._chunk = -1
-        """In which the batch before begins; -1: nobody looked at it."""
+        """The chunk in which the last checked batch begins; -1: no batch was checked yet."""
 
     def check(self, batch: BatchHeader) -> None:
         """Raise Misplaced for a batch that cannot follow the one before it, or cannot begin in its chunk."""
@@ -63,9 +62,9 @@ class BatchOrder:
             raise Misplaced("batches follow the last offset of the segment", **facts, last_offset=self._end)
         if ends and batch.last_offset != self._last:
             raise Misplaced("the log does not end with the segment", **facts, last_offset=self._last)
-        known, found = self._epochs.epoch_at(base), batch.partition_leader_epoch
-        if found != known and (known is not None or found > self._epochs.entries[0].epoch):
-            raise Misplaced("a batch is of another leader epoch than its segment", **facts, expected=known, found=found)
+        own, epoch = self._epochs.epoch_at(base), batch.partition_leader_epoch
+        if epoch != own and (own is not None or epoch > self._epochs.entries[0].epoch):
+            raise Misplaced("a batch is of another leader epoch than its segment", **facts, expected=own, found=epoch)
         self._floor = self._begin = Offset(batch.last_offset + 1)
         leads, self._chunk = batch.position == 0 or -1 < self._chunk < chunk, chunk
         if self._firsts is None:
@@ -76,23 +75,23 @@ class BatchOrder:
             raise Misplaced("a batch lies in another chunk than its manifest says", **facts)
 
     def holds(self, positions: Numbers, bases: Numbers, lasts: Numbers, sizes: Numbers, epochs: Numbers) -> bool:
-        """`check` of many batches at once. False when one of them may have to be refused: nothing is done then."""
+        """Check many batches at once. Return False, and change nothing, if `check` may have to refuse one of them."""
         ends = positions + sizes >= self._log_bytes
-        held = bases[0] >= self._floor and bool(np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | ends))
-        if held and not self.has_gaps:
+        valid = bases[0] >= self._floor and bool(np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | ends))
+        if valid and not self.has_gaps:
             begin = self._start if positions[0] == 0 else bases[0] if self._begin is None else self._begin
-            held = bool(bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1))
-        held = held and bool(np.all((lasts == self._last) | ~ends)) and self._are_of_its_epochs(bases, epochs)
+            valid = bool(bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1))
+        valid = valid and bool(np.all((lasts == self._last) | ~ends)) and self._are_of_its_epochs(bases, epochs)
         chunks = positions // self._chunk_bytes
-        if held and self._bounds is not None:
+        if valid and self._bounds is not None:
             firsts, stops = self._bounds
-            held = bool(np.all(bases >= firsts[chunks]) and np.all(bases < stops[chunks]))
+            valid = bool(np.all(bases >= firsts[chunks]) and np.all(bases < stops[chunks]))
             before = np.append(-1 if positions[0] == 0 else chunks[0] if self._chunk < 0 else self._chunk, chunks[:-1])
-            held = held and bool(np.all((bases == firsts[chunks]) | (chunks == before)))
-        if held:
+            valid = valid and bool(np.all((bases == firsts[chunks]) | (chunks == before)))
+        if valid:
             self._floor = self._begin = Offset(int(lasts[-1]) + 1)
             self._chunk = int(chunks[-1])
-        return held
+        return valid
 
     def _are_of_its_epochs(self, bases: Numbers, found: Numbers) -> bool:
         starts, epochs = self._lineage
@@ -101,13 +100,13 @@ class BatchOrder:
 
     @cached_property
     def _lineage(self) -> tuple[Numbers, Numbers]:
-        """Where each epoch begins, and each epoch."""
+        """Return the start offset of each epoch, and the epochs."""
         entries = self._epochs.entries
         return np.array([each.start_offset for each in entries]), np.array([each.epoch for each in entries])
 
     @cached_property
     def _bounds(self) -> tuple[Numbers, Numbers] | None:
-        """Of each chunk: the offset its first batch begins with, and the one that a later chunk's does."""
+        """Return for each chunk the offset of its first batch, and that of the first batch in a later chunk."""
         if self._firsts is None:
             return None
         firsts = np.array([NO_OFFSET if each is None else each for each in self._firsts], np.int64)

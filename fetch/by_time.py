@@ -1,9 +1,9 @@
 """The first record at or after a time, over both tiers; correct for timestamps that go backwards.
 
-The broker is asked first, its local start is read after that, and then the remote tier is searched below it: whatever
-a trim moved out of the broker's reach meanwhile lies below the later local start. The lower offset wins. Markers are
-never the answer of `offset_for_time`; a broker's may be one, so what stands in for it says ``markers``. Where the
-remote tier may be that of a lost branch nothing is said of it, nor of what comes after.
+The broker is asked first. Its local start is read after that, and the remote tier is searched below it, so offsets that
+a trim removed in between lie below that later start. The lower offset wins. `offset_for_time` never returns a marker. A
+broker may return one, so its stand-in passes ``markers``. Where the remote tier may belong to a lost branch, neither it
+nor anything after it is reported.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Found = tuple[Offset, TimestampMs]
 
 
 def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs) -> Found | None:
-    """None when no record is that young. Raises LogGap when offsets that must exist lie before the answer, and
-    LineageUnconfirmed where they may be others."""
+    """Return the first record, or None if no record is that young. Raises LogGap when offsets that must exist lie
+    before the answer, and LineageUnconfirmed where they may be those of another log."""
     local = log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
-    found = first_remote(log, remote, timestamp, bounds)
-    if found is not None or local is None:
-        return found
+    record = first_remote(log, remote, timestamp, bounds)
+    if record is not None or local is None:
+        return record
     # The broker also finds markers, whose time is another clock's, and may answer below its own log start.
     return _scan_local(log, max(local[0], bounds.local_start), bounds.high_watermark, timestamp)
 
@@ -41,23 +41,23 @@ def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: Timest
 def first_remote(
     log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs, bounds: LocalBounds, *, markers: bool = False
 ) -> Found | None:
-    """Of what lies below the local start of ``bounds``. Raises as `offset_for_time`."""
+    """Return the first record below the local start of ``bounds``. Raises as `offset_for_time`."""
     view = log.known(log.fresh_view(max_age=0.0), bounds)
     start = log_start(view, bounds)
     if start >= bounds.local_start:
         return None
     sure = min(log.sure_end(view, bounds), bounds.local_start)
-    found = _first_within(log, view, remote, (start, sure), timestamp, markers) if start < sure else None
-    if found is None and sure < bounds.local_start:
+    record = _first_within(log, view, remote, (start, sure), timestamp, markers) if start < sure else None
+    if record is None and sure < bounds.local_start:
         raise unconfirmed(view, bounds, sure, offset=max(start, sure))
-    return found
+    return record
 
 
 def latest_remote(log: LogicalPartition, remote: RemoteTier, above: TimestampMs) -> Found | None:
-    """As a broker says it: the first record, or marker, with the latest time below the local start, where that is
-    ``above`` or later.
+    """Return what a broker would: the first record, or marker, with the latest time below the local start, if that time
+    is ``above`` or later.
 
-    Raises LineageUnconfirmed where it may be another log's.
+    Raises LineageUnconfirmed if it may belong to another log.
     """
     bounds = log.local_bounds()
     view = log.known(log.fresh_view(max_age=0.0), bounds)
@@ -72,9 +72,9 @@ def latest_remote(log: LogicalPartition, remote: RemoteTier, above: TimestampMs)
     for segment, part in sorted(parts, key=lambda each: (-each[0].max_timestamp, each[1].start)):
         if segment.max_timestamp < above:
             break
-        found = first_in_segment(remote, segment, part, segment.max_timestamp, markers=True)
-        if found is not None:  # else it is of a record that another part of the segment had
-            return found
+        record = first_in_segment(remote, segment, part, segment.max_timestamp, markers=True)
+        if record is not None:  # else the timestamp belongs to a record in another part of the segment
+            return record
     return None
 
 
@@ -86,17 +86,17 @@ def _first_within(
     timestamp: TimestampMs,
     markers: bool,
 ) -> Found | None:
-    """``within``: start, and end exclusive."""
+    """Return the first record within ``within``: start, and exclusive end."""
     offsets = OffsetRange(within[0], Offset(within[1] - 1))
     gaps = view.open_gaps(offsets)
     for owned in view.coverage.owned:
         part = owned.offsets.overlap(offsets)
         if part is None or owned.segment.max_timestamp < timestamp:
             continue
-        found = first_in_segment(remote, owned.segment, part, timestamp, markers=markers)
-        if found is not None:
-            _refuse_gap(log, view, gaps, found[0])
-            return found
+        record = first_in_segment(remote, owned.segment, part, timestamp, markers=markers)
+        if record is not None:
+            _refuse_gap(log, view, gaps, record[0])
+            return record
     _refuse_gap(log, view, gaps, within[1])
     return None
 
@@ -104,7 +104,7 @@ def _first_within(
 def first_in_segment(
     remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs, *, markers: bool = False
 ) -> Found | None:
-    """The first record of the range at or after a time. Begins where the time index proves that all before is older."""
+    """Return the first record of the range at or after a time. All before the time index's entry is proven older."""
     index = parse_time_index(remote.time_index(segment), segment.offsets.start, segment.object_key)
     begin = lookup_offset(index, timestamp)
     position = offsets.start if begin is None else Offset(max(begin, offsets.start))
@@ -112,9 +112,9 @@ def first_in_segment(
         rest = OffsetRange(position, offsets.end)
         piece = remote.read(segment, rest, PIECE_BYTES, Isolation.READ_UNCOMMITTED)
         end = Offset(offsets.end + 1)
-        found = first_in_batches(piece.data, position, end, timestamp, segment.object_key, markers=markers)
-        if found is not None:
-            return found
+        record = first_in_batches(piece.data, position, end, timestamp, segment.object_key, markers=markers)
+        if record is not None:
+            return record
         position = piece.next_offset
     return None
 
@@ -128,9 +128,9 @@ def first_in_batches(
     *,
     markers: bool = False,
 ) -> Found | None:
-    """The first record of ``[start, stop)`` at or after a time; only batches young enough are decoded.
+    """Return the first record of ``[start, stop)`` at or after a time. Only batches young enough are decoded.
 
-    ``markers``: or marker; a batch of them has one, and its time.
+    ``markers``: a marker counts too. A batch of markers has one marker, and its time.
     """
     for header in iter_batches(data, source=source):
         batch = data[header.position : header.position + header.size_bytes]
@@ -147,14 +147,14 @@ def first_in_batches(
 
 
 def _scan_local(log: LogicalPartition, start: Offset, end: Offset, timestamp: TimestampMs) -> Found | None:
-    """All local records before ``start`` are older."""
+    """Return the first local record from ``start`` on that is young enough. All local records before it are older."""
     position = start
     while position < end:
         ask = Ask(PIECE_BYTES, isolation=Isolation.READ_UNCOMMITTED, end=end)
         piece: Fetched = log.fetch(position, ask)
-        found = first_in_batches(piece.data, piece.offset, piece.limit, timestamp, f"{log.topic}@{position}")
-        if found is not None or piece.next_offset <= position:
-            return found
+        record = first_in_batches(piece.data, piece.offset, piece.limit, timestamp, f"{log.topic}@{position}")
+        if record is not None or piece.next_offset <= position:
+            return record
         position = piece.next_offset
     return None
 

@@ -13,13 +13,13 @@ MEMORY, DISK = ("memory",), ("disk",)
 
 
 def add_cache_gauges(metrics: Metrics, remote: RemoteTier) -> None:
-    """Without a disk cache there is no level ``disk``."""
+    """Register the cache's metrics. Without a disk cache there is no level ``disk``."""
     cache = remote.cache
 
     def by_level(read: Callable[[CacheCounts | DiskCounts], int]) -> Callable[[], list[Sample]]:
         def samples() -> list[Sample]:
-            found: list[Sample] = [(MEMORY, read(cache.counts))]
-            return found if cache.disk is None else [*found, (DISK, read(cache.disk.counts))]
+            levels: list[Sample] = [(MEMORY, read(cache.counts))]
+            return levels if cache.disk is None else [*levels, (DISK, read(cache.disk.counts))]
 
         return samples
 

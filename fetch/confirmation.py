@@ -1,6 +1,6 @@
-"""Up to where a partition's leader has the log that the view describes, where its own agent has not said so yet.
+"""The end of the log that a leader shares with the view, asked of the leader while its own agent has written no fact.
 
-Asked by one or two requests, once for each leader epoch and lineage: below its end a leader's log does not change.
+One or two requests are enough for each leader epoch and lineage: below its end a leader's log does not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .local import LocalTier
 
 
 class Confirmation:
-    """Of one partition. Thread-safe."""
+    """The answers of one partition's leaders. Thread-safe."""
 
     def __init__(self, topic: str, partition: TopicIdPartition, local: LocalTier) -> None:
         self._topic, self._partition, self._local = topic, partition, local
@@ -26,30 +26,30 @@ class Confirmation:
         self._known: tuple[LeaderEpoch | None, Lineage, Offset] | None = None
 
     def known(self, view: PartitionView, bounds: LocalBounds) -> Offset | None:
-        """What this leader confirmed of the view's lineage; None when it was not asked."""
+        """Return the end that this leader confirmed for the view's lineage. None if it was not asked."""
         with self._lock:
-            known = self._known
-        if known is None or known[0] != bounds.leader_epoch or known[1] != view.lineage:
+            confirmed = self._known
+        if confirmed is None or confirmed[0] != bounds.leader_epoch or confirmed[1] != view.lineage:
             return None
-        return known[2]
+        return confirmed[2]
 
     def of(self, view: PartitionView, bounds: LocalBounds) -> Offset:
-        """As `known`, asked now if need be. Raises LineageUnconfirmed when a newer leader was elected meanwhile.
+        """Return the confirmed end; ask if `known` has none. Raises LineageUnconfirmed if a newer leader was elected.
 
-        A leader that does not tell its epoch confirms nothing: its answers could be two leaders'.
+        A leader that does not report its epoch confirms nothing: its answers could be those of two leaders.
         """
-        known = self.known(view, bounds)
-        if known is not None:
-            return known
-        epoch, found = bounds.leader_epoch, Offset(0)
+        confirmed = self.known(view, bounds)
+        if confirmed is not None:
+            return confirmed
+        epoch, end = bounds.leader_epoch, Offset(0)
         if epoch is not None:
             try:
-                found = confirmed_end(view.lineage, lambda asked: self._end_of(asked, epoch))
+                end = confirmed_end(view.lineage, lambda asked: self._end_of(asked, epoch))
             except Fenced as error:
                 raise unconfirmed(view, bounds, None) from error
         with self._lock:
-            self._known = epoch, view.lineage, found
-        return found
+            self._known = epoch, view.lineage, end
+        return end
 
     def _end_of(self, asked: LeaderEpoch, leader_epoch: LeaderEpoch) -> EpochEnd | None:
         return self._local.end_of_epoch(self._topic, self._partition, asked, leader_epoch)

@@ -1,9 +1,9 @@
-"""A copied segment by its manifest alone, ours or Aiven's: no view, no broker. What `dump-log` reads.
+"""A copied segment read by its manifest alone, ours or Aiven's, without view or broker: the input of `dump-log`.
 
-Our manifest lists every aborted range, and what it says is checked against the markers of the segment. A foreign one
-has none: its markers are read, and of transactions still open at its end those of the segments that follow in the
-bucket, until each is decided. What then stays open is *undecided*: hidden under read_committed, and named. Its
-transaction index, Kafka's own file, is compared with the markers.
+Our manifest lists every aborted range, and this list is checked against the segment's markers. A foreign manifest has
+no list: its markers are read. For transactions still open at its end, the markers of the next segments in the bucket
+are read until each is decided. A transaction that stays open is *undecided*: hidden under read_committed, and reported.
+Its transaction index, Kafka's own file, is compared with the markers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READ_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopiedSegment:
-    """``undecided``: producer id to the first offset of its transaction that nobody here knows the end of.
+    """``undecided``: producer id to the first offset of its transaction, if no segment here has the end of it.
 
     ``differences``: the object whose transaction index contradicts the markers, and how.
     """
@@ -47,11 +47,11 @@ class CopiedSegment:
 
     @property
     def decided_end(self) -> Offset | None:
-        """Where undecided data begins; None when everything is decided."""
+        """Return where undecided data begins, None when everything is decided."""
         return min(self.undecided.values(), default=None)
 
     def pieces(self, *, committed: bool) -> Iterator[LogPiece]:
-        """Every record, without those aborted or undecided when ``committed``. Raises CorruptData."""
+        """Yield all records, without aborted and undecided ones if ``committed``. Raises CorruptData."""
         aborted = self.aborted if committed else None
         end = self.decided_end if committed else None
         check = MarkerCheck(AbortFilter(self.aborted), self.key)
@@ -61,20 +61,20 @@ class CopiedSegment:
             yield LogPiece(self.key, position, data, aborted, end)
 
     def batches(self) -> Iterator[BatchHeader]:
-        """Every batch header, control batches too."""
+        """Yield every batch header, those of control batches too."""
         for position, data in whole_batches(self.reader):
             yield from iter_batches(data, source=self.key, position=position)
 
 
 def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | None = None) -> CopiedSegment:
-    """Raises ObjectNotFound, CorruptData, InvalidRequest (not a manifest's key; encrypted and no key ring given)."""
+    """Open a segment. Raises ObjectNotFound, CorruptData, InvalidRequest (not a manifest's key; no key ring)."""
     prefix = "".join(part + "/" for part in manifest_key.split("/")[:-3])
     parsed = ObjectKeys(prefix).parse(manifest_key)
     if parsed is None or parsed.kind is not ObjectKind.MANIFEST:
         raise InvalidRequest("not the manifest of a copied segment (….rsm-manifest)", key=manifest_key)
-    reader = SegmentReader.open(store, manifest_key, keys=keys).unproven()  # whoever prints it shows what is there
+    reader = SegmentReader.open(store, manifest_key, keys=keys).unproven()  # a dump shows what is there
     named = reader.manifest.metadata
-    # without our metadata the name is all there is, and a prefix without "/" cannot be told from the topic
+    # without our metadata only the object name is left, and a prefix without "/" cannot be separated from the topic
     topic = named.topic if named is not None else parsed.topic
     block = reader.manifest.tierstate
     if block is not None:
@@ -103,7 +103,7 @@ def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | 
 
 
 def whole_batches(reader: SegmentReader) -> Iterator[tuple[int, bytes]]:
-    """(position, whole batches) of the plain log, about `READ_BYTES` at a time."""
+    """Yield (position, whole batches) of the plain log, about `READ_BYTES` at a time."""
     position, carried = 0, b""
     pieces: list[bytes] = []
     held = 0
@@ -118,7 +118,7 @@ def whole_batches(reader: SegmentReader) -> Iterator[tuple[int, bytes]]:
             yield position, data[:end]
         position, carried, pieces, held = position + end, data[end:], [], 0
     data = b"".join([carried, *pieces])
-    if data:  # a batch cut off at the end of the log is the decoder's to refuse
+    if data:  # the decoder refuses a batch that is cut off at the end of the log
         yield position, data
 
 
@@ -132,15 +132,15 @@ def _end_of_whole(data: bytes, position: int) -> int:
 def _following(
     store: ObjectReader, manifest_key: str, before: SegmentReader, keys: KeyUnwrapper | None
 ) -> Iterator[SegmentReader]:
-    """The segments of this partition that come next in the bucket, as long as each begins where the last one ended."""
+    """Yield the next segments of this partition in the bucket, as long as each begins where the last one ended."""
     folder, _, name = base_of(manifest_key).rpartition("/")
     end = before.manifest.metadata.end_offset if before.manifest.metadata is not None else None
     for info in store.list(f"{folder}/", start_after=f"{folder}/{name}{ObjectKind.MANIFEST}"):
         if not info.key.endswith(ObjectKind.MANIFEST) or end is None:
             continue
         reader = SegmentReader.open(store, info.key, keys=keys)
-        found = reader.manifest.metadata
-        if found is None or not found.start_offset <= end + 1 <= found.end_offset:
+        metadata = reader.manifest.metadata
+        if metadata is None or not metadata.start_offset <= end + 1 <= metadata.end_offset:
             continue
-        end = found.end_offset
+        end = metadata.end_offset
         yield reader

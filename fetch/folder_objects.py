@@ -1,4 +1,4 @@
-"""A folder of objects that is only read: not even the mark of `storage.directory` is written into it."""
+"""A read-only folder of objects: not even the mark of `storage.directory` is written into it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class FolderObjects:
 
     def head(self, key: str) -> ObjectInfo:
         try:
-            found = (self._root / key).stat()
+            status = (self._root / key).stat()
         except OSError as error:
             raise ObjectNotFound("no such file", file=self._root / key) from error
-        return ObjectInfo(key, found.st_size, TimestampMs(found.st_mtime_ns // 1_000_000))
+        return ObjectInfo(key, status.st_size, TimestampMs(status.st_mtime_ns // 1_000_000))
 
     def drop_cached(self, key: str) -> None:
-        """Files are read once."""
+        """Do nothing: files are read once, so none is cached."""
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         below = self._root / prefix.rpartition("/")[0]

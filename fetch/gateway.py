@@ -1,6 +1,6 @@
-"""The HTTP gateway's client: what `digest --via gateway` and `consume --gateway` read through.
+"""The HTTP gateway's client: `digest --via gateway` and `consume --gateway` read through it.
 
-No view, no store, no Kafka.
+It has no view, no store and no Kafka client.
 Memory: one answer, at most ``max_bytes`` of stored batches, decoded.
 """
 
@@ -47,24 +47,24 @@ CONNECT_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer of the records call: its body, and where to go on. ``tier`` says which tier it came from."""
+    """One answer of the records call: its body, the offset to continue at, and the tier that it came from."""
 
     body: bytes
     next_offset: Offset
     tier: Tier
     scanned: tuple[int, int] = (0, 0)
-    """Records and bytes that were looked through."""
+    """Records and bytes that were searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """Files of PEM: the chain, and the key where it is not in the same file."""
+    """PEM files: the chain, and the key if it is in a separate file."""
 
     chain: Path
     key: Path | None = None
 
     def files(self) -> dict[str, Path | None]:
-        """As urllib3 wants them. Raises InvalidRequest."""
+        """Return the files as urllib3's arguments. Raises InvalidRequest if they cannot be used."""
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(self.chain, self.key, password="")
         except (OSError, ssl.SSLError) as error:
@@ -78,7 +78,7 @@ class GatewayClient:
     """A `RecordSource` over one gateway. Thread-safe.
 
     ``token``: a bearer token; ``basic``: a user's name and password instead; ``ca``: a file of authorities, instead of
-    the system's; ``certificate``: what says who asks, to a gateway that wants one; ``timeout``: seconds an answer may
+    the system's; ``certificate``: identifies the client if the gateway requires it; ``timeout``: seconds an answer may
     take.
     """
 
@@ -92,7 +92,7 @@ class GatewayClient:
         certificate: ClientCertificate | None = None,
         timeout: float = 30.0,
     ) -> None:
-        """InvalidRequest: the certificate cannot be used."""
+        """Raises InvalidRequest if the certificate cannot be used."""
         self.url = url.rstrip("/")
         self.timeout = timeout
         headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -100,62 +100,62 @@ class GatewayClient:
             headers = {"authorization": f"Basic {b64encode(':'.join(basic).encode()).decode()}"}
         retries = urllib3.Retry(total=2, redirect=0, status=0)
         files = {"ca_certs": ca} if certificate is None else {"ca_certs": ca, **certificate.files()}
-        known: dict[str, Any] = {name: None if file is None else str(file) for name, file in files.items()}
-        self._pool = urllib3.PoolManager(headers=headers, retries=retries, **known)
+        arguments: dict[str, Any] = {name: None if file is None else str(file) for name, file in files.items()}
+        self._pool = urllib3.PoolManager(headers=headers, retries=retries, **arguments)
 
     def topics(self) -> list[str]:
-        """Names of the tiered topics."""
+        """Return the names of the tiered topics."""
         return [str(topic["topic"]) for topic in self.summaries()]
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Each tiered topic, as the gateway's table has it."""
-        found: list[dict[str, Any]] = self.json("/v1/topics")["topics"]
-        return found
+        """Return each tiered topic, as in the gateway's table."""
+        topics: list[dict[str, Any]] = self.json("/v1/topics")["topics"]
+        return topics
 
     def described(self, topic: str) -> list[dict[str, Any]]:
-        """Each partition, as the gateway prints it. Raises UnknownTopic."""
-        found: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}")["partitions"]
-        return found
+        """Return each partition, as the gateway prints it. Raises UnknownTopic."""
+        partitions: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}")["partitions"]
+        return partitions
 
     def topic_id(self, topic: str) -> TopicId:
-        """Of the topic that has this name now. Raises UnknownTopic."""
+        """Return the id of the topic that has this name now. Raises UnknownTopic."""
         return TopicId(self.json(f"/v1/topics/{quote(topic)}")["topic_id"])
 
     def agent(self, topic: str, partition: int) -> dict[str, Any]:
-        """What its agent said to the gateway. Raises UnknownTopic, AccessDenied."""
-        found: dict[str, Any] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/agent")
-        return found
+        """Return the answer of the partition's agent to the gateway. Raises UnknownTopic, AccessDenied."""
+        answer: dict[str, Any] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/agent")
+        return answer
 
     def partitions(self, topic: str) -> list[int]:
-        """Partition numbers of a topic, ascending. Raises UnknownTopic."""
+        """Return the partition numbers of a topic, ascending. Raises UnknownTopic."""
         return sorted(int(each["partition"]) for each in self.described(topic))
 
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
-        """Raises UnknownTopic."""
-        said = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}")
-        if said["high_watermark"] is None:
+        """Return the bounds of both tiers. Raises UnknownTopic, BrokerUnavailable."""
+        partition_bounds = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}")
+        if partition_bounds["high_watermark"] is None:
             raise BrokerUnavailable("the broker did not answer the gateway", topic=topic, partition=partition)
-        highest = said["highest_remote_offset"]
+        highest = partition_bounds["highest_remote_offset"]
         return LogicalBounds(
-            log_start=Offset(said["log_start_offset"]),
-            local_start=Offset(said["local_log_start_offset"]),
+            log_start=Offset(partition_bounds["log_start_offset"]),
+            local_start=Offset(partition_bounds["local_log_start_offset"]),
             highest_remote=None if highest is None else Offset(highest),
-            last_stable_offset=Offset(said["last_stable_offset"]),
-            high_watermark=Offset(said["high_watermark"]),
+            last_stable_offset=Offset(partition_bounds["last_stable_offset"]),
+            high_watermark=Offset(partition_bounds["high_watermark"]),
         )
 
     def segments(self, topic: str, partition: int) -> list[dict[str, Any]]:
-        """Segments with state, offsets, sizes, object key, as the gateway prints them."""
-        found: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/segments")[
+        """Return segments with state, offsets, sizes and object key, as the gateway prints them."""
+        segments: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/segments")[
             "segments"
         ]
-        return found
+        return segments
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        """The first offset at or after a time; None when there is none."""
+        """Return the first offset at or after a time, None if there is none."""
         path = f"/v1/topics/{quote(topic)}/partitions/{partition}/offsets"
-        said = self.json(path, {"timestamp": timestamp})["offset"]
-        return None if said is None else Offset(said)
+        offset = self.json(path, {"timestamp": timestamp})["offset"]
+        return None if offset is None else Offset(offset)
 
     def page(
         self,
@@ -170,9 +170,9 @@ class GatewayClient:
         wait_s: float = 0.0,
         search: Search | None = None,
     ) -> Page:
-        """Records from ``offset`` in one answer. Raises OffsetOutOfRange with the valid range.
+        """Return records from ``offset`` in one answer. Raises OffsetOutOfRange with the valid range.
 
-        ``search``: those that it looks for, as far as one call looks.
+        ``search``: only records that it matches, as far as one call searches.
         """
         looking: dict[str, str] = {}
         if search is not None:
@@ -199,7 +199,7 @@ class GatewayClient:
         )
 
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
-        """What can be read now."""
+        """Return the offsets that can be read now."""
         bounds = self.bounds(topic, partition)
         start, end = bounds.start(topic, partition), bounds.end(isolation)
         if tier is Tier.LOCAL:
@@ -220,19 +220,19 @@ class GatewayClient:
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """Exactly the records of ``extent``, and the tier each batch came from.
+        """Yield exactly the records of ``extent``, and the tier each batch came from.
 
-        ``columns`` are chosen here: an answer has all of them.
+        ``columns`` are selected here: an answer has all of them.
         """
         for page in self._pages(topic, partition, extent, isolation, tier):
             for batch in arrow_batches(page.body, self.url):
-                wanted = below(batch, extent.end)
-                yield wanted if columns is None else wanted.select(list(columns)), page.tier
+                selected = below(batch, extent.end)
+                yield selected if columns is None else selected.select(list(columns)), page.tier
 
     def found(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """As `records`, only what is looked for. What is looked through is the gateway's to say."""
+        """Yield, like `records`, only records that match ``search``. The gateway reports how far it has searched."""
         for page in self._pages(topic, partition, extent, isolation, tier, search):
             for batch in arrow_batches(page.body, self.url):
                 yield below(batch, extent.end), page.tier
@@ -260,7 +260,7 @@ class GatewayClient:
         self._pool.clear()
 
     def json(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
-        """The JSON of an answer. Raises as `call`; CorruptData for what is none."""
+        """Return an answer's JSON. Raises as `call`, and CorruptData for other content."""
         answer = self.call(path, query or {}, "application/json")
         try:
             return json.loads(answer.data)
@@ -277,9 +277,9 @@ class GatewayClient:
         *,
         method: str | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """A whole answer of status 200 or 204; ``body``: JSON, which is posted.
+        """Return a whole answer of status 200 or 204. ``body``: JSON, sent by POST.
 
-        Raises the error that the answer says, TimedOut, Unavailable.
+        Raises the error that the answer names, TimedOut, Unavailable.
         """
         headers = {"accept": accept} if body is None else {"accept": accept, "content-type": "application/json"}
         try:
@@ -304,7 +304,7 @@ class GatewayClient:
         method: str | None = None,
         whole: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        """Any answer; ``whole``: with its body read. Raises urllib3's errors."""
+        """Return any answer. ``whole``: read its body first. Raises urllib3's errors."""
         text = urlencode({name: str(value) for name, value in query.items()})
         return self._pool.request(
             method or ("GET" if body is None else "POST"),
@@ -317,7 +317,7 @@ class GatewayClient:
 
 
 def arrow_batches(body: bytes, source: str) -> Iterator[pa.RecordBatch]:
-    """The record batches of an Arrow stream. Raises CorruptData for one that breaks off."""
+    """Yield the record batches of an Arrow stream. Raises CorruptData for a stream that breaks off."""
     import pyarrow as pa
 
     try:
@@ -328,7 +328,7 @@ def arrow_batches(body: bytes, source: str) -> Iterator[pa.RecordBatch]:
 
 
 def below(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
-    """The records below ``end``; offsets ascend."""
+    """Return the records below ``end``. Offsets must ascend."""
     import numpy as np
 
     from ..log.arrow_columns import numbers
@@ -338,25 +338,25 @@ def below(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
 
 
 def _kinds(root: type[TierstateError]) -> dict[str, type[TierstateError]]:
-    found = {root.__name__: root}
+    kinds = {root.__name__: root}
     for kind in root.__subclasses__():
-        found |= _kinds(kind)
-    return found
+        kinds |= _kinds(kind)
+    return kinds
 
 
 def problem(status: int, body: bytes, url: str) -> TierstateError:
-    """A gateway's error answer as the error it was made of; by its HTTP status when it names none that we know."""
+    """Return a gateway's error answer as the original error; by its HTTP status if it names no error that we know."""
     try:
-        said = json.loads(body)
+        data = json.loads(body)
     except ValueError:
-        said = {}
-    said = said if isinstance(said, dict) else {}
-    message = str(said.get("message") or f"the gateway answered {status}")
-    kind = _kinds(TierstateError).get(str(said.get("error")))
-    if kind is OffsetOutOfRange and isinstance(said.get("valid_start"), int) and isinstance(said.get("valid_end"), int):
-        return OffsetOutOfRange(message, valid_start=said["valid_start"], valid_end=said["valid_end"], url=url)
-    if kind is LogGap and isinstance(said.get("start"), int) and isinstance(said.get("end"), int):
-        return LogGap(message, start=said["start"], end=said["end"], url=url)
+        data = {}
+    data = data if isinstance(data, dict) else {}
+    message = str(data.get("message") or f"the gateway answered {status}")
+    kind = _kinds(TierstateError).get(str(data.get("error")))
+    if kind is OffsetOutOfRange and isinstance(data.get("valid_start"), int) and isinstance(data.get("valid_end"), int):
+        return OffsetOutOfRange(message, valid_start=data["valid_start"], valid_end=data["valid_end"], url=url)
+    if kind is LogGap and isinstance(data.get("start"), int) and isinstance(data.get("end"), int):
+        return LogGap(message, start=data["start"], end=data["end"], url=url)
     if kind is None or kind.__init__ is not TierstateError.__init__:
         kind = _of_status(status)
     return kind(message, status=status, url=url)

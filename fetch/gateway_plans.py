@@ -1,4 +1,4 @@
-"""A gateway's plans as a job takes them: leased splits, grants of their segments, and its local parts as stored."""
+"""A gateway's plans for a job: leased splits, grants of their segments, and its local parts as stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Extents = Mapping[tuple[str, int], tuple[Offset, Offset]]
 
 @dataclass(frozen=True, slots=True)
 class StoredPiece:
-    """Batches as the broker has them, and what of them is aborted."""
+    """Batches as the broker has them, and the aborted ranges in them."""
 
     data: bytes
     aborted: tuple[AbortedRange, ...]
@@ -41,17 +41,17 @@ class StoredPiece:
 def asked_plan(
     client: GatewayClient, ranges: Extents, isolation: Isolation, tier: Tier, lease_s: float
 ) -> tuple[PlanHead, list[PlannedRange]]:
-    """Each range as one split.
+    """Return a plan with each range as one split.
 
     Raises OffsetOutOfRange, LogGap, UnknownTopic, AccessDenied, Unavailable, CorruptData.
     """
-    asked = [
+    extents = [
         {"topic": topic, "partition": partition, "start": start, "end": end}
         for (topic, partition), (start, end) in ranges.items()
     ]
     body = orjson.dumps(
         {
-            "ranges": asked,
+            "ranges": extents,
             "isolation_level": isolation.value,
             "tier": tier.value,
             "split_bytes": None,
@@ -70,25 +70,25 @@ def leased_plan(
     lease_s: float,
     tell: Callable[[str], None],
 ) -> tuple[PlanHead, list[PlannedRange]]:
-    """As `asked_plan`; where nobody may take leases ``tell`` hears it, and there is none."""
+    """Return `asked_plan` with leases. If leases are denied, call ``tell``, and return a plan without them."""
     try:
         return asked_plan(client, ranges, isolation, tier, lease_s)
     except AccessDenied as error:
         if not lease_s:
             raise
-        found = asked_plan(client, ranges, isolation, tier, 0.0)
+        unleased = asked_plan(client, ranges, isolation, tier, 0.0)
         tell(f"no lease keeps what is read, should it expire meanwhile: {error}")
-        return found
+        return unleased
 
 
 def end_plan(client: GatewayClient, topic: str, plan: str) -> None:
-    """Gives its leases up, if it has any. Raises AccessDenied, Unavailable."""
+    """End a plan's leases, if it has any. Raises AccessDenied, Unavailable."""
     with suppress(UnknownTopic):
         client.call(f"/v1/plans/{quote(plan)}", {"topic": topic}, NDJSON, method="DELETE")
 
 
 class GatewayGrants:
-    """`granted_objects.Grants` of one plan."""
+    """The `granted_objects.Grants` of one plan."""
 
     def __init__(self, client: GatewayClient, plan: str) -> None:
         self._client, self._query = client, {"plan": plan} if plan else {}
@@ -97,13 +97,13 @@ class GatewayGrants:
         self._lock = threading.Lock()
 
     def grant(self, segment: RemoteSegment) -> SegmentGrant:
-        """Raises SegmentExpired, AccessDenied, Unavailable."""
+        """Return the segment's grant. Raises SegmentExpired, AccessDenied, Unavailable."""
         partition = segment.partition.partition
         path = f"/v1/topics/{quote(segment.topic)}/partitions/{partition}/segments/{segment.segment_id}/grant"
         return grant_from(self._client.json(path, self._query), self._client.url + path)
 
     def open(self, url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
-        """A path is the gateway's own, and is asked for as the caller; what is signed is asked for as nobody."""
+        """GET ``url``: a path is the gateway's own, and is sent as the caller; a signed URL without credentials."""
         if url.startswith("/"):
             return self._client.open(url, self._query, headers, whole=False)
         return self._pool(url).request(
@@ -115,7 +115,7 @@ class GatewayGrants:
             pool.clear()
 
     def _pool(self, url: str) -> urllib3.PoolManager:
-        """As the environment says (HTTPS_PROXY, NO_PROXY), which the clouds' own clients go by."""
+        """Return the pool that the environment names (HTTPS_PROXY, NO_PROXY), as the clouds' own clients do."""
         parts = urlsplit(url)
         proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
         if proxy is None:
@@ -127,13 +127,13 @@ class GatewayGrants:
 
 
 class GatewayTier:
-    """What the broker has, through the gateway: `split.LocalReads`."""
+    """The broker's records, through the gateway: `split.LocalReads`."""
 
     def __init__(self, client: GatewayClient) -> None:
         self._client = client
 
     def fetch(self, spec: FetchSpec) -> StoredPiece:
-        """Raises OffsetOutOfRange, UnknownTopic (re-created), AccessDenied, Unavailable, CorruptData."""
+        """Fetch a piece. Raises OffsetOutOfRange, UnknownTopic (re-created), AccessDenied, Unavailable, CorruptData."""
         answer = self._client.call(
             f"/v1/topics/{quote(spec.topic)}/partitions/{spec.partition}/records",
             {
@@ -153,7 +153,7 @@ class GatewayTier:
 
 
 def taken_apart(body: bytes, source: str) -> tuple[bytes, tuple[AbortedRange, ...]]:
-    """Batches, and the aborted ranges of the trailer (`api/record_forms.py`). Raises CorruptData, also for a CRC."""
+    """Return batches and aborted ranges of a body (`api/record_forms.py`). Raises CorruptData, also for a wrong CRC."""
     count = _COUNT.unpack_from(body, len(body) - _COUNT.size)[0] if len(body) >= _COUNT.size else -1
     size = len(body) - _COUNT.size - count * _ABORTED.size
     if count < 0 or size < 0:
@@ -161,5 +161,5 @@ def taken_apart(body: bytes, source: str) -> tuple[bytes, tuple[AbortedRange, ..
     ranges = _ABORTED.iter_unpack(body[size : len(body) - _COUNT.size])
     data = body[:size]
     for _ in iter_batches(data, source=source):
-        pass  # each one's CRC, as of what a broker sends
+        pass  # this checks each CRC, as for a broker's batches
     return data, tuple(AbortedRange(producer, Offset(first), Offset(last)) for producer, first, last in ranges)

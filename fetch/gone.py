@@ -1,9 +1,9 @@
-"""Logs without a broker: of topics that the cluster has no more, and of every topic where no cluster is asked at all.
+"""Logs without a broker: topics that the cluster has deleted, and every topic where no cluster is asked at all.
 
-A topic that is gone is named by its topic id: what the remote tier keeps of it is the whole log.
+A deleted topic is named by its topic id: the part of it in the remote tier is the whole log.
 
-A name may belong to another topic by now, an id never does. An id whose topic still has a name is refused: its log goes
-on at the broker, and reading it without that would end it too early.
+Another topic may have its name by now, but an id is never reused. The id of an existing topic is refused: its log
+continues at the broker, and without that part a read would end too early.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from .remote import RemotePiece, RemoteTier, nothing
 
 
 class NoBroker:
-    """The `LocalTier` of partitions that no broker has: empty, from the end of the remote tier on."""
+    """The `LocalTier` of partitions without a broker: empty, from the end of the remote tier on."""
 
     def __init__(self, view: TierView) -> None:
         self._view = view
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
-        """In the leader epoch of the view's own term: nobody leads who could say otherwise.
+        """Return empty bounds, in the leader epoch of the view's own term: no leader exists that could contradict it.
 
-        Raises TierStateLost, LineageUnconfirmed where what was copied would look like an empty log*.
+        Raises TierStateLost, LineageUnconfirmed if copied records would look like an empty log*.
         """
         view = self._view.partition(partition)
         owned = view.coverage.owned
@@ -52,7 +52,7 @@ class NoBroker:
         return LocalBounds(end, end, end, view.leader.epoch if view.leader else None)
 
     def fetch(self, spec: FetchSpec) -> LocalPiece:
-        assert spec.topic_id is not None  # whoever reads both tiers fences by it
+        assert spec.topic_id is not None  # readers of both tiers fence by it
         partition = TopicIdPartition(spec.topic_id, spec.partition)
         return LocalPiece(b"", (), spec.offset, self.bounds(spec.topic, partition))
 
@@ -77,10 +77,10 @@ def _refuse_emptiness(view: PartitionView) -> None:
 
 
 class PastRemote(RemoteTier):
-    """The remote tier by a view that goes no further: what is not there any more may have expired since."""
+    """The remote tier of a view that stands still: an object that is missing may have expired since."""
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
-        """Raises SegmentExpired, and what `RemoteTier.open` raises."""
+        """Open like `RemoteTier.open`, and raise SegmentExpired for a missing object."""
         try:
             return super().open(segment)
         except ObjectNotFound as error:
@@ -94,7 +94,7 @@ class PastRemote(RemoteTier):
         isolation: Isolation,
         following: Following = nothing,
     ) -> RemotePiece:
-        """Raises SegmentExpired, and what `RemoteTier.read` raises."""
+        """Read like `RemoteTier.read`, and raise SegmentExpired for a missing object."""
         try:
             return super().read(segment, offsets, max_bytes, isolation, following)
         except ObjectNotFound as error:
@@ -113,30 +113,30 @@ def _not_there(segment: RemoteSegment, error: ObjectNotFound) -> SegmentExpired:
 
 
 def gone_id(control: TopicDirectory, topic: str) -> TopicId | None:
-    """The topic id that this text is, of a topic that is gone; None: it is no topic id.
+    """Return the topic id in this text, of a deleted topic. Return None if the text is no topic id.
 
-    Raises UnknownTopic for the id of a topic that is there, AccessDenied where these credentials may not see it: asked
-    by id, a broker hides none.
+    Raises UnknownTopic for the id of an existing topic; AccessDenied if these credentials may not see it: for an id, a
+    broker hides no topic.
     """
     try:
-        found = TopicId(topic)
+        uuid = TopicId(topic)
     except InvalidRequest:
         return None
-    if control.topic_exists(found, broker=control.cluster().brokers[0]):
-        name = next((each.name for each in control.topics() if each.topic_id == found), None)
-        raise UnknownTopic("this is the id of a topic that is there: name it by its name", topic=name, topic_id=found)
-    return found
+    if control.topic_exists(uuid, broker=control.cluster().brokers[0]):
+        name = next((each.name for each in control.topics() if each.topic_id == uuid), None)
+        raise UnknownTopic("this is the id of a topic that is there: name it by its name", topic=name, topic_id=uuid)
+    return uuid
 
 
 def place_of(control: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:
-    """A partition of a topic by its name or, once it is gone, by its topic id. Raises UnknownTopic."""
+    """Return a partition of a topic by its name or, after its deletion, by its topic id. Raises UnknownTopic."""
     try:
         described = control.topic(topic)
     except UnknownTopic:
-        found = gone_id(control, topic)
-        if found is None:
+        topic_id = gone_id(control, topic)
+        if topic_id is None:
             raise
-        return TopicIdPartition(found, partition)
+        return TopicIdPartition(topic_id, partition)
     if not 0 <= partition < len(described.partitions):
         raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=len(described.partitions))
     return TopicIdPartition(described.topic_id, partition)

@@ -1,9 +1,9 @@
-"""Segments of a plan read without a key to the bucket: `ObjectReads` over URLs that a gateway hands out.
+"""Read the segments of a plan without credentials for the bucket: `ObjectReads` over URLs that a gateway issues.
 
-    object key  ->  its segment  ->  grant (asked for once, and again before it ends)  ->  GET of a range
+    object key  ->  its segment  ->  grant (requested once, and again before it ends)  ->  GET of a range
 
-A URL that the store refuses is asked for once more: the credentials that signed it may have ended before it did. A body
-that breaks off is asked for again from there. Memory: `GRANTS` grants, and a piece.
+A URL that the store refuses is requested once more: the credentials that signed it may have ended before it did. A body
+that breaks off is requested again from there. Memory: `GRANTS` grants, and a piece.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from ..storage.patience import Attempts, Limits, Patience
 from .segment_grant import SegmentGrant
 
 GRANTS = 256
-"""Segments that a process reads at a time, at most; of others the grant is asked for again."""
+"""Segments that a process reads at the same time, at most. Grants of further segments are requested again."""
 EARLY_S = 30.0
-"""A URL that ends so soon is not begun with; of a short one a fifth of its time is left."""
+"""A URL is not used in the last seconds before its end: this many, or a fifth of the lifetime of a short one."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class Grants(Protocol):
-    """A gateway (`gateway_plans.py`). Thread-safe, blocking."""
+    """The requests to a gateway (`gateway_plans.py`). Thread-safe, blocking."""
 
     def grant(self, segment: RemoteSegment) -> SegmentGrant:
-        """Raises SegmentExpired, AccessDenied, Unavailable."""
+        """Return the segment's grant. Raises SegmentExpired, AccessDenied, Unavailable."""
         ...
 
     def open(self, url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
-        """GET, its body not yet read. A path is the gateway's own. Raises urllib3's errors."""
+        """Send GET and leave the body unread. A path is the gateway's own. Raises urllib3's errors."""
         ...
 
 
@@ -63,7 +63,7 @@ class _Known:
 
 
 class GrantedObjects:
-    """The objects of these segments, and no others. Thread-safe. Also opens their data keys (`KeyUnwrapper`)."""
+    """The objects of these segments, and no others. Thread-safe. It also unwraps their data keys (`KeyUnwrapper`)."""
 
     def __init__(
         self, segments: Iterable[RemoteSegment], grants: Grants, clock: Clock, limits: Limits | None = None
@@ -75,7 +75,7 @@ class GrantedObjects:
         self._lock = threading.Lock()
 
     def get(self, key: str, limit: int | None = None) -> bytes:
-        """The whole object. Raises ObjectNotFound, InvalidRequest (above ``limit``), AccessDenied, Unavailable."""
+        """Return the object. Raises ObjectNotFound, InvalidRequest (above ``limit``), AccessDenied, Unavailable."""
 
         def read() -> bytes:
             answer = self._opened(key, None)
@@ -95,7 +95,7 @@ class GrantedObjects:
         return self._patience.read(key, read)
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        """As `ObjectReader.stream_range`."""
+        """Stream a range as `ObjectReader.stream_range` does, and continue after a body that breaks off."""
         attempts = self._patience.reading(key)
         position, stop, failed_at = range.start, range.stop, range.start
         tag: str | None = None
@@ -107,10 +107,10 @@ class GrantedObjects:
                 continue
             try:
                 stop = min(stop, _checked(answer, key, ByteRange(position, stop)))
-                found = answer.headers.get("etag")
-                if tag is not None and found != tag:
+                etag = answer.headers.get("etag")
+                if tag is not None and etag != tag:
                     raise StorageUnavailable("the object was replaced while it was read", key=key, position=position)
-                tag = found
+                tag = etag
                 for piece in _pieces(answer, stop - position, piece_bytes):
                     position += len(piece)
                     yield piece
@@ -124,32 +124,32 @@ class GrantedObjects:
             failed_at = _again(attempts, failure, position, failed_at)
 
     def head(self, key: str) -> ObjectInfo:
-        """By its first byte: a URL is signed for GET alone. When it was made is not told: 0."""
+        """Return the object's size by a GET of one byte: URLs are signed for GET only. The time is unknown: 0."""
 
         def look() -> ObjectInfo:
             answer = self._opened(key, ByteRange(0, 1))
             answer.close()
-            said = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
-            if said is None:
+            content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+            if content_range is None:
                 raise CorruptData("the store answers another range than asked", key=key)
-            return ObjectInfo(key, int(said[3]), TimestampMs(0))
+            return ObjectInfo(key, int(content_range[3]), TimestampMs(0))
 
         return self._patience.read(key, look)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """The data key of a segment that is being read; its grant has told it. Raises InvalidRequest."""
+        """Return the data key of a segment that is being read, from its grant. Raises InvalidRequest."""
         with self._lock:
-            keys = [known.grant.data_key for known in self._known.values()]
+            keys = [held.grant.data_key for held in self._known.values()]
         for key in keys:
             if key is not None and key.wrapped == wrapped:
                 return key.plain
         raise InvalidRequest("the gateway told no data key for the segment", key_id=key_id)
 
     def close(self) -> None:
-        """Nothing is open between two reads."""
+        """Do nothing: no connection is open between two reads."""
 
     def _opened(self, key: str, range: ByteRange | None) -> urllib3.BaseHTTPResponse:
-        """The answer of a 200 or 206. Raises the errors of a store."""
+        """Return an answer of status 200 or 206. Raises the errors of a store."""
         headers = {"accept-encoding": "identity"}
         if range is not None:
             headers["range"] = f"bytes={range.start}-{range.stop - 1}"
@@ -172,22 +172,22 @@ class GrantedObjects:
 
     def _granted(self, base: str, *, anew: bool) -> SegmentGrant:
         with self._lock:
-            known = None if anew else self._known.get(base)
-        if known is not None and self._clock.monotonic() < known.good_until:
-            return known.grant
+            cached = None if anew else self._known.get(base)
+        if cached is not None and self._clock.monotonic() < cached.good_until:
+            return cached.grant
         segment = self._segments.get(base)
         if segment is None:
             raise InvalidRequest("not an object of this plan", key=base)
-        asked = self._clock.monotonic()
+        requested_at = self._clock.monotonic()
         grant = self._grants.grant(segment)
         lasts = grant.expires_in_s
         with self._lock:
-            self._known[base] = _Known(grant, asked + max(lasts - EARLY_S, lasts * 0.8))
+            self._known[base] = _Known(grant, requested_at + max(lasts - EARLY_S, lasts * 0.8))
         return grant
 
 
 def _pieces(answer: urllib3.BaseHTTPResponse, size: int, piece_bytes: int) -> Iterator[bytes]:
-    """At most ``size`` bytes."""
+    """Yield the body in pieces, at most ``size`` bytes in all."""
     while size > 0:
         piece = answer.read(min(piece_bytes, size))
         if not piece:
@@ -197,22 +197,22 @@ def _pieces(answer: urllib3.BaseHTTPResponse, size: int, piece_bytes: int) -> It
 
 
 def _checked(answer: urllib3.BaseHTTPResponse, key: str, asked: ByteRange) -> int:
-    """Where the answer stops in the object."""
-    said = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
-    if said is None or int(said[1]) != asked.start or int(said[2]) + 1 != min(asked.stop, int(said[3])):
-        if said is not None and int(said[3]) <= asked.start:
-            raise beyond_end(key, asked, int(said[3]))
+    """Return where the answer stops in the object. Raises CorruptData for another range than requested."""
+    span = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+    if span is None or int(span[1]) != asked.start or int(span[2]) + 1 != min(asked.stop, int(span[3])):
+        if span is not None and int(span[3]) <= asked.start:
+            raise beyond_end(key, asked, int(span[3]))
         raise CorruptData(
             "the store answers another range than asked",
             key=key,
             asked=f"{asked.start}-{asked.stop - 1}",
             answered=answer.headers.get("content-range", "the whole object"),
         )
-    return int(said[2]) + 1
+    return int(span[2]) + 1
 
 
 def _again(attempts: Attempts, failure: StorageUnavailable, position: int, failed_at: int) -> int:
-    """Waits; where it failed."""
+    """Wait before the next attempt, or raise ``failure``. Return where it failed, for the next call."""
     if position - failed_at >= MIB:
         attempts.progressed()
     attempts.failed(failure)
@@ -241,6 +241,6 @@ def _broken(key: str, position: int, error: Exception | None) -> StorageUnavaila
 
 
 def _reason(error: Exception) -> str:
-    """Without the URL: whoever has it can read by it."""
+    """Return the error's class, without the URL: a log with the URL would give access to the object."""
     cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) and error.reason is not None else error
     return type(cause).__name__

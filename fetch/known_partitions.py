@@ -1,4 +1,4 @@
-"""Whether a partition may be read by what the broker has alone, because nothing was ever tiered of it."""
+"""Whether a partition may be read from the broker alone, because no part of it was ever tiered."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..storage.segment.known import check_known
 
 
 class KnownPartitions:
-    """Of all partitions that a process reads. Thread-safe. ``names``: of the objects of this cluster."""
+    """The check for all partitions that a process reads. Thread-safe. ``names``: names of this cluster's objects."""
 
     def __init__(self, store: ObjectReader, names: ObjectKeys) -> None:
         self._store, self._names = store, names
         self._new = set[TopicIdPartition]()
 
     def check(self, view: PartitionView, topic: str, bounds: LocalBounds) -> None:
-        """Where no fact says the log's start, the broker's stands for it: not while the bucket knows better*.
+        """Check the bucket. Without a log start fact the broker's start counts, but not if the bucket knows better*.
 
-        A bucket without the partition is asked once. Raises TierStateLost, which counts only with a view that was
-        made fresh after it, and what the store does.
+        A bucket without the partition is asked once. Raises TierStateLost, which counts only if it is repeated with a
+        view read fresh after it, and the store's errors.
         """
         if not view.log_starts and bounds.local_start > 0 and view.partition not in self._new:
             check_known(view, topic, self._store, self._names)

@@ -2,8 +2,8 @@
 
 A Fetch answer under read_committed lists ``(producer id, first offset)`` of every aborted transaction that may touch
 its batches. Kafka's consumer hides that producer's transactional batches from there up to its next abort marker
-(`CompletedFetch.nextFetchedRecord`). Read from the markers in the same batches this becomes a range: up to the marker,
-or up to the last batch when the marker is not in this answer (the next answer lists the transaction again).
+(`CompletedFetch.nextFetchedRecord`). With the markers in the same batches this becomes a range: up to the marker, or up
+to the last batch if the marker is not in this answer (the next answer lists the transaction again).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..state.segment import AbortedRange
 
 @dataclass(frozen=True, slots=True)
 class LocalPiece:
-    """``bounds`` are those of the very answer that ``data`` came in."""
+    """A piece of the local tier. ``bounds`` are from the same answer as ``data``."""
 
     data: bytes
     aborted: tuple[AbortedRange, ...]
@@ -38,14 +38,14 @@ class LocalPiece:
 
 
 class LocalTier(Protocol):
-    """What fetch asks of the local tier. Thread-safe. Also raises UnknownTopic, AccessDenied, BrokerUnavailable."""
+    """The local tier, as fetch uses it. Thread-safe. Also raises UnknownTopic, AccessDenied, BrokerUnavailable."""
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
-        """Of this very topic: UnknownTopic when it was re-created is left to `fetch`."""
+        """Return the bounds of the topic with this name. Only `fetch` raises UnknownTopic if it was re-created."""
         ...
 
     def fetch(self, spec: FetchSpec) -> LocalPiece:
-        """Whole batches from ``spec.offset`` on; empty only at the end, after ``spec.wait_ms``.
+        """Return whole batches from ``spec.offset`` on; empty only at the end, after ``spec.wait_ms``.
 
         Raises OffsetOutOfRange, Fenced (a newer leader epoch), UnknownTopic (re-created), BrokerUnavailable.
         """
@@ -54,13 +54,13 @@ class LocalTier(Protocol):
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
     ) -> tuple[Offset, TimestampMs] | None:
-        """The broker's answer for the first record at or after a time; it may lie below the local start (seen)."""
+        """Return the broker's first record at or after a time. It may lie below the local start (observed)."""
         ...
 
     def end_of_epoch(
         self, topic: str, partition: TopicIdPartition, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
     ) -> EpochEnd | None:
-        """Where the leader's log leaves its newest epoch up to ``epoch``; None when it knows none of them any more.
+        """Return the end of the leader's newest epoch up to ``epoch``. None if it no longer has any of them.
 
         Raises Fenced when a newer leader epoch than ``leader_epoch`` exists.
         """
@@ -68,7 +68,7 @@ class LocalTier(Protocol):
 
 
 class BrokerTier:
-    """The real one: through whoever leads."""
+    """The local tier of a cluster: requests go to each partition's leader."""
 
     def __init__(self, broker: Broker) -> None:
         self._reader = broker.reads
@@ -87,11 +87,11 @@ class BrokerTier:
         return self._reader.offset_at(topic, partition.partition, timestamp)
 
     def fetch(self, spec: FetchSpec) -> LocalPiece:
-        said = self._reader.fetch(spec)
-        end = said.bounds.end(spec.isolation)
-        if not said.batches:
+        answer = self._reader.fetch(spec)
+        end = answer.bounds.end(spec.isolation)
+        if not answer.batches:
             if spec.offset < end:
-                # never skipped: whether offsets are missing here or the broker held them back cannot be told apart
+                # never skip: these offsets may be missing, or the broker may have held them back
                 raise BrokerUnavailable(
                     "the broker returned no batch below its end",
                     topic=spec.topic,
@@ -99,23 +99,23 @@ class BrokerTier:
                     offset=spec.offset,
                     end=end,
                 )
-            return LocalPiece(b"", (), spec.offset, said.bounds)
+            return LocalPiece(b"", (), spec.offset, answer.bounds)
         source = f"{spec.topic}-{spec.partition}@{spec.offset}"
-        headers = list(iter_batches(said.batches, source=source, verify_crc=False))  # the decoder checks
+        headers = list(iter_batches(answer.batches, source=source, verify_crc=False))  # the decoder checks
         last = headers[-1].last_offset
         aborted: tuple[AbortedRange, ...] = ()
         if spec.isolation is Isolation.READ_COMMITTED:
-            aborted = hidden_ranges(said.batches, headers, said.aborted, source)
-        return LocalPiece(said.batches, aborted, Offset(last + 1), said.bounds)
+            aborted = hidden_ranges(answer.batches, headers, answer.aborted, source)
+        return LocalPiece(answer.batches, aborted, Offset(last + 1), answer.bounds)
 
 
 def hidden_ranges(
     data: bytes, headers: Sequence[BatchHeader], listed: Iterable[tuple[int, Offset]], source: str
 ) -> tuple[AbortedRange, ...]:
-    """What the broker's list of aborted transactions hides of these batches.
+    """Return the ranges that the broker's list of aborted transactions hides in these batches.
 
-    Raises CorruptData where a marker among them contradicts it: the broker reads its transaction index, which is under
-    no checksum, and a missing or damaged one would show aborted records.
+    Raises CorruptData if a marker among them contradicts the list. The broker reads its transaction index, which has no
+    checksum: a missing or damaged index would show aborted records.
     """
     of_transactions = [header for header in headers if header.attributes & (TRANSACTIONAL | CONTROL)]
     if not of_transactions:
@@ -130,7 +130,7 @@ def hidden_ranges(
 def closed_ranges(
     listed: Iterable[tuple[int, Offset]], markers: Iterable[tuple[int, Offset]], last: Offset
 ) -> tuple[AbortedRange, ...]:
-    """Aborted transactions of a Fetch answer as inclusive ranges.
+    """Return the aborted transactions of a Fetch answer as inclusive ranges.
 
     ``listed``: (producer id, first offset), from the broker. ``markers``: (producer id, offset) of the abort markers
     among the batches, ascending. ``last``: the last offset of the last batch.
@@ -149,7 +149,7 @@ def closed_ranges(
 
 
 def abort_markers(data: bytes, headers: Iterable[BatchHeader], source: str) -> list[tuple[int, Offset]]:
-    """(producer id, offset) of every abort marker. Raises CorruptData for a control batch that cannot be read."""
+    """Return (producer id, offset) of every abort marker. Raises CorruptData for an unreadable control batch."""
     return [
         (header.producer_id, Offset(header.base_offset))
         for header in headers

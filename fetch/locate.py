@@ -1,4 +1,4 @@
-"""Where in the plain log of a segment a read begins: the start of some batch at or before the one with the offset."""
+"""Find where a read begins in the plain log of a segment: at a batch at or before the one with the offset."""
 
 from __future__ import annotations
 
@@ -14,57 +14,57 @@ from ..storage.segment.reader import SegmentReader
 from .batch_order import BatchOrder
 
 FIRST_BYTES = 256 * 1024
-"""Of a chunk, in which its first batch is looked for; then in all of it."""
+"""The part of a chunk that is searched first for the first batch; then all of the chunk is searched."""
 
 
 def locate_batch(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:
-    """Byte position of a batch that begins at or before ``offset``. Raises CorruptData, ObjectNotFound.
+    """Return the byte position of a batch that begins at or before ``offset``. Raises CorruptData, ObjectNotFound.
 
-    By the manifest's chunk table where there is one (the chunk is read, and is read next anyway), else by Kafka's
+    The manifest's chunk table is used if there is one (the chunk is read, and is needed next anyway), else Kafka's
     offset index.
     """
     chunk_id = reader.chunk_for_offset(offset)
     if chunk_id == 0:
         return 0
     if chunk_id is not None:
-        found = _first_batch_in_chunk(reader, chunk_id, source)
-        if found is not None:
-            return found
+        position = _first_batch_in_chunk(reader, chunk_id, source)
+        if position is not None:
+            return position
     return _by_index(reader, base_offset, offset, source)
 
 
 def _first_batch_in_chunk(reader: SegmentReader, chunk_id: int, source: str) -> int | None:
-    """The chunk begins with the tail of a batch; the first whole one is known by its base offset, and proven by CRC."""
-    known = reader.first_batches.get(chunk_id)
-    if known is not None:
-        return known
+    """Return the position of the first whole batch, behind another's tail: found by base offset, proven by CRC."""
+    position = reader.first_batches.get(chunk_id)
+    if position is not None:
+        return position
     chunk = reader.manifest.chunks.chunk(chunk_id)
     for stop in (min(chunk.plain_start + FIRST_BYTES, chunk.plain_stop), chunk.plain_stop):
         data = memoryview(b"".join(reader.plain_range(chunk.plain_start, stop, alone=True)))
-        found = proven_batch(reader, chunk_id, data, source)
-        if found is not None:
-            reader.first_batches[chunk_id] = chunk.plain_start + found
-            return chunk.plain_start + found
+        first = proven_batch(reader, chunk_id, data, source)
+        if first is not None:
+            reader.first_batches[chunk_id] = chunk.plain_start + first
+            return chunk.plain_start + first
     return None
 
 
 def proven_batch(reader: SegmentReader, chunk_id: int, data: memoryview, source: str) -> int | None:
-    """Where in ``data``, with which the chunk begins, its first batch does. What of it is not there is read."""
+    """Return where the chunk's first batch begins in ``data``, the beginning of the chunk. Missing bytes are read."""
     block = reader.manifest.tierstate
     base = block.chunk_first_offsets[chunk_id] if block is not None else None
     if base is None:
         return None
     start = reader.manifest.chunks.chunk(chunk_id).plain_start
-    wanted, at = re.compile(re.escape(base.to_bytes(8, "big"))), 0
-    while (found := wanted.search(data, at)) is not None:
-        if _is_batch(reader, start + found.start(), data[found.start() :], source):
-            return found.start()
-        at = found.start() + 1  # they may overlap
+    pattern, at = re.compile(re.escape(base.to_bytes(8, "big"))), 0
+    while (match := pattern.search(data, at)) is not None:
+        if _is_batch(reader, start + match.start(), data[match.start() :], source):
+            return match.start()
+        at = match.start() + 1  # matches may overlap
     return None
 
 
 def _is_batch(reader: SegmentReader, position: int, data: memoryview, source: str) -> bool:
-    """Whether a batch begins here: magic 2, a length that fits, and the right CRC. Records can look like offsets."""
+    """Return whether a batch begins here: magic 2, a length that fits, the right CRC. Records can look like offsets."""
     head = bytes(data[:HEADER_BYTES])
     if len(head) >= 17 and head[16] != 2:
         return False
@@ -79,10 +79,10 @@ def _is_batch(reader: SegmentReader, position: int, data: memoryview, source: st
 
 
 def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -> SegmentReader:
-    """Return a reader that hands the chunk out as it is: whoever decodes finds a batch that is wrong by itself, and
-    none that lies before it is lost. Raises ``wrong`` where no batch in the chunk is wrong. Memory: three chunks.
+    """Return a reader that returns the chunk unchecked: the decoder finds a batch that is wrong by itself, and no batch
+    before it is lost. Raises ``wrong`` if no batch in the chunk is wrong by itself. Memory: three chunks.
 
-    An offset that moved is found by its batch where none may be missing; where a gap is legal, not for sure.
+    A moved offset is found by its batch where no batch may be missing. Where gaps are legal, it may not be found.
     """
     as_it_is, chunks, chunk = reader.unproven(), reader.manifest.chunks, int(str(wrong.facts["chunk"]))
     source, order = reader.log.key, None if segment.has_gaps else BatchOrder(reader, segment)
@@ -102,7 +102,7 @@ def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -
 
 
 def _by_index(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:
-    """Kafka's rule: the position of the greatest entry at or below the offset, 0 without one."""
+    """Apply Kafka's rule: the position of the greatest entry at or below the offset, 0 without one."""
     entries = parse_offset_index(reader.indexes(IndexKind.OFFSET) or b"", base_offset, source)
     position = lookup_position(entries, offset)
     if not 0 <= position < max(1, reader.plain_bytes):

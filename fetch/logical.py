@@ -1,11 +1,11 @@
 """One partition, two tiers: each read is routed, and routed again once when it raced with a trim or an expiry.
 
     local tier says out of range, or fenced   bounds again, route again, once
+    local tier reports out of range, fenced   bounds again, route again, once
     object of a segment is missing            view made fresh, route again, once; then SegmentExpired or CorruptData
-    route says out of range or LogGap         bounds again, then view made fresh, route again: now it counts
-    route says LineageUnconfirmed             the leader is asked, once an epoch; then bounds and view again, once
-    no fact speaks, but the bucket has some   the same; then TierStateLost
-    a later release wrote a fact              UpgradeNeeded, in place of a gap, a missing object, an unconfirmed lineage
+    route raises OffsetOutOfRange or LogGap   bounds again, then view made fresh, route again: now it counts
+    route raises LineageUnconfirmed           the leader is asked, once an epoch; then bounds and view again, once
+    bucket has segments, but no fact exists   the same; then TierStateLost
 
 The order "bounds, then view" matters: facts are written before the broker trims, so a view that is fresh *after* the
 bounds were read knows every segment below that local start. The other way round a trim in between looks like a gap.
@@ -27,7 +27,6 @@ from ..state.errors import (
     ObjectNotFound,
     OffsetOutOfRange,
     SegmentExpired,
-    TierstateError,
     TierStateLost,
 )
 from ..state.ids import TopicIdPartition
@@ -54,18 +53,17 @@ from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
 from .confirmation import Confirmation
 from .local import LocalTier
-from .piece import AtHand, Fetched, LogicalBounds, missing_object, naming
-from .prefetch import Following
+from .piece import Fetched, LogicalBounds, missing_object, naming
 from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemotePiece, RemoteTier
 
 BOUNDS_AGE_S = 1.0
-"""How old bounds may be that a read is routed by. Only a hint: the local tier's own answer decides."""
+"""The highest age of bounds that a read is routed by. They are only a hint: the local tier's own answer decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How one read wants its data."""
+    """The options of one read."""
 
     max_bytes: int
     isolation: Isolation = Isolation.READ_COMMITTED
@@ -87,7 +85,7 @@ class LogicalPartition:
         clock: Clock,
         recent: RecentViews,
     ) -> None:
-        """``recent``: shared by all partitions, so that each finds out only once that the tier-state topic is away."""
+        """``recent``: shared by all partitions, so that only one of them finds that the tier-state topic is away."""
         self.topic, self.partition = topic, partition
         self.local = local
         self._recent = recent
@@ -96,36 +94,35 @@ class LogicalPartition:
         self._tier_partition = view.tier_partition(partition)
         self._lock = threading.Lock()
         self._bounds: tuple[float, LocalBounds] | None = None
-        self._routed_by: tuple[float, PartitionView, LocalBounds] | None = None
 
     def view(self) -> PartitionView:
-        """The partition as the view has it now."""
+        """Return the partition as it is in the view now."""
         return self._view.partition(self.partition)
 
     def fresh_view(self, max_age: float = VIEW_AGE_S) -> PartitionView:
-        """The partition, with everything that was true ``max_age`` seconds ago. Raises ViewBehind."""
+        """Return the partition with all facts that were true ``max_age`` seconds ago. Raises ViewBehind."""
         self._view.require_fresh(self._tier_partition, max_age)
         return self.view()
 
     def recent_view(self) -> PartitionView:
-        """To route a read by: as `fresh_view`, or older while the tier-state topic is away. Raises ViewBehind."""
+        """Return a view to route a read by: fresh, or older while the tier-state topic is away. Raises ViewBehind."""
         self._recent.require(self._tier_partition)
         return self.view()
 
     def local_bounds(self, max_age: float = 0.0) -> LocalBounds:
-        """What the broker says of its log. Raises UnknownTopic, BrokerUnavailable."""
+        """Return the broker's bounds, at most ``max_age`` seconds old. Raises UnknownTopic, BrokerUnavailable."""
         now = self._clock.monotonic()
         with self._lock:
-            known = self._bounds
-        if known is not None and now - known[0] < max_age:
-            return known[1]
+            cached = self._bounds
+        if cached is not None and now - cached[0] < max_age:
+            return cached[1]
         bounds = self.local.bounds(self.topic, self.partition)
         with self._lock:
             self._bounds = (now, bounds)
         return bounds
 
     def bounds(self) -> LogicalBounds:
-        """Both tiers. Raises ViewBehind, BrokerUnavailable, TierStateLost."""
+        """Return the bounds of both tiers. Raises ViewBehind, BrokerUnavailable, TierStateLost."""
         local = self.local_bounds()
         view = self.known(self.recent_view(), local)
         if sure_log_start(view, local, None) is None:
@@ -133,7 +130,7 @@ class LogicalPartition:
         return self._logical(view, local)
 
     def known(self, view: PartitionView, local: LocalBounds) -> PartitionView:
-        """This view, or a fresh one where it lacks what the bucket has. Raises TierStateLost when that does too."""
+        """Return this view, or a fresh one if the bucket has more. Raises TierStateLost if that one lacks it too."""
         try:
             self.remote.known.check(view, self.topic, local)
         except TierStateLost:
@@ -142,11 +139,11 @@ class LogicalPartition:
         return view
 
     def sure_end(self, view: PartitionView, bounds: LocalBounds) -> Offset:
-        """Up to which offset (exclusive) ``view`` describes the log of the leader of ``bounds``. Asks it if need be."""
+        """Return the exclusive end up to which ``view`` has the log of the bounds' leader. Ask the leader if needed."""
         return sure_end(view, bounds, None if in_force(view, bounds) else self._confirmation.of(view, bounds))
 
     def copied_end(self, start: Offset) -> Offset:
-        """Where the remote tier's gap-free part from ``start`` on ends (exclusive). Raises LineageUnconfirmed."""
+        """Return the exclusive end of the remote tier's gap-free part from ``start`` on. Raises LineageUnconfirmed."""
         view, bounds = self.view(), self.local_bounds(BOUNDS_AGE_S)
         end, sure = view.coverage.prefix_end(start) + 1, self.sure_end(view, bounds)
         if start < end and sure < end:
@@ -154,7 +151,7 @@ class LogicalPartition:
         return Offset(end)
 
     def route(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
-        """Where ``offset`` is. OffsetOutOfRange, LogGap, TierStateLost: only by fresh bounds and a fresh view.
+        """Return where ``offset`` is. Raises OffsetOutOfRange, LogGap, TierStateLost by fresh bounds and view only.
 
         Raises UpgradeNeeded in place of LogGap and LineageUnconfirmed that a later release's fact may explain*.
         """
@@ -162,7 +159,7 @@ class LogicalPartition:
             where = self._routed_by_hints(offset, isolation, tier)
             if begin_of(where) == offset:
                 return where
-            bounds = self.local_bounds()  # an accepted gap is passed over: by fresh bounds and a fresh view only*
+            bounds = self.local_bounds()  # an accepted gap is skipped: only by fresh bounds and a fresh view*
             view = self.fresh_view(max_age=0.0)
         except (OffsetOutOfRange, LogGap, TierStateLost):
             bounds = self.local_bounds()
@@ -181,12 +178,8 @@ class LogicalPartition:
             where = self._routed(self.view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
             if not isinstance(where, ReadRemote):
                 return where
-            asked_at, view, bounds = self._clock.monotonic(), self.recent_view(), self.local_bounds(BOUNDS_AGE_S)
-            where = self._routed(view, bounds, offset, isolation, tier)
-            with self._lock:
-                self._routed_by = asked_at, view, bounds
-            return where
-        except LineageUnconfirmed:  # the bounds may be those of the leader before
+            return self._routed(self.recent_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
+        except LineageUnconfirmed:  # the bounds may be those of the previous leader
             bounds = self.local_bounds()
             return self._routed(self.recent_view(), bounds, offset, isolation, tier)
 
@@ -202,63 +195,10 @@ class LogicalPartition:
             where = route(view, bounds, offset, isolation=isolation, tier=tier, confirmed=confirmed)
         return _left_to_the_broker(where, bounds, tier)
 
-    def at_hand(self, offset: int, ask: Ask) -> AtHand | None:
-        """As `fetch`, of the remote tier, where it asks nobody and waits for nothing: a read that asked was routed by
-        the same view and bounds not longer ago than bounds may be, and the bytes are in memory. None: `fetch` says.
-        """
-        routed = self._routed_at_hand(offset, ask)
-        if routed is None:
-            return None
-        where, following = self._wanted(routed[0], ask)
-        held = self.remote.at_hand(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
-        if held is None:
-            return None
-        piece = self._of_remote(where, held.piece, *routed[1:])
-        return AtHand(
-            piece, held.stop - held.start, partial(self._is_routed_by, *routed[1:]), partial(self.remote.data, held)
-        )
-
-    def route_at_hand(self, offset: int, ask: Ask) -> Fetched | None:
-        """As `at_hand`, without the data: where it would be read."""
-        routed = self._routed_at_hand(offset, ask)
-        if routed is None:
-            return None
-        where, _ = self._wanted(routed[0], ask)
-        return self._of_remote(where, RemotePiece(b"", (), where.offsets.start), *routed[1:])
-
-    def renew(self, offset: int, isolation: Isolation, tier: Tier) -> None:
-        """For what is `at_hand`: what it is routed by is asked for again. Raises as `fetch`."""
-        self.local_bounds()
-        self._routed_by_hints(offset, isolation, tier)
-
-    def _believed(self) -> tuple[PartitionView, LocalBounds] | None:
-        """What reads at hand are routed by."""
-        with self._lock:
-            known = self._routed_by
-        return None if known is None or self._clock.monotonic() - known[0] >= BOUNDS_AGE_S else known[1:]
-
-    def _is_routed_by(self, view: PartitionView, bounds: LocalBounds) -> bool:
-        """A view is the same object as long as nothing was said that changes it."""
-        known = self._believed()
-        return known is not None and known[0] is view and known[1] == bounds
-
-    def _routed_at_hand(self, offset: int, ask: Ask) -> tuple[ReadRemote, PartitionView, LocalBounds] | None:
-        known = self._believed()
-        if known is None:
-            return None
-        view, bounds = known
-        confirmed = self._confirmation.known(view, bounds)
-        try:
-            where = route(view, bounds, offset, isolation=ask.isolation, tier=ask.tier, confirmed=confirmed)
-        except TierstateError:
-            return None
-        where = _left_to_the_broker(where, bounds, ask.tier)
-        return (where, view, bounds) if isinstance(where, ReadRemote) and where.offsets.start == offset else None
-
     def fetch(self, offset: int, ask: Ask) -> Fetched:
-        """One piece from ``offset``; empty only at the end of the log or at ``ask.end``.
+        """Return one piece from ``offset``; empty only at the end of the log or at ``ask.end``.
 
-        Segments that hold no record at or above the offset are passed over, within the range they stand for.
+        Segments without a record at or above the offset are passed over, within the range they stand for.
         """
         position = Offset(offset)
         local_raced, missing = False, None
@@ -329,22 +269,15 @@ class LogicalPartition:
         )
 
     def _fetch_remote(self, where: ReadRemote, ask: Ask) -> Fetched:
-        where, following = self._wanted(where, ask)
-        with naming(self.topic, self.partition.partition, where.offsets.start):
-            piece = self.remote.read(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
-        return self.of_remote(where, piece)
-
-    def _wanted(self, where: ReadRemote, ask: Ask) -> tuple[ReadRemote, Following]:
-        """What of it is asked for, and what follows."""
         last = where.offsets.end if ask.end is None else min(where.offsets.end, ask.end - 1)
-        wanted = ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(last)))
-        return wanted, partial(self.following, where, ask)
+        part = ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(last)))
+        following = partial(self.following, where, ask)
+        with naming(self.topic, self.partition.partition, part.offsets.start):
+            piece = self.remote.read(part.segment, part.offsets, ask.max_bytes, ask.isolation, following)
+        return self.of_remote(part, piece)
 
     def of_remote(self, where: ReadRemote, piece: RemotePiece) -> Fetched:
-        """What was read there, with the bounds of now."""
-        return self._of_remote(where, piece, self.view(), self.local_bounds(BOUNDS_AGE_S))
-
-    def _of_remote(self, where: ReadRemote, piece: RemotePiece, view: PartitionView, bounds: LocalBounds) -> Fetched:
+        """Return the piece that was read there, with the current bounds."""
         return Fetched(
             data=piece.data,
             tier=Tier.REMOTE,
@@ -352,21 +285,20 @@ class LogicalPartition:
             offset=where.offsets.start,
             next_offset=piece.next_offset,
             limit=Offset(where.offsets.end + 1),
-            bounds=self._logical(view, bounds),
+            bounds=self._logical(self.view(), self.local_bounds(BOUNDS_AGE_S)),
             topic_id=self.partition.topic_id,
-            checked=piece.checked,
             read=where,
             position=piece.position,
         )
 
     def following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
-        """What a reader who goes on comes to in the remote tier, as the view and the bounds were when it asked."""
+        """Yield the parts after ``where`` in the remote tier, by the view and bounds when the reader asked."""
         view = self.view()
         with self._lock:
-            known = self._bounds
+            cached = self._bounds
         end = EVERYTHING if ask.end is None else ask.end
-        if known is not None:
-            bounds = known[1]
+        if cached is not None:
+            bounds = cached[1]
             end = min(end, sure_end(view, bounds, self._confirmation.known(view, bounds)))
             end = min(end, bounds.local_start) if ask.tier is Tier.AUTO else end
         position = where.offsets.end + 1
@@ -380,7 +312,7 @@ class LogicalPartition:
         return Fetched(b"", Tier.LOCAL, (), offset, offset, limit, bounds, None, self.partition.topic_id)
 
     def _logical(self, view: PartitionView, local: LocalBounds) -> LogicalBounds:
-        """The bounds of the log that both tiers make, as far as they are known. Asks nobody."""
+        """Return the known bounds of the log that both tiers make, without a request."""
         owned = view.coverage.owned
         return LogicalBounds(
             log_start=sure_log_start(view, local, self._confirmation.known(view, local)),
@@ -391,8 +323,8 @@ class LogicalPartition:
         )
 
     def _is_deleted(self, segment: RemoteSegment) -> bool:
-        known = self.view().segments.get(segment.segment_id)
-        return known is None or known.state is not SegmentState.COPY_SEGMENT_FINISHED
+        segment_now = self.view().segments.get(segment.segment_id)
+        return segment_now is None or segment_now.state is not SegmentState.COPY_SEGMENT_FINISHED
 
     def _gone(self, segment: RemoteSegment, offset: Offset, error: ObjectNotFound) -> Exception:
         if self._is_deleted(segment):
@@ -402,7 +334,7 @@ class LogicalPartition:
 
 
 def _left_to_the_broker(where: Route, bounds: LocalBounds, tier: Tier) -> Route:
-    """What the broker has is the broker's to serve, also within a segment that reaches into it."""
+    """Limit ``where`` to offsets below the local start: the broker serves all that it has, also parts of a segment."""
     if tier is Tier.AUTO and isinstance(where, ReadRemote) and where.offsets.end >= bounds.local_start:
         return ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(bounds.local_start - 1)))
     return where

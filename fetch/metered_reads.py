@@ -1,4 +1,4 @@
-"""The store as readers use it, every request announced: what the metrics call store traffic is just this."""
+"""The store as readers use it, with each request announced. The metrics for store traffic count exactly these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..storage.segment.log_chunks import ObjectReads
 
 
 class MeteredReads:
-    """The same answers and errors; a `RemoteFetched` for each request, also for one that failed or was left early."""
+    """The same answers and errors. Each request is announced by `RemoteFetched`, also a failed or unfinished one."""
 
     def __init__(self, store: ObjectReads, clock: Clock, listener: Listener) -> None:
         self._store, self._clock, self._listener = store, clock, listener

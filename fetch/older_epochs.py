@@ -1,7 +1,7 @@
 """Where an epoch ended that the broker may have forgotten: by the lineage of both tiers.
 
-A trim takes epochs from the broker's checkpoint. Of one that it does not know any more it says that it ended where its
-own log begins, and a consumer whose log was cut off before that would not notice.
+A trim removes epochs from the broker's checkpoint. For an epoch that it no longer knows, the broker answers that it
+ended where its own log begins. A consumer whose log was cut off before that would not notice.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .logical import LogicalPartition
 
 
 def remote_epoch_end(log: LogicalPartition, epoch: LeaderEpoch) -> EpochEnd | None:
-    """The newest epoch up to ``epoch`` and its end, by Kafka's rule (`LeaderEpochFileCache.endOffsetFor`), where that
-    end lies at or below the local start; None: the broker knows it itself.
+    """Return the newest epoch up to ``epoch`` and its end, by Kafka's rule (`LeaderEpochFileCache.endOffsetFor`), if
+    the end lies at or below the local start. None: the broker knows the epoch itself.
 
     Raises ViewBehind, BrokerUnavailable, LineageUnconfirmed.
     """
-    bounds = log.local_bounds()  # as they are after the broker's own answer: a trim in between is seen
+    bounds = log.local_bounds()  # read after the broker's own answer, so a trim in between is noticed
     view = log.recent_view()
     entries = view.lineage.entries
     following = bisect_right(entries, epoch, key=lambda entry: entry.epoch)

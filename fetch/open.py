@@ -1,4 +1,4 @@
-"""Wiring: a view, a cluster and a store the caller has -> a reader of both tiers."""
+"""Wiring: make a reader of both tiers from the caller's view, cluster and store."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CHUNKS_FOLDER = "chunks"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the remote tier is read here. ``cache``: its disk lies in ``state_dir``; without one there is none.
-    ``keys``: the key ring that opens encrypted segments. ``names``: how the cluster's agents name objects.
+    """Options for reading the remote tier. ``cache``: its disk part is in ``state_dir``, and needs one. ``keys``: the
+    key ring that opens encrypted segments. ``names``: how the cluster's agents name objects.
     """
 
     cache: Cache = field(default_factory=Cache)
@@ -44,7 +44,7 @@ def open_reader(
     reading: Reading | None = None,
     listener: Listener = ignore,
 ) -> LogReader:
-    """``reading``: None takes the defaults. Raises as `open_remote`. Close it: it closes nothing it is given."""
+    """Return a reader. ``reading`` None: defaults. Raises as `open_remote`. Closing it does not close the arguments."""
     remote = open_remote(store, clock, reading or Reading(), listener)
     return LogReader(view, broker.control, BrokerTier(broker), remote, clock)
 
@@ -57,7 +57,7 @@ def open_past_reader(
     reading: Reading,
     listener: Listener = ignore,
 ) -> LogReader:
-    """By a view that stands still, without a broker: the remote tier is all there is. Raises as `open_remote`."""
+    """Return a reader of the remote tier only, by a view that stands still, without broker. Raises as `open_remote`."""
     remote = open_remote(store, clock, reading, listener, PastRemote)
     return LogReader(view, topics, NoBroker(view), remote, clock)
 
@@ -69,7 +69,7 @@ def open_remote(
     listener: Listener = ignore,
     tier: type[RemoteTier] = RemoteTier,
 ) -> RemoteTier:
-    """Raises InvalidRequest when the folder of the disk cache holds something else."""
+    """Return the remote tier. Raises InvalidRequest when the folder of the disk cache holds something else."""
     cache, disk = reading.cache, None
     if cache.disk and reading.state_dir is not None:
         disk = open_disk_cache(reading.state_dir / CHUNKS_FOLDER, cache.disk, listener)
@@ -85,7 +85,7 @@ def open_remote(
 
 
 def make_room(cache: Cache, state_dir: Path, listener: Listener = ignore) -> None:
-    """The disk cache gives way where its disk lacks room: the view comes first. To be called before it is opened.
+    """Shrink the disk cache if its disk lacks room: the view comes first. Call this before the cache is opened.
 
     Raises InvalidRequest when the folder of the disk cache holds something else.
     """

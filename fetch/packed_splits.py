@@ -1,7 +1,7 @@
 """Splits on their way to executors: plain values, and each segment pickled once, with numbers for names of classes.
 
-Spark's driver holds every split of a query, pickled by itself, until the query is over. So a split takes two thirds of
-the bytes that `pickle` alone makes of it (0.6 kB, most of it the segment's descriptor), and a fifth of the CPU.
+Spark's driver holds every split of a query, pickled separately, until the query ends. A split takes two thirds of the
+bytes that `pickle` alone would need (0.6 kB, most of it the segment's descriptor), and a fifth of the CPU time.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ CLASSES: tuple[type, ...] = (
     Term,
     FactId,
 )
-"""Of a descriptor."""
+"""The classes of a segment's descriptor."""
 _NUMBERS = {kind: number for number, kind in enumerate(CLASSES)}
 _KINDS_OF_CLASSES = frozenset(type(kind) for kind in CLASSES)
 
 
 class SplitWriter:
-    """Of one plan, asked in its order. Not thread-safe."""
+    """Packs the splits of one plan, in the plan's order. Not thread-safe."""
 
     def __init__(self) -> None:
         self._last: tuple[RemoteSegment, bytes] | None = None
 
     def packed(self, splits: Iterable[PlannedSplit]) -> bytes:
-        """What `unpacked` makes the same splits of."""
+        """Return bytes from which `unpacked` makes equal splits."""
         return pickle.dumps([self._plain(split) for split in splits], PROTOCOL)
 
     def _plain(self, split: PlannedSplit) -> tuple[Any, ...]:
@@ -58,7 +58,7 @@ class SplitWriter:
         return (*place, split.start, split.end, split.isolation.value, split.leader_epoch, parts, split.plan)
 
     def segment(self, segment: RemoteSegment) -> bytes:
-        """By itself: neighbours are parts of the same one."""
+        """Return the segment's pickle. Neighbouring parts of one segment share it."""
         if self._last is None or self._last[0] is not segment:
             into = BytesIO()
             _SegmentPickler(into, PROTOCOL).dump(segment)
@@ -67,7 +67,7 @@ class SplitWriter:
 
 
 def unpacked(packed: bytes) -> tuple[PlannedSplit, ...]:
-    """The splits of `SplitWriter.packed`, of the same version of tierstate. Raises InvalidRequest."""
+    """Return the splits of `SplitWriter.packed`, from the same version of tierstate. Raises InvalidRequest."""
     try:
         return tuple(_split(*plain) for plain in pickle.loads(packed))
     except (pickle.UnpicklingError, IndexError, TypeError, AttributeError, ValueError) as error:
@@ -77,12 +77,12 @@ def unpacked(packed: bytes) -> tuple[PlannedSplit, ...]:
 
 def _split(*plain: Any) -> PlannedSplit:
     topic, topic_id, partition, start, end, isolation, leader_epoch, parts, plan = plain
-    found = tuple(
+    planned_parts = tuple(
         PlannedPart(OffsetRange(first, last), None if segment is None else _SegmentUnpickler(BytesIO(segment)).load())
         for first, last, segment in parts
     )
     return PlannedSplit(
-        topic, TopicId(topic_id), partition, start, end, Isolation(isolation), leader_epoch, found, plan
+        topic, TopicId(topic_id), partition, start, end, Isolation(isolation), leader_epoch, planned_parts, plan
     )
 
 

@@ -1,8 +1,8 @@
-"""What a fetch hands out: bytes of one tier as stored, and all a decoder needs to show exactly the right records."""
+"""The result of a fetch: bytes of one tier as stored, and all a decoder needs to show exactly the right records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ PIECES_AHEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class LogicalTopic:
-    """A topic as the broker knows it now; ``gone``: it does not, the name is the topic id."""
+    """A topic as the broker knows it now. ``gone``: the broker does not know it, and the name is the topic id."""
 
     name: str
     topic_id: TopicId
@@ -33,9 +33,9 @@ class LogicalTopic:
 
 @dataclass(frozen=True, slots=True)
 class LogicalBounds:
-    """Of one partition, both tiers. Starts and ``highest_remote`` are inclusive, the last two exclusive.
+    """The bounds of one partition in both tiers. Starts and ``highest_remote`` are inclusive, the last two exclusive.
 
-    ``log_start``: None while nobody can say it (`state/routing.py`, `sure_log_start`).
+    ``log_start``: None while it cannot be determined (`state/routing.py`, `sure_log_start`).
     """
 
     log_start: Offset | None
@@ -45,11 +45,11 @@ class LogicalBounds:
     high_watermark: Offset
 
     def end(self, isolation: Isolation) -> Offset:
-        """The first offset a reader may not see yet."""
+        """Return the first offset that a reader may not see yet."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
     def start(self, topic: str, partition: int) -> Offset:
-        """``log_start``. Raises LineageUnconfirmed."""
+        """Return ``log_start``. Raises LineageUnconfirmed if it is unknown."""
         if self.log_start is None:
             raise LineageUnconfirmed(
                 "the leader's epoch has no term yet, and the broker does not confirm where the log begins; "
@@ -66,9 +66,9 @@ class Fetched:
 
     The first batch may begin below ``offset`` and the last may reach ``limit`` or beyond: a decoder shows the records
     of ``[offset, limit)``. ``aborted`` holds every aborted range that can touch the data, and is empty under
-    read_uncommitted. ``next_offset`` is where to go on; it is above ``offset`` whenever there is data, also when every
-    record in it is a marker, aborted, or missing. ``view_age_s``: no broker was asked, and so old is the view.
-    ``topic_id``: of the topic that was read; None: of the one that was asked for.
+    read_uncommitted. ``next_offset`` is where to continue. It is above ``offset`` whenever there is data, also when
+    every record in it is a marker, aborted, or missing. ``view_age_s``: the view's age, if no broker was asked.
+    ``topic_id``: the topic that was read. None: the topic that was asked for.
     """
 
     data: bytes | memoryview
@@ -80,8 +80,6 @@ class Fetched:
     bounds: LogicalBounds
     view_age_s: float | None = None
     topic_id: TopicId | None = None
-    checked: bool = field(default=False, compare=False)
-    """Whether every CRC of the data was found right, and all of it begins below ``limit``."""
     read: ReadRemote | None = field(default=None, compare=False)
     """Where it was read in the remote tier."""
     position: int = field(default=0, compare=False)
@@ -124,7 +122,7 @@ def missing_object(error: ObjectNotFound, topic: str, partition: int, **facts: o
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
     """Yield the records of a piece, exactly those of ``[offset, limit)``. Options are `log.decode.decode_batches`'s."""
-    # Not at the top: numba and the kernels take longer to load than all else, and who plans or looks decodes nothing.
+    # Not at the top: numba and the kernels take longer to load than all else, and planning decodes nothing.
     from ..log.decode import decode_batches
 
     with naming(topic, partition):
@@ -139,19 +137,3 @@ def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Ite
             end=fetched.limit,
             **options,
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AtHand:
-    """A read of the remote tier that asks nobody and waits for nothing, planned once for many who ask for the same.
-
-    ``piece``: all of it but its data, which is ``size`` bytes, and whose CRCs were looked at. Whoever has one asks it
-    each time: a log that was trimmed, expired, grown or made anew is routed by something else.
-    """
-
-    piece: Fetched
-    size: int
-    holds: Callable[[], bool]
-    """Whether a read is routed so now: by the name, the view and the bounds that are believed for a second."""
-    data: Callable[[], Sequence[bytes | memoryview] | None]
-    """Views of what the chunk cache has, not to be held while anybody is waited for; None: it has not all of it."""

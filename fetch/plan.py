@@ -1,9 +1,9 @@
 """A pinned plan: exact offset ranges cut by bytes, each with all an executor needs to read it without a view.
 
-Remote wherever an accepted segment in the lineage has the offset, if the broker answers with the leader epoch of the
-view's newest term; otherwise local first, and remote below that as far as the broker confirms the lineage. A local
-split names the topic id and the leader epoch it was planned under: what was re-written since (an unclean election)
-carries a higher epoch in its batches and is refused, never read.
+If the broker answers with the leader epoch of the view's newest term, a range is remote wherever an accepted segment in
+the lineage has the offset. Otherwise it is local first, and remote below that if the broker confirms the lineage there.
+A local split names the topic id and the leader epoch of its planning: records written again since (after an unclean
+election) carry a higher epoch in their batches and are refused, never read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .reader import LogReader, beyond
 
 SPLIT_BYTES = 256 * 1024 * 1024
 GUESSED_BYTES_AN_OFFSET = 1024.0
-"""For a local range of a partition that has no copied segment to learn from."""
+"""Assumed for a local range of a partition that has no copied segment to learn from."""
 
 
 class Groups:
-    """All there is in a row, cut at about every ``target`` bytes, where a piece ends; none has above ``largest`` bytes,
-    unless it is one piece.
+    """Divides pieces in a row into groups of about ``target`` bytes. None has more than ``largest`` bytes, unless it is
+    one piece.
     """
 
     def __init__(self, target: int, largest: int) -> None:
@@ -34,7 +34,7 @@ class Groups:
         self._marks, self._size, self._total = 0, 0.0, 0.0
 
     def begins(self, added: float) -> bool:
-        """Whether a piece of so many bytes begins one: the last one's end is nearer without it than with it."""
+        """Return whether a piece of ``added`` bytes begins a group: the last one's end is nearer without it."""
         beyond = self._total + added / 2 > self._marks * self.target
         begins = beyond or self._size + added > self._largest
         if begins:
@@ -45,18 +45,18 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """A whole range, routed and not cut. ``local_rate``: bytes an offset where no segment tells them."""
+    """A whole range, routed but not cut. ``local_rate``: bytes per offset where no segment shows them."""
 
     whole: PlannedSplit
     local_rate: float
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of log, as far as they can be told: of the local tier only offsets are known."""
+        """Return the bytes of log, as far as they are known: of the local tier only offsets are known."""
         return int(sum(len(part.offsets) * self._rate(part) for part in self.whole.parts))
 
     def cut(self, groups: Groups) -> Iterator[tuple[PlannedSplit, bool]]:
-        """Splits in order, and whether each begins a group. None has offsets that are skipped."""
+        """Yield splits in order, and whether each begins a group. None contains offsets that are skipped."""
         split: list[PlannedPart] = []
         first = False
         for part in self.whole.parts:
@@ -83,9 +83,9 @@ def plan(
     max_split_bytes: int = SPLIT_BYTES,
     tier: Tier = Tier.PREFER_REMOTE,
 ) -> list[PlannedSplit]:
-    """Splits of ``(topic, partition) -> (start, end)``, end exclusive, in order. As `planned`."""
-    found = planned(reader, ranges, isolation=isolation, tier=tier)
-    return [split for each in found for split, _ in each.cut(Groups(max_split_bytes, max_split_bytes))]
+    """Return splits of ``(topic, partition) -> (start, end)``, end exclusive, in order. Raises as `planned`."""
+    ranges_of_plan = planned(reader, ranges, isolation=isolation, tier=tier)
+    return [split for each in ranges_of_plan for split, _ in each.cut(Groups(max_split_bytes, max_split_bytes))]
 
 
 def planned(
@@ -95,12 +95,12 @@ def planned(
     isolation: Isolation = Isolation.READ_COMMITTED,
     tier: Tier = Tier.PREFER_REMOTE,
 ) -> list[PlannedRange]:
-    """Where each of ``(topic, partition) -> (start, end)`` is, end exclusive, in order, without what is empty.
+    """Return the route of each ``(topic, partition) -> (start, end)``, end exclusive, in order, without empty ranges.
 
-    ``tier`` LOCAL and REMOTE keep to their tier: OffsetOutOfRange where it does not have an offset. Time and memory
-    grow with the segments, whatever they are cut into later.
+    ``tier`` LOCAL and REMOTE use only that tier: OffsetOutOfRange if it lacks an offset. Time and memory grow with the
+    segments, however the ranges are cut later.
 
-    Raises OffsetOutOfRange for a range that is not all there, LogGap, UnknownTopic, Unavailable.
+    Raises OffsetOutOfRange for a range that is not completely there, LogGap, UnknownTopic, Unavailable.
     """
     return [
         _planned(reader.partition(topic, partition), start, end, isolation, tier)
@@ -134,7 +134,7 @@ def _parts(
         if isinstance(where, ReadRemote):
             part = PlannedPart(OffsetRange(where.offsets.start, Offset(min(where.offsets.end, end - 1))), where.segment)
             yield part
-            # what follows without a gap is served as this is: routed one by one, each would ask for the view anew
+            # parts that follow without a gap are served alike: routing them singly would ask for the view each time
             for segment, offsets in log.following(where, Ask(0, isolation, tier, end)):
                 part = PlannedPart(offsets, segment)
                 yield part
@@ -149,7 +149,7 @@ def _parts(
 
 
 def _equal_pieces(part: PlannedPart, rate: float, max_bytes: int) -> Iterator[PlannedPart]:
-    """A part larger than a split, in equal ranges of offsets; border batches are read twice, shown once."""
+    """Yield a part larger than a split in equal ranges of offsets. Border batches are read twice, but shown once."""
     length, start = len(part.offsets), part.offsets.start
     count = min(length, max(1, -(-int(length * rate) // max_bytes)))
     for number in range(count):
@@ -158,7 +158,7 @@ def _equal_pieces(part: PlannedPart, rate: float, max_bytes: int) -> Iterator[Pl
 
 
 def bytes_an_offset(segments: tuple[RemoteSegment, ...]) -> float:
-    """Of a partition with these segments, on average."""
+    """Return the average bytes per offset of a partition with these segments."""
     offsets = sum(len(segment.offsets) for segment in segments)
     return sum(segment.log_bytes for segment in segments) / offsets if offsets else GUESSED_BYTES_AN_OFFSET
 

@@ -1,4 +1,4 @@
-"""A plan as lines of JSON: what the gateway answers and whoever reads without a key to the bucket takes in.
+"""A plan as lines of JSON: the gateway's answer, and the input of readers without credentials for the bucket.
 
     {"plan": "…", "lease_seconds": 3600.0}
     {"segment": {…}}                                a descriptor, once, before it is named
@@ -7,8 +7,8 @@
                "parts": [{"start": 0, "end": 7, "segment_id": "…"}, {"start": 8, "end": 11, "segment_id": null}]}}
     {"splits": 1}                                   the last line: nothing broke off
 
-A split is ``[start, end)``; its parts have both ends included, and no segment where the broker serves them. They leave
-out offsets that neither tier has and a person accepted as lost.
+A split is ``[start, end)``. Its parts include both ends, and have no segment if the broker serves them. They leave out
+offsets that neither tier has and a person accepted as lost.
 """
 
 from __future__ import annotations
@@ -32,50 +32,50 @@ from .planned_split import PlannedPart, PlannedSplit
 
 @dataclass(frozen=True, slots=True)
 class PlanHead:
-    """``plan``: its name, empty where no lease keeps it; ``lease_s``: how long one does, from now."""
+    """``plan``: its name, empty if it has no lease; ``lease_s``: how long the lease lasts from now, in seconds."""
 
     plan: str
     lease_s: float
 
 
 def plan_lines(head: PlanHead, ranges: Iterable[PlannedRange], split_bytes: int | None) -> Iterator[bytes]:
-    """Lines in order, those of one split together. ``split_bytes`` None: a range is one split."""
+    """Yield lines in order, the lines of a split together. ``split_bytes`` None: a range is one split."""
     yield _line({"plan": head.plan, "lease_seconds": head.lease_s})
     count, last = 0, None
-    for each in ranges:
+    for planned in ranges:
         groups = Groups(split_bytes or 0, split_bytes or 0)
-        for split in (each.whole,) if split_bytes is None else (split for split, _ in each.cut(groups)):
+        for split in (planned.whole,) if split_bytes is None else (split for split, _ in planned.cut(groups)):
             lines = []
             for part in split.parts:
                 if part.segment is not None and part.segment is not last:
                     last = part.segment
                     lines.append(_line({"segment": descriptor_to_json(last)}))
-            lines.append(_line({"split": _split(split, each.local_rate)}))
+            lines.append(_line({"split": _split(split, planned.local_rate)}))
             count += 1
             yield b"".join(lines)
     yield _line({"splits": count})
 
 
 def plan_from(body: bytes, source: str) -> tuple[PlanHead, list[PlannedRange]]:
-    """The splits of a body, each as a range. Raises CorruptData naming ``source``, where it ends too early."""
+    """Return the splits of a body, each as a range. Raises CorruptData naming ``source`` if the body ends too early."""
     head: PlanHead | None = None
     segments: dict[str, RemoteSegment] = {}
-    found: list[PlannedRange] = []
+    ranges: list[PlannedRange] = []
     try:
         for line in body.splitlines():
-            said = orjson.loads(line)
-            if "segment" in said:
-                segment = descriptor_from_json(said["segment"], source=source)
+            entry = orjson.loads(line)
+            if "segment" in entry:
+                segment = descriptor_from_json(entry["segment"], source=source)
                 segments[str(segment.segment_id)] = segment
-            elif "split" in said:
-                found.append(_range(said["split"], segments, head.plan if head is not None else ""))
-            elif "plan" in said:
-                head = PlanHead(said["plan"], said["lease_seconds"])
-            elif "splits" in said and head is not None and said["splits"] == len(found):
-                return head, found
+            elif "split" in entry:
+                ranges.append(_range(entry["split"], segments, head.plan if head is not None else ""))
+            elif "plan" in entry:
+                head = PlanHead(entry["plan"], entry["lease_seconds"])
+            elif "splits" in entry and head is not None and entry["splits"] == len(ranges):
+                return head, ranges
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, InvalidRequest) as error:
         raise CorruptData("a plan cannot be read", url=source, reason=f"{type(error).__name__}: {error}") from error
-    raise CorruptData("a plan breaks off", url=source, splits=len(found))
+    raise CorruptData("a plan breaks off", url=source, splits=len(ranges))
 
 
 def _split(split: PlannedSplit, rate: float) -> dict[str, Any]:

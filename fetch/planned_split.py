@@ -1,4 +1,4 @@
-"""What a plan is made of, and what travels to whoever reads it."""
+"""The parts of a plan, which travel to its readers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """``segment`` serves exactly ``offsets``; None: the local tier does."""
+    """A part of a split: ``segment`` serves exactly ``offsets``. None: the local tier does."""
 
     offsets: OffsetRange
     segment: RemoteSegment | None
@@ -30,9 +30,9 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSplit:
-    """The records of ``[start, end)`` of one partition; ``parts`` cover it, ascending, but for what is `skipped`.
+    """The records of ``[start, end)`` of one partition. ``parts`` cover it, ascending, except for `skipped` offsets.
 
-    ``plan``: what a gateway calls the plan that it is of; empty: none made it.
+    ``plan``: a gateway's name for the plan that contains the split; empty if no gateway made it.
     """
 
     topic: str
@@ -47,7 +47,7 @@ class PlannedSplit:
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """Accepted gaps, ascending."""
+        """Return the accepted gaps of this split, ascending."""
         starts = [*(part.offsets.start for part in self.parts), self.end]
         ends = [self.start, *(Offset(part.offsets.end + 1) for part in self.parts)]
         gaps = zip(ends, starts, strict=True)

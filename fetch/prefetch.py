@@ -1,14 +1,13 @@
-"""What a sequential reader asks for next, loaded into the chunk cache before it asks, also from the next segments.
+"""Load what a sequential reader requests next into the chunk cache before it does, also from the next segments.
 
     reader at │ chunks loaded, or being loaded │ chunks to load │      `budget` bytes of log, counted from the reader
               └───────────── budget ────────────────────────────┘
 
-The reader joins a load that is running and does by itself what is still waiting: a load ahead never delays it. New
-loads begin when half of the budget is used up, and are requests of half of it, or of the end of a segment: each costs
-the processor as much as receiving 4 MiB does. An error is counted and nothing else: the reader meets it, or does not,
-when it reads there.
-Memory: what is loaded ahead lies in the cache, together at most half of it; the loads waiting and running are no more
-than that. Threads: at most `THREADS`, while there is something to load and `LINGER_S` longer; no one waits for them.
+The reader joins a load that is running, and does a waiting load itself, so loading ahead never delays it. New loads
+begin when half of the budget is used up. They are requests of half of it, or of the end of a segment: a request costs
+the processor as much as receiving 4 MiB. An error is only counted: the reader gets it itself if it reads there.
+Memory: loaded data lies in the cache and takes at most half of it, including the waiting and running loads. Threads: at
+most `THREADS`, while there is something to load and `LINGER_S` longer; no caller waits for them.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from ..storage.segment.reader import SegmentReader
 
 THREADS = 2
 LINGER_S = 1.0
-"""A thread waits so long for more: a reader that goes on would start more than a hundred a second."""
+"""Seconds that a thread waits for more work: without it a steady reader starts more than a hundred threads a second."""
 FOLLOWED = 1024
-"""Places of which is remembered that what follows was looked through; of the one unused longest it is done again."""
+"""Places after which the next segments were searched. The least recently used is forgotten, and searched again."""
 
 Following = Callable[[], Iterable[tuple[RemoteSegment, OffsetRange]]]
-"""The segments a reader comes to after the one it reads, in order, and the offsets it wants of each."""
+"""The segments that a reader comes to after the current one, in order, and the offsets it needs of each."""
 Open = Callable[[RemoteSegment], SegmentReader]
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """``size``: plain bytes it will bring into the cache. One of a name waits or runs at a time."""
+    """``size``: plain bytes that it will add to the cache. Only one job of a name waits or runs at a time."""
 
     name: Hashable
     size: int
@@ -49,7 +48,7 @@ class _Job:
 
 
 class Prefetch:
-    """``budget`` bytes ahead of each reader; 0 or a cache that cannot hold them: less, or nothing. Thread-safe."""
+    """``budget`` bytes ahead of each reader, less if the cache cannot hold them; 0 loads nothing. Thread-safe."""
 
     def __init__(self, cache: ChunkCache, open_segment: Open, budget: int) -> None:
         self._cache, self._open_segment = cache, open_segment
@@ -61,18 +60,18 @@ class Prefetch:
         self._jobs: deque[_Job] = deque()
         self._underway: set[Hashable] = set()
         self._followed: LRUCache[Hashable, int] = LRUCache(FOLLOWED)
-        """Evictions of the cache before it: while there are no others, all that was found is still there."""
+        """Evictions of the cache before the search. While there are no others, all that it found is still there."""
         self._pending = self._threads = self._waiting = 0
         self.bytes = self.failures = 0
 
     def after(self, reader: SegmentReader, position: int, offsets: OffsetRange, following: Following) -> None:
-        """A sequential reader of ``offsets`` reads up to this byte of the plain log now. Never blocks, never raises."""
+        """Note that a sequential reader of ``offsets`` reads up to byte ``position`` now. Never blocks or raises."""
         if not self._budget or self._stop.is_set():
             return
         size = reader.manifest.chunks.chunk_bytes
-        position = -(-position // size) * size  # the chunk before that is the reader's own business
+        position = -(-position // size) * size  # the reader loads the chunk before that itself
         left = self._budget - self._ahead_in(reader, position, offsets, self._budget)
-        if left > self._budget // 2:  # the end of what is wanted of this segment is near
+        if left > self._budget // 2:  # the end of the offsets needed of this segment is near
             name = ("following", reader.log.key, offsets.end, position)
             evictions = self._cache.evictions
             with self._lock:
@@ -87,7 +86,7 @@ class Prefetch:
             self._submit(_Job(name, 0, run))
 
     def close(self) -> None:
-        """Forgets what waits; loads that are running stop soon, by themselves. Idempotent."""
+        """Discard waiting loads. Running loads stop soon, by themselves. Idempotent."""
         self._stop.set()
         with self._lock:
             self._jobs.clear()
@@ -95,12 +94,12 @@ class Prefetch:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing runs."""
+        """Return whether nothing waits and nothing runs."""
         with self._lock:
             return self._threads == self._waiting and not self._jobs
 
     def _ahead_in(self, reader: SegmentReader, position: int, offsets: OffsetRange, budget: int) -> int:
-        """Sees to it that chunks from here on are loaded; how many bytes of log that covers."""
+        """Load the missing chunks from ``position`` on. Return how many bytes of log they and the loaded ones cover."""
         last = _last_wanted(reader, offsets)
         chunks = _chunks_ahead(reader, position, last, budget)
         covered = chunks[-1].plain_stop - position if chunks else 0
@@ -110,7 +109,7 @@ class Prefetch:
             for window in windows(missing, half):
                 size = sum(chunk.plain_size for chunk in window)
                 cut_off = window[-1] is chunks[-1] and window[-1].id < last
-                if not cut_off or size + window[-1].plain_size > half:  # else it waits: the next read makes it larger
+                if not cut_off or size + window[-1].plain_size > half:  # else wait: the next read makes it larger
                     self._submit(self._load(reader, window))
         return covered
 
@@ -131,7 +130,7 @@ class Prefetch:
         return _Job((reader.log.key, chunks[0].id), sum(chunk.plain_size for chunk in chunks), run)
 
     def _submit(self, job: _Job) -> None:
-        """Not if it is underway, nor if there is no room for what it loads: the next read asks again."""
+        """Queue a job, unless it is underway already or there is no room for its data: the next read asks again."""
         with self._lock:
             full = job.size and self._pending + self._cache.unused_bytes + job.size > self._limit
             if full or job.name in self._underway or self._stop.is_set():
@@ -162,7 +161,7 @@ class Prefetch:
                 job.run()
             except Stopped:
                 pass
-            except Exception:  # whatever it is: the reader meets it, or never comes here
+            except Exception:  # of any kind: the reader gets it, or never comes here
                 failed = 1
             with self._lock:
                 self.failures += failed
@@ -171,13 +170,13 @@ class Prefetch:
 
 
 def _last_wanted(reader: SegmentReader, offsets: OffsetRange) -> int:
-    """The last chunk that can hold one of the offsets."""
+    """Return the last chunk that can hold one of the offsets."""
     last = reader.chunk_for_offset(offsets.end)
     return reader.manifest.chunks.count - 1 if last is None else last
 
 
 def _chunks_ahead(reader: SegmentReader, position: int, last: int, budget: int) -> list[Chunk]:
-    """Of the next bytes, up to chunk ``last``."""
+    """Return the chunks of the next ``budget`` bytes, up to chunk ``last``."""
     if budget <= 0 or position >= reader.plain_bytes:
         return []
     return [chunk for chunk in reader.chunks_of(position, position + budget) if chunk.id <= last]

@@ -1,4 +1,4 @@
-"""A segment that is read from end to end is proven to be the one that was copied, though each batch of it is right."""
+"""Prove that a segment read from end to end is the one that was copied: correct batches alone do not prove it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .piece import Fetched
 
 
 class AnotherLog(CorruptData):
-    """Each batch may be right, and none of them is to be believed."""
+    """The log is another one. Each batch may be correct, but none of them can be trusted."""
 
 
 def another_log(segment: RemoteSegment, crc32c: int) -> AnotherLog:
@@ -38,15 +38,15 @@ def is_right(data: bytes | memoryview, source: str) -> bool:
 
 def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:
     """Yield the pieces. Raises AnotherLog in place of the last one of a segment whose log is not the one that was
-    copied. If a batch of that piece is wrong by itself, it is yielded: whoever decodes it says which batch it is."""
+    copied. If a batch of that piece is wrong by itself, it is yielded: the decoder reports which batch it is."""
     segment: RemoteSegment | None = None
-    """The one that is read from its start on, up to now."""
+    """The segment that has been read from its start on so far."""
     crc32c = 0
     for piece in pieces:
-        found = None if piece.read is None else piece.read.segment
-        if found is not None and piece.offset == found.offsets.start:
-            segment, crc32c = found, 0
-        elif found != segment:
+        current = None if piece.read is None else piece.read.segment
+        if current is not None and piece.offset == current.offsets.start:
+            segment, crc32c = current, 0
+        elif current != segment:
             segment = None
         if segment is not None:
             crc32c = extended(crc32c, piece.data)

@@ -1,4 +1,4 @@
-"""Pieces made on a thread of their own, a few ahead of the taker: the store answers while records are decoded."""
+"""Make pieces on a separate thread, a few ahead of the taker: the store answers while records are decoded."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 def read_ahead(pieces: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """The same pieces, at most ``depth`` of them waiting; an error comes after the pieces made before it.
+    """Yield the same pieces, at most ``depth`` of them waiting. An error comes after the pieces made before it.
 
-    Memory: ``depth`` waiting, one being made, one in the taker's hands. A taker who leaves early (closes the
-    iterator) waits for the piece being made and for nothing else.
+    Memory: ``depth`` waiting pieces, one being made, one in the taker's hands. A taker that leaves early (closes the
+    iterator) waits only for the piece being made.
     """
     worker = _Worker(pieces, depth)
     try:
@@ -41,17 +41,17 @@ class _Worker(Generic[T]):
                 if self._stopped.is_set():
                     break
             if isinstance(self._pieces, Generator):
-                self._pieces.close()  # on the thread that ran it, before the taker is told of the end
+                self._pieces.close()  # on the thread that ran it, before the taker learns of the end
             self._made.put(None)
-        except BaseException as error:  # whatever it is, the taker raises it
+        except BaseException as error:  # of any kind: the taker raises it
             self._made.put(error)
 
     def take(self) -> T | None:
-        made = self._made.get()
-        if isinstance(made, BaseException):
-            raise made
+        piece = self._made.get()
+        if isinstance(piece, BaseException):
+            raise piece
         self._room.release()
-        return made
+        return piece
 
     def stop(self) -> None:
         self._stopped.set()

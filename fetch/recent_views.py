@@ -1,10 +1,10 @@
-"""The view that a read is routed by: seconds old, and while the tier-state topic is away as old as it may be at all.
+"""The view that a read is routed by: seconds old, or older if the tier-state topic is unavailable, up to a limit.
 
-A topic that is away is asked again only now and then: each time takes as long as its patience, and somebody waits.
-An old view makes no errors up: whatever looks like a gap, a missing object or an offset out of range is judged by a
-view of this very moment, and there is none. Nor is a branch served that an unclean election lost meanwhile: the new
-leader's epoch has no term in this view, so the leader itself must confirm what is read (`state/routing.py`).
-What is left: a log start that moved meanwhile is not known.
+An unavailable topic is asked again only now and then: each attempt takes its full timeout, and a read waits for it. An
+old view causes no false errors: a gap, a missing object or an offset out of range counts only by a view of this moment,
+and there is none. It serves no branch that an unclean election has lost since: the new leader's epoch has no term in
+this view, so the leader itself must confirm what is read (`state/routing.py`). One limit remains: the view does not
+know a log start that moved since.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..state.errors import BrokerUnavailable, ViewBehind
 from ..state.view import TierView
 
 VIEW_AGE_S = 5.0
-"""How old a view may be that a remote read is routed by. Expiry's grace (``expire.grace``) is far above it."""
+"""The highest age of a view that a remote read is routed by. Expiry's grace (``expire.grace``) is far above it."""
 ASK_AGAIN_S = 30.0
-"""How long nobody asks a tier-state partition that did not answer."""
+"""Seconds in which a tier-state partition that did not answer is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Away:
-    """``too_old``: so is the view by now."""
+    """A tier-state partition that does not answer. ``too_old``: the view is too old to read by, too."""
 
     ask_again: float
     because: BrokerUnavailable
@@ -32,7 +32,7 @@ class _Away:
 
 
 class RecentViews:
-    """Of every tier-state partition. Thread-safe."""
+    """The age checks for every tier-state partition. Thread-safe."""
 
     def __init__(self, view: TierView, clock: Clock) -> None:
         self._view, self._clock = view, clock
@@ -40,7 +40,7 @@ class RecentViews:
         self._away: dict[int, _Away] = {}
 
     def require(self, tier_partition: int) -> None:
-        """At most `VIEW_AGE_S` old, or ready while the topic is away. Raises ViewBehind."""
+        """Require a view at most `VIEW_AGE_S` old, or a ready one while the topic is unavailable. Raises ViewBehind."""
         with self._lock:
             away = self._away.get(tier_partition)
         if away is None or self._clock.monotonic() >= away.ask_again:

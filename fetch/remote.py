@@ -1,17 +1,17 @@
 """The remote tier as fetch sees it: whole batches of one copied segment, from an offset on.
 
-A cold point read of our segments costs two requests, manifest and chunk: the manifest names the first batch offset of
-every chunk, and the batch is found in the chunk by that offset and its CRC. A foreign one costs three: the offset
-index says where to begin. A reader that goes on where it stopped looks nothing up.
-Memory: ``max_bytes`` and one batch a read, beside the chunk cache and `OPEN_SEGMENTS` manifests.
-A reader is sequential when it goes on where an earlier read ended: then `prefetch.py` loads what comes next.
+An uncached read of one offset in our segments costs two requests, manifest and chunk: the manifest has the first batch
+offset of every chunk, and the batch is found in the chunk by that offset and its CRC. A foreign segment costs three:
+its offset index has the position. A reader that continues where it stopped looks nothing up.
+Memory: ``max_bytes`` and one batch a read, in addition to the chunk cache and `OPEN_SEGMENTS` manifests.
+A reader is sequential when it continues where an earlier read ended: then `prefetch.py` loads what comes next.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
@@ -25,10 +25,10 @@ from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, object_key
 from ..state.object_name import require_own
 from ..state.offsets import Offset, OffsetRange
-from ..state.routing import EVERYTHING, Isolation
+from ..state.routing import Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectReader
-from ..storage.segment.buffers import Bytes, joined
+from ..storage.segment.buffers import joined
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import ObjectReads
@@ -60,29 +60,14 @@ REMEMBERED_POSITIONS = 4096
 
 @dataclass(frozen=True, slots=True)
 class RemotePiece:
-    """``data`` is empty when the segment holds no batch at or above the offset in the range; ``next_offset`` is then
+    """``data`` is empty when the segment holds no batch at or above the offset in the range. ``next_offset`` is then
     behind the range."""
 
     data: bytes | memoryview
     aborted: tuple[AbortedRange, ...]
     next_offset: Offset
-    checked: bool = False
-    """Whether every CRC was found right."""
     position: int = 0
     """Of the plain log, where the data begins."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldPiece:
-    """What a read at hand found, with its CRCs: bytes ``start`` to ``stop`` of the plain log. Good while the cache has
-    evicted nothing more than ``evictions``: then what it has of them are the very bytes that were looked at."""
-
-    piece: RemotePiece
-    """Without its data."""
-    reader: SegmentReader
-    start: int
-    stop: int
-    evictions: int
 
 
 def open_segment(
@@ -113,7 +98,7 @@ def open_segment(
 def aborted_of(
     segment: RemoteSegment, reader: SegmentReader, touched: OffsetRange, isolation: Isolation
 ) -> tuple[AbortedRange, ...]:
-    """The segment's aborted ranges that touch these offsets. Raises CorruptData when the list is not the fact's."""
+    """Return the segment's aborted ranges that touch these offsets. Raises CorruptData if they are not the fact's."""
     if isolation is Isolation.READ_UNCOMMITTED or segment.aborted.count == 0:
         return ()
     entries = segment.aborted.entries
@@ -131,15 +116,15 @@ def touching(aborted: Iterable[AbortedRange], touched: OffsetRange) -> tuple[Abo
 
 
 def nothing() -> tuple[()]:
-    """Nobody knows what a reader comes to next."""
+    """Return no segments, for a reader whose next segments are unknown."""
     return ()
 
 
 class RemoteTier:
     """Reads segments by their descriptor. Thread-safe. ``prefetch``: bytes loaded ahead of a sequential reader.
-    ``names``: as segments are named now, for `known` alone.
+    ``names``: the current names of segments, used by `known` only.
 
-    `close` stops loading ahead and lets the cache's disk go. ``store`` and ``keys`` are for who reads past the cache.
+    `close` stops loading ahead and releases the cache's disk. ``store`` and ``keys`` are for readers without the cache.
     """
 
     def __init__(
@@ -162,42 +147,41 @@ class RemoteTier:
         self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)
         self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
         self._times: LRUCache[str, bytes] = LRUCache(REMEMBERED_POSITIONS)
-        """SHA-256 of the time indexes that were proven."""
-        self._proven: LRUCache[tuple[str, OffsetRange, int, Isolation], HeldPiece] = LRUCache(REMEMBERED_POSITIONS)
+        """SHA-256 of the time indexes that were verified."""
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
-        """As `open_segment`."""
+        """Open a segment like `open_segment`, once."""
         with self._lock:
-            known = self._open.get(segment.object_key)
-        if known is not None and known[0] == segment:  # another fact may name the same objects
-            return known[1]
+            cached = self._open.get(segment.object_key)
+        if cached is not None and cached[0] == segment:  # another fact may name the same objects
+            return cached[1]
         reader = open_segment(self._metered, segment, self.keys, self.cache)
         with self._lock:
             self._open[segment.object_key] = segment, reader
         return reader
 
     def time_index(self, segment: RemoteSegment) -> bytes:
-        """Kafka's, as it was copied: a wrong time would pass over records, and nothing else tells.
+        """Return Kafka's time index as it was copied. A wrong time would skip records, and no other check would notice.
 
-        One checksum is over all indexes, so all are read, once. Raises ObjectNotFound, CorruptData.
+        One checksum covers all indexes, so all are read, once. Raises ObjectNotFound, CorruptData.
         """
         reader = self.open(segment)
         index = reader.indexes(IndexKind.TIME) or b""
         with self._lock:
             proven = self._times.get(segment.object_key)
-        found = sha256(index).digest()
-        if found == proven:
+        digest = sha256(index).digest()
+        if digest == proven:
             return index
         indexes = (index if kind is IndexKind.TIME else reader.indexes(kind) or b"" for kind in IndexKind)
         if sha256(b"".join(indexes)).digest() != segment.indexes_sha256:
             key = object_key(segment.object_key, ObjectKind.INDEXES)
             raise CorruptData("the indexes are not those that were copied: their SHA-256 is another", file=key)
         with self._lock:
-            self._times[segment.object_key] = found
+            self._times[segment.object_key] = digest
         return index
 
     def close(self) -> None:
-        """Reads still work, without what it stopped. Idempotent, and waits for nothing."""
+        """Stop loading ahead. Reads still work without it. Idempotent, and waits for nothing."""
         self.prefetch.close()
         self.cache.close()
 
@@ -263,84 +247,14 @@ class RemoteTier:
         alone = not self._goes_on(segment, offsets.start)
         if not alone and following is not None:
             self.prefetch.after(reader, position + max_bytes, offsets, following)
-        taken: WindowBatches | None = None
+        batches: WindowBatches | None = None
         while position < reader.plain_bytes:
             window = self._window(segment, reader, position, max_bytes, alone)
-            taken = batches_of(window, reader.log.key, position, offsets, order)
-            position += taken.stop
-            if taken.finished or taken.first is not None:
+            batches = batches_of(window, reader.log.key, position, offsets, order)
+            position += batches.stop
+            if batches.finished or batches.first is not None:
                 break
-        return taken, position
-
-    def at_hand(
-        self,
-        segment: RemoteSegment,
-        offsets: OffsetRange,
-        max_bytes: int,
-        isolation: Isolation,
-        following: Following = nothing,
-    ) -> HeldPiece | None:
-        """As `read`, where it waits for nothing: the segment is open, the place known, the bytes cached. Else None.
-
-        CRCs are checked, once while the bytes are cached. None where anything is damaged, too. `data` has the bytes.
-        """
-        asked = segment.object_key, offsets, max_bytes, isolation
-        with self._lock:
-            known = self._open.get(segment.object_key)
-            position = self._positions.get((segment.object_key, offsets.start))
-            proven = self._proven.get(asked)
-        if offsets.start == segment.offsets.start:
-            position = 0
-        if known is None or known[0] != segment or position is None:
-            return None
-        reader = known[1]
-        if proven is not None and proven.evictions == self.cache.evictions:
-            self._remember(segment, proven.piece.next_offset, None)
-        else:
-            try:
-                proven = self._proven_at(segment, reader, position, offsets, max_bytes, isolation)
-            except CorruptData:  # `read` says where, and returns what is before it
-                return None
-            if proven is None:
-                return None
-            with self._lock:
-                self._proven[asked] = proven
-        if self._goes_on(segment, offsets.start):
-            self.prefetch.after(reader, position + max_bytes, offsets, following)
-        return proven
-
-    def _proven_at(
-        self,
-        segment: RemoteSegment,
-        reader: SegmentReader,
-        position: int,
-        offsets: OffsetRange,
-        max_bytes: int,
-        isolation: Isolation,
-    ) -> HeldPiece | None:
-        from ..log.decode import bytes_below
-
-        evictions = self.cache.evictions
-        held = reader.held(position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes))
-        window = None if held is None else held[0] if len(held) == 1 else joined(held)
-        if window is None or not holds_a_batch(window):
-            return None
-        order = BatchOrder(reader, segment, offsets.start)
-        taken = batches_of(memoryview(window), reader.log.key, position, offsets, order)
-        if taken.first is None:
-            return None
-        bytes_below(taken.data, EVERYTHING, source=reader.log.key)
-        stop = position + taken.stop
-        piece = self._handed_out(segment, reader, offsets, isolation, taken, stop)
-        return HeldPiece(replace(piece, data=b"", checked=True), reader, taken.first.position, stop, evictions)
-
-    def data(self, held: HeldPiece) -> list[Bytes] | None:
-        """Of one piece `at_hand`, chunk by chunk where they lie; None: they are there no more.
-
-        Whoever has them keeps whole chunks, and nobody counts that: not to be held while anybody is waited for.
-        """
-        found = held.reader.held(held.start, held.stop)
-        return found if self.cache.evictions == held.evictions else None
+        return batches, position
 
     def _handed_out(
         self,
@@ -351,7 +265,7 @@ class RemoteTier:
         taken: WindowBatches | None,
         position: int,
     ) -> RemotePiece:
-        """``position``: behind what was taken."""
+        """Return the piece of ``taken`` and remember where it ends. ``position``: the end of the batches taken."""
         first, last = (None, None) if taken is None else (taken.first, taken.last)
         next_offset = Offset(offsets.end + 1)
         if taken is not None and last is not None and not taken.finished:
@@ -369,7 +283,7 @@ class RemoteTier:
         return RemotePiece(taken.data, aborted, next_offset, position=first.position)
 
     def _remember(self, segment: RemoteSegment, next_offset: Offset, position: int | None) -> None:
-        """Where a read ended, and where in the plain log that is."""
+        """Remember the offset where a read ended, and its position in the plain log."""
         with self._lock:
             self._ends[segment.partition, next_offset] = None
             if position is not None:
@@ -380,11 +294,11 @@ class RemoteTier:
             return (segment.partition, offset) in self._ends
 
     def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> tuple[int, BatchOrder]:
-        """Where a batch begins, at or before the one with ``offset``, and what may follow there."""
+        """Return where a batch begins, at or before the one with ``offset``, and the checks for what follows."""
         with self._lock:
-            known = self._positions.get((segment.object_key, offset))
-        if known is not None:
-            return known, BatchOrder(reader, segment, offset)
+            position = self._positions.get((segment.object_key, offset))
+        if position is not None:
+            return position, BatchOrder(reader, segment, offset)
         at = locate_batch(reader, segment.offsets.start, offset, reader.log.key)
         order = BatchOrder(reader, segment)
         return _past_those_before(reader, at, offset, order), order
@@ -392,7 +306,7 @@ class RemoteTier:
     def _window(
         self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int, alone: bool
     ) -> memoryview:
-        """At least one whole batch from ``position``."""
+        """Return at least one whole batch from ``position``."""
         stop = position + max(room, BATCH_PREFIX.size)
         window = joined(reader.plain_range(position, stop, alone=alone))
         if holds_a_batch(window):
@@ -405,14 +319,14 @@ class RemoteTier:
 
 
 def _past_those_before(reader: SegmentReader, position: int, offset: Offset, order: BatchOrder) -> int:
-    """From a batch on past those that end before ``offset``, as far as their chunk is in memory."""
+    """Return the position after the batches that end before ``offset``, as far as their chunk is in memory."""
     chunk_bytes = reader.manifest.chunks.chunk_bytes
-    held = reader.held(position, (position // chunk_bytes + 1) * chunk_bytes)
-    if held is None:
+    cached = reader.held(position, (position // chunk_bytes + 1) * chunk_bytes)
+    if cached is None:
         return position
-    rows = headers_of(memoryview(held[0]), offset)
+    rows = headers_of(memoryview(cached[0]), offset)
     rows = rows[: int(np.searchsorted(rows[:, LAST], offset))]
     positions, sizes = rows[:, POSITION] + position, rows[:, SIZE]
     if not len(rows) or not order.holds(positions, rows[:, BASE], rows[:, LAST], sizes, rows[:, EPOCH]):
-        return position  # whoever reads there says what is wrong
+        return position  # the read that follows reports the error
     return int(positions[-1] + sizes[-1])

@@ -1,16 +1,15 @@
-"""Copied segments from their first wanted batch to their last, each byte read once and handed on where it was read to.
+"""Read copied segments from their first needed batch to their last: each byte once, returned from where it was read to.
 
     manifests ┆ windows, requests in flight    ┆ whole batches      ┆ the caller
     ──ahead───┆──ahead, into buffers used again┆──────────── where they lie ────
 
-No cache: whoever reads in order comes by once. A batch that lies in two windows is put together in the second one's
-buffer. A near store (a folder) is read by small windows in the caller's thread, which find them in the processor's
-caches; what is ahead of them is the kernel's business. A piece that is still held keeps its buffer, so its bytes never
-change.
-Memory: `WINDOW_BYTES`, or one chunk where that is larger, for each of `PARALLEL` requests, the piece in the caller's
-hands and for the next one: 48 MiB; of chunks that must be opened what is stored, too; one batch; the manifests of
-`PARALLEL` segments. Of a near store three windows of `NEAR_BYTES` or one chunk. A batch larger than that is twice.
-A caller who leaves early (closes the iterator) leaves no thread and no request behind.
+There is no cache, because a reader in order needs each byte once. A batch that lies in two windows is joined in the
+second one's buffer. A near store (a folder) is read in the caller's thread, by small windows that fit the processor's
+caches; the kernel reads ahead of them. A piece that is still held keeps its buffer, so its bytes never change.
+Memory: `WINDOW_BYTES`, or one chunk if that is larger, for each of `PARALLEL` requests, for the piece in the caller's
+hands and for the next one: 48 MiB. Chunks to be decrypted or decompressed need their stored bytes, too. Add one batch
+and the manifests of `PARALLEL` segments. A near store needs three windows of `NEAR_BYTES` or one chunk. A batch larger
+than that is held twice. A caller that leaves early (closes the iterator) leaves no thread and no request behind.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from .window_batches import BATCH_PREFIX, batch_size
 
 NEAR_BYTES = 4 * MIB
 BEYOND_BYTES = 128 * 1024
-"""Read behind the chunk in which the last batch wanted begins: most batches end there."""
+"""Bytes read behind the chunk in which the last needed batch begins: most batches end there."""
 _ROWS = 4096
 
 
@@ -65,7 +64,7 @@ class PartPiece:
 
 @dataclass(frozen=True, slots=True)
 class RemoteReads:
-    """How parts are read. ``window_bytes``: of a request, the most."""
+    """Options for reading parts. ``window_bytes``: the most bytes of a request."""
 
     store: ObjectReads
     keys: KeyUnwrapper | None
@@ -78,7 +77,7 @@ _Loaded = tuple["_Reading", Window, bool]
 
 
 def read_parts(parts: Sequence[Part], reads: RemoteReads) -> Generator[PartPiece, None, None]:
-    """Whole batches with the offsets of each part, part by part. An error comes after the pieces before it.
+    """Yield whole batches with the offsets of each part, part by part. An error comes after the pieces before it.
 
     Raises ObjectNotFound, CorruptData (also where a marker contradicts the segment's aborted ranges), Unavailable;
     AnotherLog for a part that is a whole segment.
@@ -89,7 +88,7 @@ def read_parts(parts: Sequence[Part], reads: RemoteReads) -> Generator[PartPiece
     with closing(opening), closing(in_order(_loads(opening), parallel)) as loaded:
         for reading, window, last in loaded:
             yield from reading.take(window)
-            del window  # its memory is for the next one
+            del window  # its buffer is reused for the next one
             if last:
                 yield from reading.rest()
 
@@ -98,7 +97,7 @@ def _loads(opening: Iterator[_Reading]) -> Iterator[Work[_Loaded]]:
     try:
         for reading in opening:
             yield from reading.loads()
-    except Exception as error:  # whatever it is: behind what was begun before it
+    except Exception as error:  # of any kind: it comes after the work that began before it
         yield partial(_raise, error)
 
 
@@ -107,7 +106,7 @@ def _raise(error: Exception, left: threading.Event) -> _Loaded:
 
 
 class _Reading:
-    """One part: `loads` are done by whoever, in this order; then `take` what they loaded, and `rest` at their end."""
+    """One part. Any thread may do the work of `loads`; `take` gets their results in order, and `rest` ends the part."""
 
     def __init__(self, number: int, part: Part, reads: RemoteReads, buffers: Buffers, left: threading.Event) -> None:
         self._number, (self._segment, self._offsets) = number, part
@@ -123,38 +122,38 @@ class _Reading:
         self._finished = False
         whole = self._offsets == self._segment.offsets and not reader.log.checksums
         self._crc = 0 if whole else None
-        """Of the plain log as far as it is taken, where all of it is read and its chunks have no checksums."""
+        """CRC of the plain log taken so far, if all of it is read and its chunks have no checksums."""
         self._first, self._position = self._begin(left)
         self._loaded = self._position
-        """The plain log is taken up to here."""
+        """The position up to which the plain log was taken."""
         self._tails: list[bytes] = []
-        """Its last bytes, from ``_position`` on: the beginning of a batch that has ``_missing`` bytes more, or more."""
+        """Its last bytes, from ``_position`` on: the beginning of a batch that lacks at least ``_missing`` bytes."""
         self._missing = 0
 
     def _begin(self, left: threading.Event) -> tuple[Window | None, int]:
-        """Where a batch begins, at or before the one with the first offset, and what was read to find it."""
+        """Return where a batch begins, at or before the one with the first offset, and the window read to find it."""
         reader, base = self._reader, self._segment.offsets.start
         chunk_id = reader.chunk_for_offset(self._offsets.start)
         if chunk_id:
             start = chunk_id * reader.manifest.chunks.chunk_bytes
             window = self._window(next(reader.ranges(start, reader.plain_bytes, self._window_bytes)), left)
-            found = proven_batch(reader, chunk_id, window.data, self._source)
-            if found is not None:
-                return window, start + found
+            offset = proven_batch(reader, chunk_id, window.data, self._source)
+            if offset is not None:
+                return window, start + offset
         return None, locate_batch(reader, base, self._offsets.start, self._source)
 
     def loads(self) -> Iterator[Work[_Loaded]]:
-        """The windows that will be wanted; the last one says so."""
+        """Yield the work of loading the windows that are needed. The last one is marked as such."""
         first, self._first = self._first, None
         position = self._position if first is None else first.start + len(first.data)
         ranges = [*self._reader.ranges(position, self._stop(position), self._window_bytes)]
         if first is not None:
             yield partial(self._given, first, not ranges)
             del first
-        for each in ranges:
+        for plain in ranges:
             if self._finished:
                 return
-            yield partial(self._load, each, each is ranges[-1])
+            yield partial(self._load, plain, plain is ranges[-1])
 
     def _given(self, window: Window, last: bool, left: threading.Event) -> _Loaded:
         return self, window, last
@@ -169,7 +168,7 @@ class _Reading:
             return unproven(self._reader, error, self._segment).load(plain, self._buffers, left)
 
     def _stop(self, position: int) -> int:
-        """What lies behind this byte is wanted only if a batch is larger, or the chunk table is not right."""
+        """Return where to stop. Bytes behind are needed only for a larger batch, or if the chunk table is wrong."""
         last = self._reader.chunk_for_offset(self._offsets.end)
         if last is None:
             return self._reader.plain_bytes
@@ -177,11 +176,11 @@ class _Reading:
         return max(position, min(chunk.plain_stop + BEYOND_BYTES, self._reader.plain_bytes))
 
     def rest(self) -> Iterator[PartPiece]:
-        """What the windows did not have: nothing is believed to be the end but the last offset, and the log's end."""
-        for each in self._reader.ranges(self._loaded, self._reader.plain_bytes, min(self._window_bytes, MIB)):
+        """Read on after the windows: only the last offset or the end of the log proves that nothing is left."""
+        for plain in self._reader.ranges(self._loaded, self._reader.plain_bytes, min(self._window_bytes, MIB)):
             if self._finished:
                 return
-            yield from self.take(self._window(each, threading.Event()))
+            yield from self.take(self._window(plain, threading.Event()))
         if not self._finished and self._tails:
             raise self._inside_a_batch()
         if (wrong := self._another_log()) is not None:
@@ -194,20 +193,20 @@ class _Reading:
         return another_log(self._segment, self._crc)
 
     def take(self, window: Window) -> Iterator[PartPiece]:
-        """The batches that end in it. Those at the end of another log are not handed out, where each is right."""
+        """Yield the batches that end in the window. At the end of another log, they are held back if each is right."""
         data = self._joined(window)
         if data is None:
             return
         wrong = self._another_log()
-        if wrong is None or not is_right(data, self._source):  # whoever decodes finds the wrong batch
+        if wrong is None or not is_right(data, self._source):  # the decoder finds the wrong batch
             yield from self._pieces(data)
             return
-        held = list[PartPiece]()
+        pieces = list[PartPiece]()
         try:
             for piece in self._pieces(data):
-                held.append(piece)
-        except CorruptData:  # it says more
-            yield from held
+                pieces.append(piece)
+        except CorruptData:  # this error says more
+            yield from pieces
             raise
         raise wrong
 
@@ -218,7 +217,7 @@ class _Reading:
             count, at, after = kernels.scan(address, len(data), at, after, 0, self._table)
             pieces = [*self._piece(data, self._table[:count])] if count else []
             if self._order.has_gaps and not self._finished and count < _ROWS and at < len(data):
-                self._missing_of(data[at:], after, self._position + at)  # only the batch behind tells of a moved one
+                self._missing_of(data[at:], after, self._position + at)  # only the next batch reveals a moved one
             yield from pieces
             del pieces
             if self._finished:
@@ -229,10 +228,10 @@ class _Reading:
             self._missing = self._missing_of(data[at:], after, self._position)
 
     def _joined(self, window: Window) -> memoryview | None:
-        """The window behind the tails; None while their batch is not whole, and when nothing more is wanted."""
+        """Return the window after the tails. None while their batch is incomplete, and when nothing else is needed."""
         if self._finished:
             return None
-        skipped = self._loaded - window.start  # chunks are loaded whole
+        skipped = self._loaded - window.start  # whole chunks are loaded
         fresh = window.data[skipped:]
         self._loaded += len(fresh)
         if self._crc is not None:
@@ -247,7 +246,7 @@ class _Reading:
         return window.after(tail)
 
     def _missing_of(self, tail: memoryview, after: int, position: int) -> int:
-        """How many bytes the batch that begins here goes on for, at least. Raises CorruptData if none can."""
+        """Return the least number of further bytes of the batch that begins here. Raises CorruptData for none."""
         wrong = iter_batches(
             tail, source=self._source, position=position, verify_crc=False, partial_tail_ok=True, after=after
         )
@@ -261,7 +260,7 @@ class _Reading:
         return max(1, size - len(tail))
 
     def _piece(self, data: memoryview, rows: Table) -> Iterator[PartPiece]:
-        """Of the batches in ``rows`` those that are wanted, checked."""
+        """Yield the needed batches of ``rows``, checked."""
         last, end = rows[:, kernels.LAST], self._offsets.end
         stop = int(np.searchsorted(last, end))
         self._check_order(data, rows[: stop + 1])

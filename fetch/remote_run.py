@@ -1,6 +1,6 @@
-"""A reader who goes on and on through the remote tier, and is told by the route at every piece where it is.
+"""A reader that continues through the remote tier, while the route names its place before every piece.
 
-What is read ahead is only how bytes come here sooner: a piece is handed out if it is what the route says now.
+Reading ahead only makes bytes arrive sooner: a piece is returned only if it is what the route says now.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from .remote_parts import Part, RemoteReads, read_parts
 
 
 class RemoteRun:
-    """Memory as `remote_parts.py` says. Not thread-safe. Close it: it has requests under way."""
+    """One run. Memory: see `remote_parts.py`. Not thread-safe. Close it: it has requests in flight."""
 
     def __init__(self, parts: Sequence[Part], reads: RemoteReads) -> None:
         self._parts = parts
         self._pieces = read_parts(parts, reads)
 
     def take(self, where: ReadRemote) -> RemotePiece | None:
-        """The next piece, if it begins where the route says; None: this run does not come by there, or is over.
+        """Return the next piece if it begins where the route says. None: this run does not reach that place or is over.
 
         Raises ObjectNotFound, CorruptData, Unavailable.
         """
@@ -32,5 +32,5 @@ class RemoteRun:
         return RemotePiece(piece.data, piece.aborted, next_offset, position=piece.position)
 
     def close(self) -> None:
-        """No thread and no request is left. Idempotent."""
+        """End the run. No thread and no request is left. Idempotent."""
         self._pieces.close()

@@ -1,4 +1,4 @@
-"""What is looked for among records, and how far that is: the same through both tiers and through a gateway."""
+"""The terms and the progress of a search: the same through both tiers and through a gateway."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..state.offsets import Offset
 class Search:
     """``key``: exactly this key. ``contains``: these bytes in the key, the value, or a header's name or value.
 
-    ``told``: called whenever it got on, by the thread that reads.
+    ``told``: called at each progress, by the thread that reads.
     """
 
     def __init__(self, key: bytes | None, contains: bytes | None, told: Callable[[Search], None]) -> None:
         self.key, self.contains = key, contains
         self.records = self.bytes = 0
-        """Looked through, of all partitions together; bytes unpacked."""
+        """Searched so far, in all partitions together; ``bytes`` are uncompressed."""
         self.reached = Offset(0)
-        """In the partition that is being looked through: where it goes on."""
+        """The offset at which the search continues, in the partition that is being searched."""
         self._told = told
 
     def looked(self, records: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What reads one copied segment without a key to the bucket: URLs that end, and of an encrypted one its data key."""
+"""Access to one copied segment without credentials for the bucket: URLs that expire, and its data key if encrypted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NAMES: Mapping[str, ObjectKind] = {
     "log": ObjectKind.LOG,
     "indexes": ObjectKind.INDEXES,
 }
-"""Of its three objects, in answers and paths."""
+"""The names of the three objects, in answers and paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """``wrapped``: as the manifest has it; ``plain``: what opens this one segment."""
+    """``wrapped``: the key as in the manifest; ``plain``: the key that decrypts this one segment."""
 
     wrapped: bytes
     plain: bytes = field(repr=False)
@@ -28,7 +28,7 @@ class DataKey:
 
 @dataclass(frozen=True, slots=True)
 class SegmentGrant:
-    """``expires_in_s``: from when it was answered. ``urls``: absolute, or a path of the gateway itself."""
+    """``expires_in_s``: seconds from the answer. ``urls``: absolute, or a path of the gateway itself."""
 
     expires_in_s: float
     urls: Mapping[ObjectKind, str] = field(repr=False)
@@ -42,12 +42,12 @@ class SegmentGrant:
 
 
 def grant_from(said: Any, source: str) -> SegmentGrant:
-    """Raises CorruptData naming ``source``."""
+    """Return a grant from its JSON. Raises CorruptData naming ``source``."""
     try:
         key = said["data_key"]
         urls = {kind: str(said["urls"][name]) for name, kind in NAMES.items()}
-        found = None if key is None else DataKey(b64decode(key["wrapped"]), b64decode(key["plain"]))
-        return SegmentGrant(float(said["expires_in_seconds"]), urls, found)
+        data_key = None if key is None else DataKey(b64decode(key["wrapped"]), b64decode(key["plain"]))
+        return SegmentGrant(float(said["expires_in_seconds"]), urls, data_key)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData("a segment's grant cannot be read", url=source, reason=type(error).__name__) from error
 

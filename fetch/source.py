@@ -1,6 +1,6 @@
-"""Where records come from, behind one seam: both tiers by our reader, the gateway, or Kafka's own client.
+"""The source of records, behind one seam: both tiers by our reader, the gateway, or Kafka's own client.
 
-`consume` and `digest` read through it, so two ways to the same records differ in nothing but the way.
+`consume` and `digest` read through it, so two ways to the same records differ in the way only.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class RecordSource(Protocol):
-    """Raises UnknownTopic, OffsetOutOfRange, LogGap, CorruptData, Unavailable."""
+    """A way to read records. Raises UnknownTopic, OffsetOutOfRange, LogGap, CorruptData, Unavailable."""
 
     def partitions(self, topic: str) -> list[int]:
-        """Partition numbers, ascending."""
+        """Return the partition numbers, ascending."""
         ...
 
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
-        """What can be read now."""
+        """Return the offsets that can be read now."""
         ...
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        """The first record at or after a time."""
+        """Return the offset of the first record at or after a time, or None."""
         ...
 
     def records(
@@ -43,26 +43,26 @@ class RecordSource(Protocol):
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """Exactly the records of ``extent``, and the tier that served each batch.
+        """Yield exactly the records of ``extent``, and the tier that served each batch.
 
-        ``columns``: of `record_schema`, in this order; None: all. What nobody asks for is not made.
-        Closed, it reads no further ahead.
+        ``columns``: those of `record_schema` to yield, in this order; None: all. Others are not decoded.
+        Closing the generator stops reading ahead.
         """
         ...
 
 
 class SearchedSource(RecordSource, Protocol):
-    """One that looks for records, too."""
+    """A source that also searches for records."""
 
     def found(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """As `RecordSource.records`, only what is looked for; a batch of them may be empty."""
+        """Yield, like `RecordSource.records`, only records that match ``search``; a batch of them may be empty."""
         ...
 
 
 class ReaderSource:
-    """Both tiers, directly."""
+    """Reads both tiers directly, without a gateway."""
 
     def __init__(self, reader: LogReader) -> None:
         self.reader = reader
@@ -74,8 +74,8 @@ class ReaderSource:
         return self.reader.extent(topic, partition, isolation=isolation, tier=tier)
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        found = self.reader.offset_for_time(topic, partition, timestamp)
-        return found[0] if found else None
+        first = self.reader.offset_for_time(topic, partition, timestamp)
+        return first[0] if first else None
 
     def records(
         self,
@@ -94,17 +94,17 @@ class ReaderSource:
     def found(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        from ..log.record_filter import RecordFilter  # numba, which not every reader needs
+        from ..log.record_filter import RecordFilter  # imports numba, which not every reader needs
 
-        wanted = RecordFilter(search.key, search.contains)
+        filter_ = RecordFilter(search.key, search.contains)
         for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
-            for batch in records(piece, topic, partition, wanted=wanted, looked=search.looked, milliseconds=True):
+            for batch in records(piece, topic, partition, wanted=filter_, looked=search.looked, milliseconds=True):
                 yield batch, piece.tier
             search.reach(min(piece.next_offset, extent.end))
 
 
 class ConsumerSource:
-    """The local tier alone, through Kafka's own client and decoded by it."""
+    """Reads the local tier only, through Kafka's own client, which also decodes."""
 
     def __init__(self, consumer: PlainConsumer) -> None:
         self._consumer = consumer
@@ -113,7 +113,7 @@ class ConsumerSource:
         return self._consumer.partitions(topic)
 
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
-        """The isolation is the consumer's own."""
+        """Return the offsets that can be read. The isolation is the consumer's own."""
         return Extent(*self._consumer.bounds(topic, partition))
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
@@ -135,7 +135,7 @@ class ConsumerSource:
 
 
 def as_arrow(batch: list[PlainRecord], topic: str, partition: int) -> pa.RecordBatch:
-    """In the decoder's schema."""
+    """Return the records in the decoder's schema."""
     import pyarrow as pa
 
     from ..log.record_columns import RECORD_SCHEMA

@@ -1,7 +1,7 @@
-"""Reading a planned split in any process: exactly its records, remote parts from the store, local ones from a broker.
+"""Read a planned split in any process: exactly its records, remote parts from the store, local ones from a broker.
 
-What was re-written since it was planned (an unclean election) carries a higher epoch in its batches and is refused,
-never read.
+Records that were written again since the plan (after an unclean election) carry a higher epoch in their batches, and
+are refused, never read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .remote_parts import RemoteReads, read_parts
 
 
 class LocalBatches(Protocol):
-    """Whole batches of the local tier, and what of them is aborted."""
+    """Whole batches of the local tier, and the aborted ranges in them."""
 
     @property
     def data(self) -> bytes: ...
@@ -40,13 +40,13 @@ class LocalBatches(Protocol):
 
 
 class LocalReads(Protocol):
-    """What is asked of the local tier: `local.LocalTier`, with all that is said to Kafka, or a gateway's."""
+    """The local tier for splits: `local.LocalTier`, which passes the full request to Kafka, or a gateway's."""
 
     def fetch(self, spec: FetchSpec) -> LocalBatches: ...
 
 
 Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
-"""Asked for the rest of a local split that the broker no longer has: how to read it now."""
+"""Called with the rest of a local split that the broker no longer has. Returns the splits to read instead."""
 
 
 def read_split(
@@ -58,11 +58,11 @@ def read_split(
     piece_bytes: int = WINDOW_BYTES,
     reroute: Reroute | None = None,
 ) -> Iterator[Fetched]:
-    """Exactly the planned records; what an executor runs. Memory of remote parts as `remote_parts.py` says, of local
-    ones as a scan's (`reader.py`). A piece that is kept keeps its memory.
+    """Yield exactly the planned records, in an executor. Memory of remote parts: see `remote_parts.py`; of local ones:
+    as a scan's (`reader.py`). A piece that is kept keeps its memory.
 
-    ``piece_bytes``: the most that is asked for at once; of a local part never more than `PIECE_BYTES`.
-    Raises PlannedRangeLost when the range cannot be read as planned any more, ObjectNotFound when a planned segment
+    ``piece_bytes``: the most bytes of a request; for a local part never more than `PIECE_BYTES`.
+    Raises PlannedRangeLost when the range can no longer be read as planned, ObjectNotFound when a planned segment
     expired.
     """
     reads = RemoteReads(store, keys, split.isolation, piece_bytes)
@@ -85,11 +85,11 @@ class _Split:
                     yield from self._local(part.offsets, reroute)
 
     def _remote(self, parts: list[PlannedPart]) -> Iterator[Fetched]:
-        known = [(part.segment, part.offsets) for part in parts if part.segment is not None]
+        remote_parts = [(part.segment, part.offsets) for part in parts if part.segment is not None]
         place = self.split.topic, self.split.partition
-        with naming(*place), closing(read_parts(known, self.reads)) as pieces:
+        with naming(*place), closing(read_parts(remote_parts, self.reads)) as pieces:
             for piece in pieces:
-                segment, offsets = known[piece.part]
+                segment, offsets = remote_parts[piece.part]
                 yield Fetched(
                     data=piece.data,
                     tier=Tier.REMOTE,
@@ -101,7 +101,7 @@ class _Split:
                     read=ReadRemote(segment, offsets),
                     position=piece.position,
                 )
-                del piece  # its memory is for the next one
+                del piece  # its memory is reused for the next one
 
     def _local(self, offsets: OffsetRange, reroute: Reroute | None) -> Iterator[Fetched]:
         position, limit = offsets.start, Offset(offsets.end + 1)

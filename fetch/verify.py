@@ -1,8 +1,8 @@
-"""Level 0 of `verify`: the algebra of a partition's view. Pure: what a view and the broker's bounds say of each other.
+"""Level 0 of `verify`: the consistency of a partition's view, by itself and with the broker's bounds. It is pure.
 
-Severities, worst first: *corrupt* (what must never be: page a human), *gap* (offsets that belong to no tier), *finding*
-(somebody must look at it; nothing is lost), *waiting* (as it should be: it goes by itself, with a grace, the archive or
-retention).
+Severities, worst first: *corrupt* (a state that must never be: page a human), *gap* (offsets that belong to no tier),
+*finding* (a person must look at it; nothing is lost), *waiting* (as it should be: it ends by itself, by a grace period,
+the archive or retention).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..state.routing import LocalBounds, in_force
 from ..state.segment import RemoteSegment, SegmentState
 
 CLOCK_TOLERANCE_MS = 3_600_000
-"""A record may be this much younger than its copy before its time counts as one of the future."""
+"""A record's time may be this much later than its copy before it counts as a time in the future."""
 
 
 class Severity(StrEnum):
-    """Worst first."""
+    """The severity of a finding. The order is worst first."""
 
     CORRUPT = "corrupt"
     GAP = "gap"
@@ -34,7 +34,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of `verify`. ``object``: a key in the store; ``partition`` None: of the tier-state topic itself."""
+    """One line of `verify`. ``object``: a key in the store. ``partition`` None: it is about the tier-state topic."""
 
     level: int
     severity: Severity
@@ -45,9 +45,9 @@ class Finding:
 
 
 def check_view(view: PartitionView, bounds: LocalBounds | None) -> Iterator[Finding]:
-    """Everything the view says that contradicts itself, the broker, or what should have happened by now.
+    """Yield every contradiction of the view with itself, the broker, or what should have happened by now.
 
-    ``bounds`` None: the broker did not answer; what needs it is not checked, and gaps only inside the remote tier.
+    ``bounds`` None: no answer from the broker. Checks that need it are left out; gaps are found in the remote tier.
     """
 
     def found(severity: Severity, what: str, segment_id: RemoteSegmentId | None = None) -> Finding:
@@ -74,7 +74,7 @@ def check_view(view: PartitionView, bounds: LocalBounds | None) -> Iterator[Find
 
 
 def overlap_bytes(view: PartitionView) -> int:
-    """About how many bytes of plain logs are there twice: each segment's share of offsets that others serve."""
+    """Return about how many bytes of plain logs exist twice: each segment's share of offsets that others serve."""
     owned = _owned(view)
     return sum(_overlap(view, segment, owned.get(segment.segment_id, 0)) for segment in view.readable)
 
@@ -95,7 +95,7 @@ def _bounds(view: PartitionView, bounds: LocalBounds | None) -> Iterator[tuple[S
                 yield Severity.WAITING, f"offsets {rest} are lost: {fact.accepted_by} accepted it ({fact.reason})"
     if bounds is None:
         return
-    ours = in_force(view, bounds)  # else a branch that the leader lost explains it, and readers are not given it
+    ours = in_force(view, bounds)  # else a branch that the leader lost explains it, and readers do not get it
     severity, why = (Severity.CORRUPT, "") if ours else (Severity.FINDING, ", and the leader's epoch has no term yet")
     if start is not None and start > bounds.high_watermark:
         yield severity, f"the log start {start} is above the high watermark {bounds.high_watermark}{why}"
@@ -126,7 +126,7 @@ def _life(segment: SegmentMeaning) -> Iterator[tuple[Severity, str]]:
     if started is not None and remote is not None and segment.contradiction is None:
         for name in ("partition", "topic", "broker_id", "offsets", "object_key"):
             one, two = getattr(started, name), getattr(remote, name)
-            if one != two and not (name == "broker_id" and started.broker_id < 0):  # a recovery's
+            if one != two and not (name == "broker_id" and started.broker_id < 0):  # a recovery's copy
                 yield Severity.CORRUPT, f"{name} is {two}, but its copy began with {one}"
     for live in segment.facts:
         if isinstance(live.fact, SegmentDeleteStarted | SegmentDeleteFinished):
@@ -137,7 +137,7 @@ def _life(segment: SegmentMeaning) -> Iterator[tuple[Severity, str]]:
 
 def _descriptor(segment: RemoteSegment) -> Iterator[tuple[Severity, str]]:
     offsets, epochs = segment.offsets, segment.leader_epochs.entries
-    # above their start: DeleteRecords cut the log inside the segment before it was copied, and its checkpoint with it
+    # above their start: DeleteRecords cut the log, and its epoch checkpoint, inside the segment before the copy
     if epochs[0].start_offset < offsets.start or epochs[-1].start_offset > offsets.end:
         yield Severity.CORRUPT, f"its epochs are not of its offsets {offsets}: {epochs}"
     if epochs[-1].epoch > segment.term.epoch:
@@ -164,7 +164,7 @@ def _place(view: PartitionView, segment: RemoteSegment, owned: int) -> Iterator[
 
 
 def out_of_lineage(view: PartitionView, segment: RemoteSegment) -> int:
-    """How many of its offsets above the log start are of a branch that an election lost: readers are not given them."""
+    """Return how many of its offsets above the log start are on a branch that an election lost, and are not served."""
     start = max(segment.offsets.start, view.log_start or 0)
     inside = sum(max(0, part.end + 1 - max(part.start, start)) for part in readable_ranges(segment, view.lineage))
     return max(0, segment.offsets.end + 1 - start) - inside

@@ -1,7 +1,7 @@
-"""Level 3 of `verify`, beside the checksums: a manifest's chunk table against the batches that are really there.
+"""Level 3 of `verify`, in addition to the checksums: a manifest's chunk table compared with the real batches.
 
-No checksum is over a manifest, and a point read begins where its chunk table says: a wrong offset there misleads reads
-and nothing else would tell. Batches of transactions are handed on (`verify_markers.py`).
+No checksum covers a manifest, and a point read begins where its chunk table says. A wrong offset there misleads reads,
+and no other check would notice. Batches of transactions are passed on (`verify_markers.py`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _HEAD = struct.Struct(">qiibIh")
 _PREFIX_BYTES = 12
 _NOWHERE = 2**63
 MARKER_BYTES = 4096
-"""More than any marker has: a control batch that claims more is handed on without its record."""
+"""More bytes than any marker has: a control batch that claims more is passed on without its record."""
 PLAIN_BYTES = 16 << 20
-"""An uncompressed batch that claims more is not looked into: it bounds the memory that a damaged header can take."""
+"""An uncompressed batch that claims more bytes is not checked: that limits the memory a damaged header can take."""
 
 
 class ChunkTable:
-    """Of one log: `take` its plain bytes in order, then `check`. Memory: one uncompressed batch and an offset a chunk.
+    """The check of one log: `take` its plain bytes in order, then `check`. Memory: one plain batch, an offset a chunk.
 
-    ``of_transactions`` is given each batch that is of one, and markers whole: header, bytes, position of the bytes.
-    ``undecodable``: the base offset of the first batch that readers refuse, by the manifest or by its records.
+    ``of_transactions`` is called with each transactional batch, and with whole markers: header, bytes, position of the
+    bytes. ``undecodable``: base offset of the first batch that readers refuse, by the manifest or by its records.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ChunkTable:
         self._seen = self._next = 0
 
     def take(self, piece: bytes) -> None:
-        """Never raises: whether these are the right bytes at all is for their checksum to say."""
+        """Check the next bytes. Never raises: their own checksum shows whether they are the right bytes at all."""
         stop = self._seen + len(piece)
         data = self._tail + piece if self._tail else piece
         if self._next + HEADER_BYTES <= stop:
@@ -55,18 +55,18 @@ class ChunkTable:
             while position + HEADER_BYTES <= stop:
                 base, length, _, magic, _, attributes = _HEAD.unpack_from(data, position - start)
                 if magic != 2 or length < HEADER_BYTES - _PREFIX_BYTES:
-                    position = _NOWHERE  # no batch: nothing is to be found behind it
+                    position = _NOWHERE  # no batch: nothing can be found behind it
                     break
                 looked_into = MARKER_BYTES if attributes & CONTROL else 0 if attributes & CODEC else PLAIN_BYTES
                 if stop - position < _PREFIX_BYTES + length <= looked_into:
-                    break  # the batch that the next piece goes on with
+                    break  # the batch continues in the next piece
                 if looked_into or attributes & TRANSACTIONAL:
                     self._look(data, start, position)
                 if position // chunk_bytes not in self._firsts:
                     self._firsts[position // chunk_bytes] = Offset(base)
                 position += _PREFIX_BYTES + length
             self._next = position
-        # the header or batch that the next piece goes on with
+        # the header or batch that continues in the next piece
         self._tail = data[-(stop - self._next) :] if self._next < stop else b""
         self._seen = stop
 
@@ -74,7 +74,7 @@ class ChunkTable:
         try:
             header = read_header(memoryview(data), position - start, "log", start)
         except CorruptData:
-            return  # its checksum says so
+            return  # the checksum reports it
         if header.attributes & (TRANSACTIONAL | CONTROL):
             self._of_transactions(header, data, start)
         if self.undecodable is None and header.size_bytes <= PLAIN_BYTES:
@@ -82,19 +82,19 @@ class ChunkTable:
                 self.undecodable = Offset(header.base_offset)
 
     def check(self) -> None:
-        """Raises CorruptData: for a log that is not batches from end to end; naming the manifest and the first chunk
-        that begins otherwise than it says."""
+        """Raises CorruptData: for a log that is not batches from end to end; or naming the manifest and the first chunk
+        that begins with another batch than it says."""
         if self._next != self._seen:
             log_key = object_key(self._base_key, ObjectKind.LOG)
             raise CorruptData("the log is not whole batches", file=log_key, bytes=self._seen)
         block = self._manifest.tierstate
-        for chunk, said in enumerate(() if block is None else block.chunk_first_offsets):
-            found = self._firsts.get(chunk)
-            if found != said:
+        for chunk, listed in enumerate(() if block is None else block.chunk_first_offsets):
+            first = self._firsts.get(chunk)
+            if first != listed:
                 raise CorruptData(
                     "the manifest says that a chunk begins with another batch than it does",
                     file=object_key(self._base_key, ObjectKind.MANIFEST),
                     chunk=chunk,
-                    says=said if said is not None else "none",
-                    has=found if found is not None else "none",
+                    says=listed if listed is not None else "none",
+                    has=first if first is not None else "none",
                 )

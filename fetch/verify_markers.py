@@ -1,7 +1,7 @@
-"""Level 3 of `verify`, beside the checksums: what a copied segment says is aborted, against the markers of its log.
+"""Level 3 of `verify`, in addition to the checksums: a copied segment's aborted ranges, compared with its markers.
 
-Two things say it: the manifest, by which we read, and Kafka's transaction index, by which Kafka's readers of the same
-objects do. A broker's index is under no checksum, and versions before 0029 believed it.
+Two objects list them: the manifest, which we read by, and Kafka's transaction index, which Kafka's readers of the same
+objects use. A broker's index has no checksum, and versions before 0029 trusted it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..storage.segment.reader import SegmentReader
 
 
 class CopiedMarkers:
-    """Of one segment: `add` its batches that are of transactions, in order, then `check`."""
+    """The check of one segment: `add` its batches of transactions, in order, then `check`."""
 
     def __init__(self, segment: RemoteSegment, reader: SegmentReader) -> None:
-        """Reads the transaction index. Raises CorruptData, ObjectNotFound."""
+        """Read the transaction index. Raises CorruptData, ObjectNotFound."""
         base, block = segment.offsets.start, reader.manifest.tierstate
         self._file = object_key(segment.object_key, ObjectKind.INDEXES)
         index = reader.indexes(IndexKind.TRANSACTION)
@@ -34,7 +34,7 @@ class CopiedMarkers:
         self._wrong: CorruptData | None = None
 
     def add(self, batch: BatchHeader, data: bytes, position: int) -> None:
-        """Never raises: whether these are the right bytes at all is for their checksum to say."""
+        """Check a batch. Never raises: its own checksum shows whether these are the right bytes at all."""
         try:
             self._index.add(batch, data, position)
             self.manifest.add(batch, data, position)
@@ -42,7 +42,7 @@ class CopiedMarkers:
             self._wrong = self._wrong or error
 
     def check(self) -> None:
-        """Raises CorruptData naming the object that says otherwise than the markers."""
+        """Raises CorruptData naming the object that contradicts the markers."""
         if self._wrong is not None:
             raise self._wrong
         difference = self._index.difference()
@@ -51,7 +51,7 @@ class CopiedMarkers:
 
 
 class AcrossSegments:
-    """A transaction may end in a later segment than it began in: push the partition's segments in order.
+    """Transactions that end in a later segment than they began in: push the partition's segments in order.
 
     Memory: the producers whose transactions are open at a segment's end.
     """
@@ -61,7 +61,7 @@ class AcrossSegments:
         self._open: dict[int, list[tuple[RemoteSegment, Offset | None, Offset | None]]] = {}
 
     def push(self, segment: RemoteSegment, found: MarkerCheck | None) -> Iterator[tuple[RemoteSegment, str]]:
-        """Segments whose manifest is wrong about what a marker in this one decides. ``found`` None: not all read."""
+        """Yield segments whose manifest contradicts a marker in ``segment``. ``found`` None: not all was read."""
         if found is None or segment.offsets.start != self._next:  # a marker may lie in between
             self._open.clear()
         self._next = Offset(segment.offsets.end + 1)

@@ -1,11 +1,11 @@
 """Levels 1 to 3 of `verify`: the objects behind a view.
 
-Level 1: the three objects of every readable segment exist, and facts name every object there is. Level 2: sizes are as
-described, and each manifest describes what its fact describes, field by field. Level 3: every byte, by checksum, and
-by the batches that are there the manifest's chunk table, its aborted ranges and the transaction index, and records that
-readers refuse although Kafka serves them.
+Level 1: the three objects of every readable segment exist, and facts name every existing object. Level 2: sizes are as
+described, and each manifest has the description of its fact, field by field. Level 3: every byte, by checksum; the
+manifest's chunk table, its aborted ranges and the transaction index, by the real batches; and records that readers
+refuse although Kafka serves them.
 
-A partition lives on while it is verified: what looks wrong counts only if it still does in a view taken afterwards.
+A partition changes while it is verified: a finding counts only if it is still there in a view taken afterwards.
 Memory: the findings, and what `AT_ONCE` segments need at a time.
 """
 
@@ -39,9 +39,9 @@ WINDOW = 128
 
 @dataclass(slots=True)
 class Checked:
-    """What was looked at, so far. ``object_bytes``: of objects whose size was compared; ``bytes_read``: at level 3.
+    """Counts of checked objects. ``object_bytes``: of objects whose size was compared; ``bytes_read``: at level 3.
 
-    ``markers``: of one segment, all of which was read and found right.
+    ``markers``: those of one segment that was completely read, without errors.
     """
 
     segments: int = 0
@@ -53,13 +53,13 @@ class Checked:
     markers: MarkerCheck | None = None
 
     def counts(self) -> dict[str, int]:
-        """By name, as people are told."""
+        """Return the counts by the names that are shown to people."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "markers"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """``look`` gives a view of a partition that is up to now. ``advance`` is told of segments that are done."""
+    """``look`` returns a current view of a partition. ``advance`` is called with the number of finished segments."""
 
     store: ObjectReader
     level: int
@@ -70,7 +70,7 @@ class Verifier:
     checked: Checked = field(default_factory=Checked)
 
     def objects(self, view: PartitionView) -> Iterator[Finding]:
-        """Of one partition. Raises Unavailable kinds, AccessDenied."""
+        """Yield the findings of one partition. Raises Unavailable kinds, AccessDenied."""
         strays = list(self._strays(view))
         suspected = list(self._segments(view.readable))
         now = self.look(view.partition) if strays or suspected else view
@@ -89,19 +89,19 @@ class Verifier:
                 yield Finding(1, Severity.FINDING, view.partition, what, segment.segment_id, stray.key)
 
     def _strays(self, view: PartitionView) -> Iterator[ObjectInfo]:
-        """Objects below the partition's prefix that no fact names as living; LIST first, facts again afterwards."""
+        """Yield objects below the partition's prefix that no fact names as living: LIST first, then the facts again."""
         if view.topic is None:
             return
         gone = SegmentState.DELETE_SEGMENT_FINISHED
         living = {each.subject.object_key for each in view.segments.values() if each.subject and each.state is not gone}
-        # the prefix that is set now, and those of before that facts remember
+        # the current prefix, and earlier ones that facts remember
         subjects = (each.subject for each in view.segments.values() if each.subject)
         prefixes = {folder_of(each.object_key) for each in subjects if not_own(each) is None}
         prefixes.add(self.names.partition_prefix(view.topic, view.partition.topic_id, view.partition.partition))
         for prefix in sorted(prefixes):
-            for found in self.store.list(prefix):
-                if base_of(found.key) not in living:
-                    yield found
+            for stored in self.store.list(prefix):
+                if base_of(stored.key) not in living:
+                    yield stored
 
     def _segments(self, segments: Iterable[RemoteSegment]) -> Iterator[Finding]:
         waiting, across = iter(segments), AcrossSegments()
@@ -118,7 +118,7 @@ class Verifier:
                         yield _wrong(3, wrong, object_key(wrong.object_key, ObjectKind.MANIFEST), what)
 
     def _segment(self, segment: RemoteSegment) -> tuple[list[Finding], Checked]:
-        """Runs in a thread of the pool; what it counts is added up by the caller."""
+        """Check one segment in a thread of the pool. The caller adds up the counts."""
         checked = Checked()
         findings = list(self._sizes(segment, checked))
         if self.level >= 2 and not findings:
@@ -126,22 +126,22 @@ class Verifier:
         return findings, checked
 
     def _sizes(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
-        wanted = {
+        size_of = {
             ObjectKind.LOG: segment.log_object_bytes,
             ObjectKind.INDEXES: segment.indexes_object_bytes,
             ObjectKind.MANIFEST: segment.manifest_bytes,
         }
-        for kind, size in wanted.items():
+        for kind, size in size_of.items():
             key = object_key(segment.object_key, kind)
             try:
-                found = self.store.head(key).size
+                stored_bytes = self.store.head(key).size
             except ObjectNotFound:
                 yield _wrong(1, segment, key, "the object is missing")
                 continue
             checked.objects += 1
-            checked.object_bytes += found
-            if self.level >= 2 and found != size:
-                yield _wrong(2, segment, key, f"the object has {found} bytes, its fact says {size}")
+            checked.object_bytes += stored_bytes
+            if self.level >= 2 and stored_bytes != size:
+                yield _wrong(2, segment, key, f"the object has {stored_bytes} bytes, its fact says {size}")
 
     def _contents(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
         key = object_key(segment.object_key, ObjectKind.MANIFEST)
@@ -164,11 +164,11 @@ class Verifier:
             )
         try:
             reader = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys)
-            found = CopiedMarkers(segment, reader)
-            table = ChunkTable(segment.object_key, manifest, found.add)
-            read = reader.verify(segment, table.take)
+            markers = CopiedMarkers(segment, reader)
+            table = ChunkTable(segment.object_key, manifest, markers.add)
+            verified = reader.verify(segment, table.take)
             table.check()
-            found.check()
+            markers.check()
         except (ObjectNotFound, CorruptData) as error:
             yield _wrong(3, segment, str(error.facts.get("file") or error.facts.get("key")), str(error))
             return
@@ -176,16 +176,16 @@ class Verifier:
             what = f"readers refuse the batch at offset {table.undecodable}, and Kafka serves it"
             log = object_key(segment.object_key, ObjectKind.LOG)
             yield Finding(3, Severity.FINDING, segment.partition, what, segment.segment_id, log)
-        checked.bytes_read += read.log_bytes + read.indexes_bytes
-        checked.markers = found.manifest
+        checked.bytes_read += verified.log_bytes + verified.indexes_bytes
+        checked.markers = markers.manifest
 
     def _differences(self, segment: RemoteSegment, manifest: SegmentManifest) -> Iterator[str]:
         block, metadata = manifest.tierstate, manifest.metadata
         if block is None or metadata is None:
             yield "the manifest is of another program"
             return
-        for name, said, fact in described_otherwise(manifest, segment):
-            yield f"the manifest says {name} {_short(said)}, its fact {_short(fact)}"
+        for name, stated, fact in described_otherwise(manifest, segment):
+            yield f"the manifest says {name} {_short(stated)}, its fact {_short(fact)}"
         if metadata != metadata_of(block.segment, metadata.event_timestamp):
             yield "the manifest's segment metadata contradicts its own descriptor"
         if (manifest.encryption is None) != (segment.encryption_key_id is None):  # its id changes when keys rotate

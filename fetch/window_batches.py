@@ -1,6 +1,6 @@
-"""Of a window, bytes of the plain log that begin with a batch: the whole batches that hold what was asked for.
+"""Find the whole batches with the requested offsets in a window: bytes of the plain log that begin with a batch.
 
-Headers are looked at, not records; CRCs are whoever's who decodes.
+Headers are read, not records. Checking CRCs is left to the decoder.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..state.offsets import Offset, OffsetRange
 from .batch_order import NO_OFFSET, BatchOrder
 
 _ROWS, _FEW = 4096, 8
-"""Batches looked at together; and those that are looked at one by one, which is faster."""
+"""Batches handled together; and the number up to which handling them one by one is faster."""
 _MANY = 1024
-"""Batches of one window from which on it pays to load numba, which takes half a second, once."""
+"""The number of batches of one window from which loading numba pays, which takes half a second, once."""
 BATCH_PREFIX = struct.Struct(">qi")
 """Base offset, and the length of what follows it: enough to know where a batch ends."""
 _HEADER = struct.Struct(">qiib4xhi30xi")
@@ -33,7 +33,7 @@ _KERNELS = f"{__package__.rpartition('.')[0]}.log.kernels"
 
 
 def batch_size(window: bytes | memoryview) -> int:
-    """That its first batch says to have."""
+    """Return the size in bytes that the header of the window's first batch states."""
     size: int = BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(window)[1]
     return size
 
@@ -44,9 +44,9 @@ def holds_a_batch(window: bytes | memoryview) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WindowBatches:
-    """Of a window: ``data``, the batches wanted, which end at ``stop``; ``finished``: the next batch is behind them.
+    """``data``: the requested batches of a window, which end at ``stop``. ``finished``: the next batch is behind them.
 
-    ``of_transactions``: those of them that are of one, and markers.
+    ``of_transactions``: the transactional batches among them, and markers.
     """
 
     data: memoryview
@@ -64,7 +64,7 @@ def batches_of(
     lasts, positions = rows[:, LAST], rows[:, POSITION]
     many = len(rows) > _FEW
     if not (many and order.holds(positions + position, rows[:, BASE], lasts, rows[:, SIZE], rows[:, EPOCH])):
-        for at in positions.tolist():  # of many, one says what is wrong
+        for at in positions.tolist():  # one of many raises the reason
             order.check(read_header(window, at, source, position))
     ends = int(np.searchsorted(lasts, offsets.end))
     finished = ends < len(rows)
@@ -72,14 +72,14 @@ def batches_of(
         _require_cut_off(window, rows, source, position)
     count = ends + int(finished and rows[ends, BASE] <= offsets.end)
     stop = int(positions[count - 1] + rows[count - 1, SIZE]) if count else 0
-    wanted = rows[int(np.searchsorted(lasts, offsets.start)) : count]
-    if not len(wanted):
+    requested = rows[int(np.searchsorted(lasts, offsets.start)) : count]
+    if not len(requested):
         return WindowBatches(window[:0], stop, None, None, finished, ())
-    start = int(wanted[0, POSITION])
-    of_one = (wanted[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0
+    start = int(requested[0, POSITION])
+    of_one = (requested[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0
     first, last, *of_transactions = (
         read_header(window, at, source, position)
-        for at in (start, int(wanted[-1, POSITION]), *wanted[of_one, POSITION].tolist())
+        for at in (start, int(requested[-1, POSITION]), *requested[of_one, POSITION].tolist())
     )
     return WindowBatches(window[start:stop], stop, first, last, finished, of_transactions)
 
@@ -87,7 +87,7 @@ def batches_of(
 def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
     """Return an int64 table [n, 6] of the whole batches, up to the first that ends at ``final`` or later.
 
-    The kernel does it where it is loaded, or worth loading: the proxy, with batches as producers make them, never is.
+    The kernel is used if it is loaded, or worth loading. In the proxy, with producers' usual batches, it never is.
     """
     if _KERNELS not in sys.modules:
         walked = _walk(window, final)
@@ -96,13 +96,13 @@ def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
     from ..log import kernels
 
     address, at, after = np.frombuffer(window, np.uint8).ctypes.data, 0, -1
-    found = list[npt.NDArray[np.int64]]()
-    while not found or (len(found[-1]) == _ROWS and after < final):
+    tables = list[npt.NDArray[np.int64]]()
+    while not tables or (len(tables[-1]) == _ROWS and after < final):
         table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         count, at, after = kernels.scan(address, len(window), at, after, 0, table)
-        found.append(table[:count])
+        tables.append(table[:count])
     columns = (kernels.POSITION, kernels.BASE, kernels.SIZE, kernels.ATTRIBUTES, kernels.LAST, kernels.EPOCH)
-    rows = np.concatenate(found)[:, columns]
+    rows = np.concatenate(tables)[:, columns]
     return rows[: int(np.searchsorted(rows[:, LAST], final)) + 1]
 
 
@@ -123,7 +123,7 @@ def _walk(window: memoryview, final: Offset) -> list[tuple[int, ...]]:
 
 
 def _require_cut_off(window: memoryview, rows: npt.NDArray[np.int64], source: str, position: int) -> None:
-    """Raises CorruptData where what follows these batches is none, and not the beginning of one."""
+    """Raises CorruptData if the bytes after these batches are no batch, and not the beginning of one."""
     at, after = 0, -1
     if len(rows):
         at, after = int(rows[-1, POSITION] + rows[-1, SIZE]), int(rows[-1, LAST])

@@ -3,8 +3,8 @@ one put-if-absent a piece.
 
     LIST  →  read on from the furthest piece  →  put the next pieces, each naming the hash of the one before
 
-One agent writes, the one whose broker leads the tier-state partition; around a leader change there may be two. Who
-meets a piece of the other begins again behind it; pieces of both that overlap agree (`archive_chain.py`).
+One agent writes: the one whose broker leads the tier-state partition. Around a leader change there may be two. An agent
+that meets a piece of the other starts again after it; overlapping pieces of both agree (`archive_chain.py`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from .same_history import parted
 from .shelf import Shelf
 
 ROUNDS = 10
-"""So often in a row another writer may be faster before this one leaves it to a later call."""
+"""How often in a row another writer may be faster before this one leaves the rest to a later call."""
 FEW = MAX_PLAIN_BYTES // (64 * 1024)
-"""Fewer records are never a full piece by their size: a fact has 64 KiB at most."""
+"""Fewer records never fill a piece by their size: a fact has 64 KiB at most."""
 POLL_S = 0.2
 SILENT_POLLS = 150
 
@@ -59,12 +59,12 @@ def archive(
     known: Position = START,
     people_spoke: bool = False,
 ) -> Generator[str, None, Position]:
-    """Bring the archive of one partition up to the end captured now; returns what `archived_to` answers after it.
+    """Bring the archive of one partition up to the end captured now, and return the new result of `archived_to`.
 
     A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``, and at once
-    when people said something in it (``people_spoke``: they may have; what waits is read to see it). ``known``:
-    an earlier answer, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic does not go
-    on where the archive ends, TierStateLost when it begins above that, CorruptData when the pieces are gone, or the
+    when it has a fact by people (``people_spoke``: it may have one; its records are read to see). ``known``: an earlier
+    result, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic does not continue where
+    the archive ends, TierStateLost when it begins above that, CorruptData when the pieces were deleted, or the
     furthest is damaged and there is something to write (remove that object, and the next call writes it again, as long
     as the topic has its records), and what store and broker raise.
     """
@@ -84,7 +84,7 @@ def archive(
         for draft in _drafts(topic, tier_partition, reached, end):
             if not draft.full and not _waited(draft, before):
                 return archived_to(objects, place, known)
-            # after these records were read: they are of the history that is compared
+            # after these records were read, so that they belong to the history that is compared
             check_continues(topic, place, furthest)
             data = encode_piece(shelf.identity, tier_partition, draft, furthest)
             name = PieceName(draft.first, draft.last, place.piece(draft.first, draft.last))
@@ -102,7 +102,7 @@ def archive(
 
 
 def _names(objects: ObjectReader, place: TierPlace, known: Position) -> list[PieceName]:
-    """What the archive continues from is among them."""
+    """Return the names of the last pieces, with the one to continue from. Raises CorruptData if they were deleted."""
     names = list(place.pieces(objects, since=max(known - 1, 0) // WINDOW * WINDOW))
     if not names and (known or place.bases(objects)):
         raise CorruptData("the pieces of the archive are gone", file=place.pieces_prefix, position=known)
@@ -110,7 +110,7 @@ def _names(objects: ObjectReader, place: TierPlace, known: Position) -> list[Pie
 
 
 def check_continues(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> None:
-    """Raises HistoryBroken when the topic does not go on where this piece ends."""
+    """Raise HistoryBroken when the topic does not continue where this piece ends."""
     anchor = furthest.anchor if furthest else None
     why = parted(topic, place.tier_partition, anchor) if anchor else None
     if furthest is not None and why is not None:
@@ -118,8 +118,8 @@ def check_continues(topic: TierTopic, place: TierPlace, furthest: Piece | None) 
 
 
 def _check_epoch(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> None:
-    """Raises HistoryBroken when the topic lost what was archived, by its leader epochs: the record that would tell may
-    be compacted away.
+    """Raise HistoryBroken when the topic lost archived records, judged by leader epochs: the record that would show it
+    may be compacted away.
     """
     if furthest is None or furthest.header.epoch == UNKNOWN_EPOCH:
         return
@@ -132,7 +132,7 @@ def _check_epoch(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> 
             reader.close()
     except PositionLost as lost:
         start = topic.starts([tier_partition]).get(tier_partition, START)
-        if start > following:  # no other history: this one lost its head, and nobody may begin another one on the rest
+        if start > following:  # the same history without its head: no other history may begin on the rest
             raise TierStateLost(*lost_heads("the tier-state topic", {tier_partition: start})) from lost
         raise broken_history(place, furthest.name, str(lost)) from lost
 
@@ -140,16 +140,16 @@ def _check_epoch(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> 
 def _nothing_to_write(
     topic: TierTopic, tier_partition: int, reached: Position, end: Position, before: TimestampMs
 ) -> bool:
-    """Told without reading a record or a piece, which every quiet partition would do every minute.
+    """Return whether too few records for a full piece wait, all appended after ``before``; False if that is unknown.
 
-    Too few records for a full piece, and all of them appended after ``before``. False: who knows.
+    Reads no record and no piece, which every quiet partition would otherwise do every minute.
     """
     few = end < border_after(reached) and end - reached < FEW
     return few and topic.position_at(tier_partition, TimestampMs(before + 1)) <= reached
 
 
 def _furthest(shelf: Shelf[ObjectReader], names: Sequence[PieceName]) -> Piece | None:
-    """The piece to continue from, verified."""
+    """Return the piece to continue from, verified; None when there is none."""
     name = furthest_of(names)
     if name is None:
         return None
@@ -160,13 +160,13 @@ def _furthest(shelf: Shelf[ObjectReader], names: Sequence[PieceName]) -> Piece |
 
 
 def _waited(draft: Draft, before: int) -> bool:
-    """What agents say is known to manifests and objects too; what people say is nowhere else."""
+    """Return whether to put the draft now. Facts by people do not wait: only those by agents are in objects, too."""
     old = bool(draft.entries) and draft.entries[0].timestamp <= before
     return old or any(said_by_people(each.entry.key) for each in draft.entries)
 
 
 def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Position) -> Iterator[Draft]:
-    """What is between ``first`` and ``end``, cut at the windows' borders and by size; the last one may not be full."""
+    """Yield the records of ``[first, end)``, cut at the windows' borders and by size; the last may not be full."""
     if first >= end:
         return
     entries: list[ArchivedEntry] = []
@@ -192,7 +192,7 @@ def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Positio
 
 
 def batches_until(reader: TierReader, tier_partition: int, end: Position) -> Iterator[TierBatch]:
-    """Until ``end`` is reached; closes the reader. Raises BrokerUnavailable after half a minute of silence."""
+    """Yield batches until ``end``, then close the reader. Raises BrokerUnavailable after half a minute of silence."""
     silent = 0
     try:
         while True:

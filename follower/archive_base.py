@@ -1,7 +1,7 @@
-"""Cut off what is too old at the beginning of an archive, without losing what still stands.
+"""Cut off the oldest part of an archive, without losing facts that are still live.
 
-A fact that was never erased may be older than any archive keeps, so old pieces go only after the live set at the cut
-has been put beside them, as the *base* that every reader begins with.
+A fact that was never erased may be older than any record that is kept. So old pieces are deleted only after the live
+set at the cut was put next to them, as the *base* that every reader begins with.
 
     base at the cut  →  delete pieces below it, oldest first  →  delete older bases
 """
@@ -26,27 +26,27 @@ def cut_archive(
     older_than: TimestampMs,
     new_store: Callable[[], ViewStore],
 ) -> Generator[str, None, Position]:
-    """Remove whole windows whose newest record is older than ``older_than`` (ms); returns where the archive begins.
+    """Remove whole windows whose newest record is older than ``older_than`` (ms); return where the archive begins.
 
-    ``new_store``: an empty view to build the base in, closed at the end. Raises CorruptData when what is to be cut is
+    ``new_store``: an empty view to build the base in, closed at the end. Raises CorruptData when a piece to be cut is
     damaged, or pieces are missing anywhere: then nothing is removed.
     """
     objects, place = shelf.objects, shelf.place
     chain = chain_of(objects, place)
-    if chain.missing is not None:  # also where nothing is to be cut: once a day somebody looks at all the names
+    if chain.missing is not None:  # also where nothing is to be cut: all names are checked once a day
         first, last = chain.missing
         raise CorruptData("pieces of the archive are missing", file=place.pieces_prefix, first=first, last=last)
     cut = _cut(objects, chain, older_than)
     if cut > chain.start:
         store = new_store()
         try:
-            said = replay_archive(shelf, store, Target(cut))
-            store.mark_as_of(shelf.tier_partition, said.newest_timestamp)
+            result = replay_archive(shelf, store, Target(cut))
+            store.mark_as_of(shelf.tier_partition, result.newest_timestamp)
             with scratch_folder(store) as folder:
-                table = write_live_set(store, shelf.identity, shelf.tier_partition, folder, holes=said.holes)
+                table = write_live_set(store, shelf.identity, shelf.tier_partition, folder, holes=result.holes)
                 yield "put archive base"
                 try:
-                    # From here on readers begin at the cut, whatever is left below it.
+                    # From here on readers begin at the cut, whatever objects are left below it.
                     put_live_set(objects, place.base(cut), BASE, table)
                 except ObjectExists:
                     pass  # another agent cut here too
@@ -64,7 +64,7 @@ def cut_archive(
 
 
 def _cut(objects: ObjectReader, chain: Chain, older_than: TimestampMs) -> Position:
-    """The end of the last whole window whose records are all older; the last piece stays in any case."""
+    """Return the end of the last whole window whose records are all older; the last piece always stays."""
     cut = chain.start
     for name in chain.names:
         if name.first % WINDOW == 0:

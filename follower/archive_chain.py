@@ -1,9 +1,9 @@
-"""Which pieces are the archive: found by one LIST, and checked one after the other as they are read.
+"""The pieces that form the archive: listed by one LIST, and checked one after the other as they are read.
 
-Two agents may write at once around a leader change, so pieces may overlap. The chain is what the furthest piece leads
-back to; every other piece is a *side piece*: legal when it agrees with the chain wherever both have a record (a record
-that only one of them has was compacted away before the other was written).
-After a cut (`archive_base.py`) the chain begins at the base, and what is left below it is ignored.
+Two agents may write at once around a leader change, so pieces may overlap. The chain is the furthest piece and its
+predecessors; every other piece is a *side piece*: legal when it agrees with the chain wherever both have a record (a
+record that only one of them has was compacted away before the other was written).
+After a cut (`archive_base.py`) the chain begins at the base, and pieces below it are ignored.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .object_names import PieceName, PositionName, TierPlace
 
 START = Position(0)
 MAX_PIECE_BYTES = 64 * 1024 * 1024
-"""No piece is larger (`archive_piece.MAX_PLAIN_BYTES` and one record more): what is, is not read into memory."""
+"""No piece is larger (`archive_piece.MAX_PLAIN_BYTES` and one record more): a larger object is not read into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFinding:
-    """Something wrong with an archive. ``position``: where, when it is one place."""
+    """A defect of an archive. ``position``: None when it is not at one position."""
 
     object_key: str
     position: Position | None
@@ -53,7 +53,7 @@ class Chain:
 
     @property
     def missing(self) -> tuple[Position, Position] | None:
-        """The first positions, both included, of which no piece is left, seen by names alone; None: none."""
+        """The first missing positions, both included, judged by the names of pieces alone; None: none is missing."""
         reached = self.start
         for name in self.names:
             if name.first > reached:
@@ -68,9 +68,9 @@ class Chain:
 
 
 def archived_to(objects: ObjectReader, place: TierPlace, known: Position = START) -> Position:
-    """Every record below this position is in the archive. One LIST; ``known`` (an earlier answer) makes it short.
+    """Return the position below which every record is archived. One LIST; ``known`` (an earlier result) shortens it.
 
-    Judged by names, which is what the gate before erasing needs; what the pieces hold is for `verify_archive`.
+    Judged by names, which suffices for the gate before erasing; `verify_archive` checks the contents of pieces.
     """
     bases = place.bases(objects) if known == 0 else []
     reach = max([known, *(base.position for base in bases)])
@@ -79,7 +79,7 @@ def archived_to(objects: ObjectReader, place: TierPlace, known: Position = START
 
 
 def reached_by(names: Iterable[PieceName], reach: Position) -> Position:
-    """Where these pieces lead to, in the order of a LIST, when all below ``reach`` is archived."""
+    """Return how far these pieces, in the order of a LIST, reach without a gap if all below ``reach`` is archived."""
     for name in names:
         if name.first > reach:
             break
@@ -88,23 +88,23 @@ def reached_by(names: Iterable[PieceName], reach: Position) -> Position:
 
 
 def furthest_of(names: Iterable[PieceName]) -> PieceName | None:
-    """What a writer continues: of the pieces that reach furthest the longest."""
+    """Return the piece that a writer continues: the longest of those that reach furthest."""
     return min(names, key=lambda name: (-name.last, name.first), default=None)
 
 
 def newest_base(objects: ObjectReader, place: TierPlace) -> PositionName | None:
-    """What the archive begins with; None: with the first record. One LIST."""
+    """Return the base that the archive begins with; None if it begins with the first record. One LIST."""
     bases = place.bases(objects)
     return bases[-1] if bases else None
 
 
 def chain_of(objects: ObjectReader, place: TierPlace) -> Chain:
-    """The chain by names; two LIST, and one small read for each piece whose predecessor is not the only candidate."""
+    """Return the chain by names. Two LIST, and one small read for each piece with several possible predecessors."""
     return chain_after(objects, place, newest_base(objects, place))
 
 
 def chain_after(objects: ObjectReader, place: TierPlace, base: PositionName | None) -> Chain:
-    """What goes on from a live set, which may end within a piece: of names below it no page is asked for."""
+    """Return the chain that continues a live set, which may end within a piece. Names below it are not listed."""
     start = base.position if base else START
     # no piece crosses a border
     names = [name for name in place.pieces(objects, since=start // WINDOW * WINDOW) if name.last >= start]
@@ -116,7 +116,7 @@ def chain_after(objects: ObjectReader, place: TierPlace, base: PositionName | No
     path = [_longest(ending[max(ending)])]
     while path[-1].first > start:
         before = ending.get(path[-1].first - 1)
-        if before is None:  # a gap: the chain goes on below it, and whoever reads it meets the gap
+        if before is None:  # a gap: the chain goes on below it, and its reader meets the gap
             lower = [last for last in ending if last < path[-1].first]
             if not lower:
                 break
@@ -132,26 +132,26 @@ def _longest(names: list[PieceName]) -> PieceName:
 
 def _named_by(objects: ObjectReader, place: TierPlace, name: PieceName, candidates: list[PieceName]) -> PieceName:
     try:
-        wanted = read_header(objects, place, name).previous_first
+        first = read_header(objects, place, name).previous_first
     except (CorruptData, InvalidRequest):
-        return _longest(candidates)  # whoever reads this chain meets the damaged piece
-    return next((each for each in candidates if each.first == wanted), _longest(candidates))
+        return _longest(candidates)  # the reader of this chain meets the damaged piece
+    return next((each for each in candidates if each.first == first), _longest(candidates))
 
 
 def read_header(objects: ObjectReader, place: TierPlace, name: PieceName) -> PieceHeader:
-    """Of one piece, without its body. Raises CorruptData, InvalidRequest."""
+    """Return the header of one piece, without its body. Raises CorruptData, InvalidRequest."""
     return decode_header(objects.get_range(name.key, ByteRange(0, HEAD_BYTES)), place, name)[0]
 
 
 def read_piece(objects: ObjectReader, place: TierPlace, name: PieceName) -> Piece:
-    """One piece, verified by itself. Raises CorruptData, InvalidRequest."""
+    """Return one piece, verified by itself. Raises CorruptData, InvalidRequest."""
     return decode_piece(objects.get(name.key, MAX_PIECE_BYTES), place, name)
 
 
 def checked(objects: ObjectReader, chain: Chain) -> Iterator[Piece | ArchiveFinding]:
-    """The pieces of the chain in order, each verified by itself, by its place in the chain and by its side pieces.
+    """Yield the pieces of the chain in order, each verified by itself, by its predecessor and by its side pieces.
 
-    What is wrong comes as a finding in its place. Memory: three pieces.
+    A defect is yielded as a finding in its place. Memory: three pieces.
     """
     before: Piece | None = None
     reached = chain.start

@@ -4,8 +4,8 @@ Header (`envelope.py`), then a zstd frame of entries: position int64, timestamp 
 length int32 (-1 for a tombstone), key, value; big endian. A piece never crosses a border of `WINDOW` positions, and
 names the SHA-256 of the whole object before it, so pieces form a chain.
 
-``first`` and ``last`` are what a piece answers for. Fewer entries than positions means that some were already gone from
-the topic when it was read: `Piece.holes` counts them, so that nobody takes such a piece for the exact history.
+A piece covers the positions ``first`` to ``last``. Fewer entries than positions mean that some records were already
+compacted away when the topic was read: `Piece.holes` counts them, so that such a piece is not taken for exact history.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .rocksdb_view import ViewIdentity
 KIND = "archive"
 WINDOW = 10_000
 MAX_PLAIN_BYTES = 16 * 1024 * 1024
-"""A piece ends before its window does when its entries have reached this size: what a writer and a reader hold."""
+"""A piece ends before its window does when its entries have reached this size, which has to fit into memory."""
 NO_PREVIOUS = "0" * 64
 _ENTRY = struct.Struct(">qqIi")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEntry:
-    """A record and the broker's time of it (-1: unknown)."""
+    """A record and its append time by the broker's clock (-1: unknown)."""
 
     entry: Entry
     timestamp: TimestampMs
@@ -56,7 +56,7 @@ class ArchivedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a piece will hold. ``epoch``: leader epoch of the tier-state topic then, -1 unknown.
+    """The content of a piece to be written. ``epoch``: leader epoch of the tier-state topic then, -1 unknown.
 
     ``full``: nothing can be added, because the next record is in another window or the piece has its size.
     """
@@ -72,7 +72,7 @@ class Draft:
 class PieceHeader:
     """``previous``: SHA-256 (hex) of the object before it, which covers ``previous_first`` to ``first`` - 1.
 
-    The first of all has `NO_PREVIOUS` and -1. ``anchor_…``: of the last record in it or before it; -1 and "": unknown.
+    The first piece of all has `NO_PREVIOUS` and -1. ``anchor_…``: the last record in or before it; -1 and "": unknown.
     """
 
     cluster_id: str
@@ -97,7 +97,7 @@ class PieceHeader:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece that was read and verified. ``sha256`` (hex) of the whole object: what the next one must name."""
+    """A piece that was read and verified. ``sha256`` (hex): of the whole object; the next piece must name it."""
 
     name: PieceName
     header: PieceHeader
@@ -106,17 +106,17 @@ class Piece:
 
     @property
     def holes(self) -> int:
-        """Positions without a record."""
+        """The number of positions without a record."""
         return self.header.last - self.header.first + 1 - len(self.entries)
 
     @property
     def anchor(self) -> Anchor | None:
-        """Of the last record in it; of an earlier one where it has none."""
+        """The anchor of the last record in the piece, or of the last one before it where the piece has none."""
         return self.entries[-1].anchor if self.entries else anchor_in(self.header)
 
 
 def border_after(position: int) -> Position:
-    """The first position that is no longer in the window of ``position``."""
+    """Return the first position after the window of ``position``."""
     return Position((position // WINDOW + 1) * WINDOW)
 
 
@@ -126,7 +126,7 @@ def encode_piece(
     draft: Draft,
     previous: Piece | None,
 ) -> bytes:
-    """The whole object. Raises InvalidRequest for a range that no piece may have."""
+    """Return the whole object. Raises InvalidRequest for a range that no piece may have."""
     first, last, entries = draft.first, draft.last, draft.entries
     positions = [each.position for each in entries]
     ascending = all(one < two for one, two in itertools.pairwise(positions))
@@ -161,7 +161,7 @@ def encode_piece(
 
 
 def anchor_in(header: PieceHeader) -> Anchor | None:
-    """None in a piece of the first format, and where nothing was ever archived but holes."""
+    """Return a header's anchor; None in the first format, and where nothing but holes was ever archived."""
     return Anchor(Position(header.anchor_position), header.anchor_sha256) if header.anchor_position >= 0 else None
 
 
@@ -172,7 +172,7 @@ def _encode(each: ArchivedEntry) -> bytes:
 
 
 def decode_header(data: bytes, place: TierPlace, name: PieceName) -> tuple[PieceHeader, int]:
-    """The header, and where the body begins. Raises CorruptData when it is not what its name says."""
+    """Return the header, and where the body begins. Raises CorruptData when it does not match its name."""
     header, start = unseal(data[:HEAD_BYTES], KIND, PieceHeader, source=name.key)
     if (TierPlace(header.topic_id, header.tier_partition, header.history), header.first, header.last) != (
         place,
@@ -191,7 +191,7 @@ def decode_header(data: bytes, place: TierPlace, name: PieceName) -> tuple[Piece
 
 
 def decode_piece(data: bytes, place: TierPlace, name: PieceName) -> Piece:
-    """Everything in it, verified. Raises CorruptData naming the object, the position and the reason."""
+    """Return the whole piece, verified. Raises CorruptData naming the object, the position and the reason."""
     header, start = decode_header(data, place, name)
     body = data[start:]
     if len(body) != header.body_bytes or hashlib.sha256(body).hexdigest() != header.body_sha256:

@@ -1,4 +1,4 @@
-"""Read the archive: piece by piece, every byte verified; or only look for what is wrong with it."""
+"""Read the archive: piece by piece, every byte verified; or only look for defects."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .rocksdb_view import ViewIdentity
 
 
 def read_archive(objects: ObjectReader, chain: Chain, before: Position | None = None) -> Iterator[Piece]:
-    """The pieces that begin below ``before``, in order.
+    """Yield the pieces that begin below ``before``, in order.
 
-    Raises CorruptData naming object, position and reason at the first thing that is wrong: a changed byte, a missing
-    or swapped piece, a fork. Memory: three pieces.
+    Raises CorruptData naming object, position and reason at the first defect: a changed byte, a missing or swapped
+    piece, a fork. Memory: three pieces.
     """
     for piece in checked(objects, chain):
         if isinstance(piece, ArchiveFinding):
@@ -33,25 +33,22 @@ def read_archive(objects: ObjectReader, chain: Chain, before: Position | None = 
 
 
 def archived_topics(objects: ObjectReader, history: int | None = None) -> list[ViewIdentity]:
-    """Every tier-state topic that the store has an archive of, by the header of one piece each; its newest history, or
-    this one.
+    """Return every tier-state topic with an archive in the store, by the header of one piece each, in its newest
+    history or in this one.
 
-    So that an archive can be read when no cluster is left to ask. Raises CorruptData.
+    So an archive can be read when its cluster no longer exists. Raises CorruptData.
     """
-    found: dict[str, ViewIdentity] = {}
+    identities: dict[str, ViewIdentity] = {}
     for place in places(objects, history):
-        if place.topic_id not in found and (name := next(place.pieces(objects), None)) is not None:
+        if place.topic_id not in identities and (name := next(place.pieces(objects), None)) is not None:
             header = read_header(objects, place, name)
             identity = ViewIdentity(header.cluster_id, header.topic_id, header.partitions, history=place.history)
-            found[place.topic_id] = identity
-    return list(found.values())
+            identities[place.topic_id] = identity
+    return list(identities.values())
 
 
 def verify_archive(objects: ObjectReader, place: TierPlace) -> Iterator[ArchiveFinding]:
-    """Everything that is wrong with one partition's archive.
-
-    Gaps, changed bytes, swapped pieces, forks, strangers, a damaged base.
-    """
+    """Yield the defects of an archive: gaps, changed bytes, swapped pieces, forks, foreign objects, a damaged base."""
     for each in objects.list(place.pieces_prefix):
         if place.parse_piece(each.key) is None:
             yield ArchiveFinding(each.key, None, "not a piece of the archive")
@@ -63,6 +60,6 @@ def verify_archive(objects: ObjectReader, place: TierPlace) -> Iterator[ArchiveF
                 pass
         except (CorruptData, InvalidRequest, ObjectNotFound) as error:
             yield ArchiveFinding(chain.base.key, chain.base.position, error.message)
-    for found in checked(objects, chain):
-        if isinstance(found, ArchiveFinding):
-            yield found
+    for result in checked(objects, chain):
+        if isinstance(result, ArchiveFinding):
+            yield result

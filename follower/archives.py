@@ -1,7 +1,7 @@
-"""How far each tier-state partition is archived, and whether the topic is still of the history that the archive is of.
+"""How far each tier-state partition is archived, and whether topic and archive still have the same history.
 
-Every agent asks it before it decides, not only the one that writes the archive: what was archived of a lost future
-allows nobody to erase or to delete anything. Whoever sees that topic and archive have parted says so for all.
+Every agent checks this before it decides, not only the one that writes the archive: an archive of a lost future
+allows no agent to erase or delete. An agent that sees topic and archive diverge records it for all others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_YET = "topic and archive have not been compared yet"
 
 
 class Archives:
-    """Of one history of one topic, as far as this process knows. What it knows only grows. Thread-safe."""
+    """The archives of one history of one topic, as far as this process knows. It forgets nothing. Thread-safe."""
 
     def __init__(
         self,
@@ -53,41 +53,41 @@ class Archives:
         return self._known.get(tier_partition, START)
 
     def reached(self, tier_partition: int, position: Position) -> None:
-        """The archive was seen to have everything below ``position``."""
+        """Note that the archive has everything below ``position``."""
         with self._lock:
             self._known[tier_partition] = max(position, self.known(tier_partition))
 
     def listen(self, event: Event) -> None:
-        """A `Listener`: what people say is to be archived soon."""
+        """Note facts by people, which are to be archived soon. A `Listener`."""
         if isinstance(event, FactsApplied) and event.said_by_people:
             self.unheard(event.tier_partition)
 
     def spoken(self, tier_partition: int) -> bool:
-        """Whether people may have said something that is not archived yet; a new process does not know."""
+        """Return whether there may be facts by people that are not archived yet; a new process does not know."""
         return tier_partition not in self._quiet
 
     def unheard(self, tier_partition: int) -> None:
-        """They may have."""
+        """Note that there may be facts by people that are not archived."""
         self._quiet.discard(tier_partition)
 
     def heard(self, tier_partition: int) -> None:
-        """What they said until now is about to be archived."""
+        """Note that all facts by people until now are about to be archived."""
         self._quiet.add(tier_partition)
 
     def archived_to(self, tier_partition: int) -> Position:
-        """At most a minute old. A store that does not answer now: as far as was known."""
+        """Return how far the archive reaches, at most a minute old; while the store does not answer, as last known."""
         self._look_if_due(tier_partition)
         return self.known(tier_partition)
 
     def problem(self, tier_partition: int) -> str | None:
-        """Why nothing that cannot be taken back may be done about facts there; at most a minute old."""
+        """Return why nothing irreversible may be done about facts there, or None; at most a minute old."""
         self._look_if_due(tier_partition)
         broken = self._broken
         return str(broken) if broken is not None else self._compared.get(tier_partition, NOT_YET)
 
     @property
     def broken(self) -> HistoryBroken | None:
-        """What a person must settle. Once seen it stands as long as the process."""
+        """The divergence that a person must resolve. Once seen, it stays as long as the process runs."""
         return self._broken
 
     def check(self, tier_partition: int) -> None:
@@ -98,7 +98,7 @@ class Archives:
             raise self._broken
 
     def check_over(self) -> None:
-        """Raises Fenced once a person began another history: this process cannot go on with it."""
+        """Raise Fenced once a person began another history: this process cannot continue with it."""
         if self._broken is None:
             return
         newest = newest_history(self._objects, self._identity.topic_id)
@@ -108,29 +108,29 @@ class Archives:
             )
 
     def _look_if_due(self, tier_partition: int) -> None:
-        with self._looking:  # one asks, however many want to know
+        with self._looking:  # one thread asks, however many need the answer
             now = self._clock.monotonic()
             if now - self._asked.get(tier_partition, now - self._every_s) < self._every_s:
                 return
             self._asked[tier_partition] = now
             try:
                 self._look(tier_partition)
-            except TierstateError as error:  # as far as was known; nothing is known: nothing is done
+            except TierstateError as error:  # the last answer stands; without one, nothing is done
                 if self._compared.get(tier_partition, NOT_YET) is not None:
                     self._compared[tier_partition] = f"{NOT_YET}: {error}"
 
     def _look(self, tier_partition: int) -> None:
-        place, known = self._identity.place(tier_partition), self.known(tier_partition)
+        place, position = self._identity.place(tier_partition), self.known(tier_partition)
         self._ask_others(place)
-        bases = place.bases(self._objects) if known == START else []
+        bases = place.bases(self._objects) if position == START else []
         # no piece crosses a border
-        names = list(place.pieces(self._objects, since=max(known - 1, 0) // WINDOW * WINDOW))
-        reach = reached_by(names, max([known, *(base.position for base in bases)]))
+        names = list(place.pieces(self._objects, since=max(position - 1, 0) // WINDOW * WINDOW))
+        reach = reached_by(names, max([position, *(base.position for base in bases)]))
         self._compare(tier_partition, names)
         self.reached(tier_partition, reach)
 
     def _ask_others(self, place: TierPlace) -> None:
-        """What other agents and people have said, once a minute*: it may have been said since this process began."""
+        """Read what other agents and people recorded, once a minute*: it may be newer than this process."""
         now = self._clock.monotonic()
         if now - self._asked_others < self._every_s:
             return
@@ -153,12 +153,12 @@ class Archives:
         self._compared[tier_partition] = None
 
     def _is_same_topic(self, tier_partition: int, position: Position) -> bool:
-        """A topic that was made again under the name has parted from nothing: this process ends by itself."""
+        """Return False for a re-created topic of this name: it has not diverged, and this process ends by itself."""
         self._topic.anchor_at(tier_partition, position)  # raises UnknownTopic: the leader knows it before all others
         return self._topic.current_topic_id() == self._topic.topic_id
 
     def _anchor(self, tier_partition: int, furthest: PieceName) -> Anchor | None:
-        """One small read for each new piece; one that is older than anchors are is read whole."""
+        """Return the piece's anchor by one small read for each new piece; a piece older than anchors is read whole."""
         key, anchor = self._ends.get(tier_partition, ("", None))
         if key != furthest.key:
             place = self._identity.place(tier_partition)
@@ -170,7 +170,7 @@ class Archives:
 
     def _part(self, tier_partition: int, furthest: PieceName, why: str) -> None:
         self._broken = self._broken or broken_history(self._identity.place(tier_partition), furthest, why)
-        with suppress(Unavailable):  # said again at the next look; all others look, too
+        with suppress(Unavailable):  # recorded again at the next look; all others look, too
             say_parted(
                 self._objects,
                 self._identity.topic_id,
@@ -181,7 +181,7 @@ class Archives:
 
 
 def broken_history(place: TierPlace, furthest: PieceName, why: str) -> HistoryBroken:
-    """To be raised; it names both."""
+    """Return the error that names the archive, and how the topic diverged from it."""
     return HistoryBroken(
         f"the tier-state topic has parted from its archive: {why}; nothing is deleted until a person says what counts: "
         "tierstate recover --begin-history",

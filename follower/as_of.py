@@ -1,8 +1,8 @@
-"""How old a view's knowledge is*: the last time at which it is known to have stood at the end of the topic.
+"""The as-of of a view*: the last time at which it is known to have been at the end of the topic.
 
-Half of ``delete.retention.ms`` after that, tombstones which the view has not seen may be gone from the topic, and what
-they erased would stay in the view for ever: it is rebuilt. That is the age of the position, not of the process: a
-follower that runs but is cut off, or sleeps with its machine, ages too.
+Half of ``delete.retention.ms`` later, tombstones that the view has not read may be deleted from the topic, and the
+facts that they erased would stay in the view for ever: it is rebuilt. The as-of is the age of the position, not of the
+process: a follower that runs but is cut off, or sleeps with its machine, ages too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..state.view import ViewStore
 MAX_AGE_MS = 15 * 24 * 3600 * 1000
 """Half of the 30 days of ``delete.retention.ms`` that the tier-state topic must have at least."""
 MIN_COMPACTION_LAG_MS = 24 * 3600 * 1000
-"""What the tier-state topic must have at least: nothing younger was ever compacted."""
+"""The lag that the tier-state topic must have at least: no younger record was ever compacted."""
 LOOK_S = 60.0
 """How often a running follower asks for the ends."""
 
@@ -36,17 +36,17 @@ class EndReached:
 
 
 class AsOf:
-    """Keeps the as-of of a view alive, and says when it is too old."""
+    """Keeps the as-of of a view up to date, and checks that it is not too old."""
 
     def __init__(self, topic: TierTopic, clock: Clock, tier_partitions: Sequence[int]) -> None:
         self._topic, self._clock, self._numbers = topic, clock, tier_partitions
         self._ends: dict[int, EndReached] = {}
         self._looked: float | None = None
         self._oldest = 0
-        """Nothing of the view is older (ms), so that not all of it is looked at with every turn of the tail."""
+        """No as-of of the view is older (ms), so that not all are checked in every iteration of the tail."""
 
     def begin(self, store: ViewStore) -> None:
-        """A view that begins to follow. Raises PositionLost for one with facts of unknown age."""
+        """Start with a view that begins to follow. Raises PositionLost for one with facts of unknown age."""
         self._ends.clear()
         self._looked, self._oldest = None, 0
         for number in self._numbers:
@@ -54,10 +54,10 @@ class AsOf:
                 continue
             if store.position(number):
                 raise PositionLost("nobody knows when this view was last at the end", tier_partition=number)
-            store.mark_as_of(number, self._clock.now_ms())  # an empty view is true when its replay begins
+            store.mark_as_of(number, self._clock.now_ms())  # an empty view is current when its replay begins
 
     def check(self, store: ViewStore) -> None:
-        """Raises PositionLost when the view is too old to catch up."""
+        """Raise PositionLost when the view is too old to catch up."""
         if self._clock.now_ms() - self._oldest <= MAX_AGE_MS:
             return
         for number in self._numbers:
@@ -71,17 +71,17 @@ class AsOf:
         self._oldest = min((store.as_of(number) for number in self._numbers), default=0)
 
     def in_time(self, store: ViewStore, tier_partition: int) -> bool:
-        """Whether every tombstone since then is still in the topic."""
+        """Return whether every tombstone since the view's as-of is still in the topic."""
         return self._clock.now_ms() - store.as_of(tier_partition) <= MAX_AGE_MS
 
     def reached(self, store: ViewStore) -> list[EndReached]:
-        """Which of the ends that were asked for are reached; the view's age is noted."""
-        found = [each for number, each in self._ends.items() if store.position(number) >= each.end]
-        for each in found:
+        """Return which of the captured ends the view has reached, and note its new as-of."""
+        ends = [each for number, each in self._ends.items() if store.position(number) >= each.end]
+        for each in ends:
             store.mark_as_of(each.tier_partition, each.asked_ms)
             self._oldest = min(self._oldest, each.asked_ms)  # a clock that was set back
             del self._ends[each.tier_partition]
-        return found
+        return ends
 
     def keep_up(self, store: ViewStore, generation: int) -> None:
         """Ask for the ends again when it is time. Raises BrokerUnavailable."""
@@ -94,5 +94,5 @@ class AsOf:
                 if number in self._ends:
                     continue
                 end = ends[number] if number in ends else self._topic.end(number)
-                if store.position(number) <= end:  # else the topic was truncated, and no end is reached by that
+                if store.position(number) <= end:  # else the topic was truncated, and no end was reached
                     self._ends[number] = EndReached(number, end, now, at_ms, generation)

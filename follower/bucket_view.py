@@ -1,8 +1,8 @@
-"""The view from the bucket alone: the newest checkpoint and what was archived after it, or the archive up to an earlier
-moment. No broker is asked.
+"""A view from the bucket alone: the newest checkpoint and the archive after it, or the archive up to an earlier moment.
+No broker is asked.
 
-It stands still: it is what the agents had said by its newest fact. Whether a leader of now has the same log nobody can
-say here, so its age is part of every answer (decision 0047).
+The view does not change: it shows the facts up to its newest one. It cannot know whether the current leaders have the
+same log, so its age is part of every answer (decision 0047).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .time_travel import END, Replayed, Target, replay_archive
 from .view_identity import ViewIdentity
 
 AT_ONCE = 16
-"""Tier-state partitions read side by side: most of it is waiting for a store."""
+"""Tier-state partitions that are read concurrently: most of the time is spent waiting for a store."""
 _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class BucketView:
-    """A `TierView` that is as fresh as it will be. Thread-safe. ``kept``: how far each tier-state partition goes."""
+    """A `TierView` that never gets fresher. Thread-safe. ``kept``: how far each tier-state partition goes."""
 
     def __init__(self, identity: ViewIdentity, store: MemoryView, kept: Iterable[Replayed]) -> None:
         self.identity = identity
@@ -54,7 +54,7 @@ class BucketView:
         return replace(view, degraded=view.degraded + foreign) if foreign else view
 
     def entries(self) -> Iterator[tuple[int, Entry]]:
-        """The whole live set as bytes: (tier-state partition, entry)."""
+        """Yield the whole live set as bytes: (tier-state partition, entry)."""
         return self._store.entries()
 
     def partitions(self) -> list[TopicIdPartition]:
@@ -82,56 +82,56 @@ class BucketView:
         return self._store.second_values(partition)
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
-        """They are for who writes facts."""
+        """Do nothing: only writers of facts forget second values."""
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
-        """Nothing comes."""
+        """Return at once: no further record will be applied."""
 
     def require_fresh(self, tier_partition: int, max_age: float) -> None:
-        """Whoever opened it was told how old it is."""
+        """Return at once: the caller that opened the view knows its age."""
 
     def require_ready(self, tier_partition: int) -> None:
-        """Likewise."""
+        """Return at once, like `require_fresh`."""
 
     def age_s(self, tier_partition: int) -> float | None:
-        """Not of a topic's end: `ViewAge` says how old it is."""
+        """Return None: the topic's end is unknown. `ViewAge` has the age of the view."""
         return None
 
 
 def find_kept(objects: ObjectReader, topic_id: str = "", history: int | None = None) -> tuple[ViewIdentity, str | None]:
-    """Whose archive and checkpoints are read, and why they are not the topic's own any more where that was said.
+    """Return whose archive and checkpoints to read, and the recorded reason why they are no longer the topic's, if any.
 
     ``topic_id``: needed where several tier-state topics are kept. ``history`` None: the newest. Raises InvalidRequest
-    where there is none or it is not clear which, HistoryBroken for one that parted and was not asked for by its number.
+    where there is none or it is not clear which, HistoryBroken for one that diverged and was not named by its number.
     """
-    found = kept_topics(objects)
-    if topic_id and topic_id not in found:
-        raise InvalidRequest("nothing is kept of this tier-state topic", topic_id=topic_id, kept=", ".join(found))
-    if not found:
+    topics = kept_topics(objects)
+    if topic_id and topic_id not in topics:
+        raise InvalidRequest("nothing is kept of this tier-state topic", topic_id=topic_id, kept=", ".join(topics))
+    if not topics:
         raise InvalidRequest("the bucket has neither checkpoints nor an archive of a tier-state topic")
-    if len(found) > 1 and not topic_id:
-        named = ", ".join(f"{each} (cluster {_identity(objects, each).cluster_id})" for each in found)
-        raise InvalidRequest("the bucket keeps several tier-state topics: name one by view.topic_id", kept=named)
-    wanted = topic_id or found[0]
-    newest = newest_history(objects, wanted)
+    if len(topics) > 1 and not topic_id:
+        names = ", ".join(f"{each} (cluster {_identity(objects, each).cluster_id})" for each in topics)
+        raise InvalidRequest("the bucket keeps several tier-state topics: name one by view.topic_id", kept=names)
+    topic = topic_id or topics[0]
+    newest = newest_history(objects, topic)
     number = newest if history is None else history
     if number > newest:
         raise InvalidRequest("this history has not begun", history=number, newest=newest)
-    parted = has_parted(objects, wanted, number)
-    if parted is not None and history is None:
+    broken = has_parted(objects, topic, number)
+    if broken is not None and history is None:
         raise HistoryBroken(
             "the tier-state topic parted from what is kept of it, and nobody said which counts: name view.history to "
             "read what was kept",
-            topic_id=wanted,
+            topic_id=topic,
             history=number,
-            said=parted.message,
+            said=broken.message,
         )
-    why = None if parted is None else f"history {number} is not the topic's any more: {parted.message}"
-    return replace(_identity(objects, wanted), history=number), why
+    why = None if broken is None else f"history {number} is not the topic's any more: {broken.message}"
+    return replace(_identity(objects, topic), history=number), why
 
 
 def _identity(objects: ObjectReader, topic_id: str) -> ViewIdentity:
-    """By the header of any object. Raises CorruptData when none of them can be read."""
+    """Return the identity in the header of any object. Raises CorruptData when none of them can be read."""
     problem: TierstateError = InvalidRequest(
         "neither a checkpoint nor a piece of an archive is kept", topic_id=topic_id
     )
@@ -140,17 +140,17 @@ def _identity(objects: ObjectReader, topic_id: str) -> ViewIdentity:
         if place is None:
             continue
         try:
-            found = _identity_in(objects, place, each.key)
+            identity = _identity_in(objects, place, each.key)
         except (CorruptData, InvalidRequest, ObjectNotFound) as error:
-            problem = error  # the next one says it too
+            problem = error  # the next one has it too
             continue
-        if found is not None:
-            return found
+        if identity is not None:
+            return identity
     raise problem
 
 
 def _identity_in(objects: ObjectReader, place: TierPlace, key: str) -> ViewIdentity | None:
-    """None for an object that is neither."""
+    """Return the identity in a checkpoint, a base or a piece; None for any other object."""
     kinds = {f"{place.prefix}checkpoint/": CHECKPOINT, f"{place.prefix}archive-base/": BASE}
     folder, _, position = key.rpartition("/")
     kind = kinds.get(f"{folder}/")
@@ -161,13 +161,13 @@ def _identity_in(objects: ObjectReader, place: TierPlace, key: str) -> ViewIdent
     piece = place.parse_piece(key)
     if piece is None:
         return None
-    said = read_header(objects, place, piece)
-    return ViewIdentity(said.cluster_id, said.topic_id, said.partitions)
+    head = read_header(objects, place, piece)
+    return ViewIdentity(head.cluster_id, head.topic_id, head.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Which of its views the bucket is asked for. ``tier_partition``: of this one alone; None: of all."""
+    """The view to open from the bucket. ``tier_partition``: this one alone; None: all of them."""
 
     to: Target = END
     tier_partition: int | None = None
@@ -183,8 +183,8 @@ def open_bucket_view(
     refused: Refused,
     advance: Callable[[int], None] = lambda amount: None,
 ) -> BucketView:
-    """In memory. ``refused``: told which checkpoint was passed over, and why. ``advance``: that one more partition of
-    ``identity.partitions`` is read.
+    """Open a view in memory. ``refused`` is called with each checkpoint that was skipped, and why; ``advance`` after
+    each partition of ``identity.partitions`` that was read.
 
     Raises InvalidRequest for a moment that is not kept, CorruptData for a damaged archive, and what the store raises.
     """
@@ -194,18 +194,18 @@ def open_bucket_view(
             "no such tier-state partition", number=moment.tier_partition, partitions=identity.partitions
         )
     store = MemoryView(decode_fact, identity.partitions)
-    said = []
+    replays = []
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket-view") as pool:
         shelves = [Shelf(objects, identity, number) for number in numbers]
         reading = [pool.submit(_read, shelf, store, moment.to, refused) for shelf in shelves]
         try:
             for each in reading:
-                said.append(each.result())
+                replays.append(each.result())
                 advance(1)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return BucketView(identity, store, said)
+    return BucketView(identity, store, replays)
 
 
 def _read(shelf: Shelf[ObjectReader], store: MemoryView, to: Target, refused: Refused) -> Replayed:
@@ -219,16 +219,16 @@ def _read(shelf: Shelf[ObjectReader], store: MemoryView, to: Target, refused: Re
 
 
 def _lost_archive(shelf: Shelf[ObjectReader]) -> bool:
-    """A checkpoint tells what stood when it was made, and nothing of before. Nothing was ever said below position 0."""
+    """Return whether there is no archive, but a checkpoint above position 0: it has nothing from before it was made."""
     objects, place = shelf.objects, shelf.place
-    said = any(name.position for name in place.checkpoints(objects))
-    return said and next(place.pieces(objects), None) is None
+    has_facts = any(name.position for name in place.checkpoints(objects))
+    return has_facts and next(place.pieces(objects), None) is None
 
 
 def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) -> None:
-    """The archive followed the topic to where it is now; a checkpoint may be of records that the topic lost since*.
+    """Raise InvalidRequest where the archive has another record than the last one of the checkpoint.
 
-    Raises InvalidRequest where the archive has another record than the last one of the checkpoint.
+    The archive followed the topic to where it is now; a checkpoint may have records that the topic lost since*.
     """
     anchor = header.anchor
     if anchor is None:
@@ -241,7 +241,7 @@ def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) 
         try:
             piece = read_piece(objects, place, name)
         except CorruptData:
-            continue  # whoever needs this piece is told
+            continue  # a reader that needs this piece gets the error
         if any(each.position == anchor.position and each.anchor != anchor for each in piece.entries):
             raise InvalidRequest(
                 "checkpoint is of records that the topic lost: the archive has others",
@@ -251,10 +251,10 @@ def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) 
 
 
 def _take_checkpoint(shelf: Shelf[ObjectReader], store: MemoryView, below: Position | None, refused: Refused) -> None:
-    """The newest one that can be read, of this position at most. However old: the archive has every tombstone since."""
+    """Take the newest readable checkpoint up to this position, however old: the archive has every tombstone since."""
     objects, place = shelf.objects, shelf.place
     base = newest_base(objects, place)
-    first = base.position if base else 0  # what follows an older one was cut off
+    first = base.position if base else 0  # the records after an older one were cut off
     for name in reversed(place.checkpoints(objects)):
         if name.position < first or (below is not None and name.position > below):
             continue

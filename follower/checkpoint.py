@@ -1,8 +1,8 @@
 """Checkpoints: a view's live set in the store, so that a new follower need not replay everything.
 
-Written only from a view that is ready and whole: a checkpoint of a view that lags, or holds what should not be there,
-would give that to every follower after it. Checkpoints are a cache of the topic: any of them may be lost, and one that
-is damaged, foreign or too old is passed over for the next older one, in the end for a plain replay.
+They are written only from a view that is ready and whole: a checkpoint of a view that lags, or holds wrong entries,
+would pass that on to every later follower. Checkpoints are a cache of the topic: any of them may be lost, and one that
+is damaged, foreign or too old is skipped for the next older one, and finally for a plain replay.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .shelf import Shelf
 
 HOLD = f"/{KeyKind.HOLD}/"
 Refused = Callable[[str, TierstateError], None]
-"""Told the object key of a checkpoint that was not used, and why."""
+"""Called with the object key of a checkpoint that was not used, and the reason."""
 
 
 def checkpoint(
@@ -56,10 +56,10 @@ def checkpoint(
     new_store: Callable[[], ViewStore],
     refused: Refused,
 ) -> Generator[str, None, Position]:
-    """Put a checkpoint of one partition as it ends now, and delete all but the ``keep`` newest; returns its position.
+    """Put a checkpoint of one partition as it ends now, and delete all but the ``keep`` newest; return its position.
 
-    An agent's own view has only the partitions it hosts, so a whole one is made for this in ``new_store()`` (closed at
-    the end), from the checkpoint before. Raises ViewBehind when the view is not ready, IllegalTransition while an
+    An agent's own view has only the partitions it hosts, so a whole one is built in ``new_store()`` (closed at the
+    end), from the previous checkpoint. Raises ViewBehind when the view is not ready, IllegalTransition while an
     integrity hold stands or a key has two values, CorruptData for a key that no tierstate minted, and what topic and
     store raise.
     """
@@ -70,7 +70,7 @@ def checkpoint(
     try:
         try:
             position = _caught_up(view, topic, tier_partition, clock, seed)
-        except PositionLost as lost:  # the checkpoint before is of a log that was truncated since
+        except PositionLost as lost:  # the previous checkpoint belongs to a log that was truncated since
             refused(place.prefix, lost)
             view.close()
             view = new_store()
@@ -99,7 +99,7 @@ def _caught_up(
     clock: Clock,
     seed: CheckpointSeed | None,
 ) -> Position:
-    """Up to an end captured now, from a checkpoint or from the beginning.
+    """Bring a view up to an end captured now, from a checkpoint or from the beginning; return its position.
 
     Raises ViewBehind when that took so long that the view is not ready.
     """
@@ -115,7 +115,7 @@ def _caught_up(
 
 
 def _refuse_what_is_doubtful(view: ViewStore, tier_partition: int) -> None:
-    """Foreign keys, second values, partitions that were left out. Holds are met as entries are written."""
+    """Raise for foreign keys, second values and partitions that were left out. `_refuse_holds` checks for holds."""
     foreign = view.foreign(tier_partition)
     if foreign:
         raise CorruptData("no checkpoint of a view with foreign keys", tier_partition=tier_partition, first=foreign[0])
@@ -133,7 +133,7 @@ def _refuse_what_is_doubtful(view: ViewStore, tier_partition: int) -> None:
 
 
 def _refuse_holds(entry: Entry) -> None:
-    if HOLD not in entry.key:  # few keys are parsed
+    if HOLD not in entry.key:  # so that few keys are parsed
         return
     key = parse_key(entry.key)
     if key is not None and key.kind is KeyKind.HOLD:
@@ -154,11 +154,11 @@ class CheckpointSeed:
         self._used: set[str] = set()
 
     def __call__(self, store: ViewStore, tier_partition: int, end: Position) -> LiveSetHeader | None:
-        """The newest usable checkpoint into an empty ``store``; None: there is none, replay from the beginning.
+        """Take the newest usable checkpoint into an empty ``store``; return None when there is none: replay everything.
 
-        ``end``: of the tier-state partition now; a checkpoint beyond it is of a log that was truncated. Raises DiskFull
-        and what the view itself raises; whatever is wrong with the store or an object goes to ``refused``, also that it
-        is of another history.
+        ``end``: of the tier-state partition now; a checkpoint beyond it has truncated records. Raises DiskFull
+        and what the view itself raises; errors of the store or of an object go to ``refused``, also that it belongs
+        to another history.
         """
         shelf, now_ms = Shelf(self._objects, self._identity, tier_partition), self._clock.now_ms()
         try:
@@ -186,7 +186,7 @@ class CheckpointSeed:
 def read_checkpoint(
     shelf: Shelf[ObjectReader], name: PositionName, end: Position, now_ms: TimestampMs
 ) -> tuple[LiveSetHeader, int]:
-    """Its header, and where its table begins, when it may be used as far as the header tells.
+    """Return the header, and where the table begins, if the checkpoint may be used according to its header.
 
     Raises CorruptData (damaged), InvalidRequest (foreign, too old, beyond the topic's end), each naming the object.
     """
@@ -194,6 +194,6 @@ def read_checkpoint(
     if header.position > end:
         raise InvalidRequest("checkpoint is beyond the end of the topic", file=name.key, end=end)
     if now_ms - header.as_of > MAX_AGE_MS:
-        # Tombstones it has not seen may be gone from the topic: what they erased would stay for ever.
+        # Tombstones that it lacks may be deleted from the topic: the facts that they erased would stay for ever.
         raise InvalidRequest("checkpoint is too old", file=name.key, as_of=header.as_of)
     return header, start

@@ -11,7 +11,7 @@ from ..state.view import ViewStore
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
-    """A key that stands in one view only, or at two positions or with two values. None: not there."""
+    """A key that is in one view only, or has two positions or two values. None: not in that view."""
 
     tier_partition: int
     key: str
@@ -20,12 +20,12 @@ class FactDifference:
 
 
 def differences(left: ViewStore, right: ViewStore, only: int | None = None) -> Iterator[FactDifference]:
-    """Everything that differs, or what does in ``only`` this tier-state partition.
+    """Yield every difference, or those in ``only`` this tier-state partition.
 
     Memory: one tier-state partition of each view at a time.
     """
-    found = {number for view in (left, right) for number, _ in view.entries(only)}
-    for number in sorted(found):
+    numbers = {number for view in (left, right) for number, _ in view.entries(only)}
+    for number in sorted(numbers):
         ours = {entry.key: (entry.position, entry.value) for _, entry in left.entries(number)}
         theirs = {entry.key: (entry.position, entry.value) for _, entry in right.entries(number)}
         for key in sorted(ours.keys() | theirs.keys()):

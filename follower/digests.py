@@ -28,7 +28,7 @@ class SetDigest:
         self.count, self._sum = 0, 0
 
     def add(self, *parts: bytes) -> None:
-        """One element, as length-prefixed parts."""
+        """Add one element, as length-prefixed parts."""
         data = b"".join(struct.pack(">I", len(part)) + part for part in parts)
         self._sum = (self._sum + int.from_bytes(hashlib.sha256(data).digest(), "big")) % 2**256
         self.count += 1
@@ -38,12 +38,12 @@ class SetDigest:
 
 
 def add_entry(digest: SetDigest, tier_partition: int, entry: Entry) -> None:
-    """One entry to a live-set digest."""
+    """Add one entry to a live-set digest."""
     digest.add(struct.pack(">Iq", tier_partition, entry.position), entry.key.encode(), entry.value or b"")
 
 
 def live_set_digest(entries: Iterable[tuple[int, Entry]]) -> SetDigest:
-    """Of the entries of some tier-state partitions, or of one user partition."""
+    """Return the digest of the entries of some tier-state partitions, or of one user partition."""
     digest = SetDigest()
     for number, entry in entries:
         add_entry(digest, number, entry)
@@ -51,7 +51,7 @@ def live_set_digest(entries: Iterable[tuple[int, Entry]]) -> SetDigest:
 
 
 def meaning_digest(view: PartitionView) -> str:
-    """Of what a partition means: its readable segments (whole descriptors but the term) and its log start."""
+    """Return the digest of a partition's readable segments (descriptors without the term) and its log start."""
     digest = SetDigest()
     for segment in view.readable:
         record = descriptor_to_json(segment)
@@ -63,7 +63,7 @@ def meaning_digest(view: PartitionView) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ViewDigests:
-    """Of a whole view. ``meanings``: partition, topic's name, meaning digest."""
+    """The digests of a whole view. ``meanings``: partition, topic's name, meaning digest."""
 
     facts: int
     live_set: str
@@ -71,7 +71,7 @@ class ViewDigests:
 
 
 def digests_of(store: ViewStore, only: Collection[TopicIdPartition] | None = None) -> ViewDigests:
-    """Both digests of everything a store holds, or of ``only`` these partitions (others share their tier partition)."""
+    """Return both digests of a whole store, or of ``only`` these partitions (others share their tier partition)."""
     prefixes = None if only is None else tuple(partition_prefix(each) for each in only)
     live = live_set_digest(
         (number, entry) for number, entry in store.entries() if prefixes is None or entry.key.startswith(prefixes)

@@ -1,9 +1,9 @@
-"""How every object of the tier-state topic's history begins: what it is, and a hash that covers every byte of it.
+"""The beginning of every object of the tier-state topic's history: its kind, and hashes that cover every byte of it.
 
     magic (8) ‖ length of the header (uint32, big endian) ‖ header (JSON) ‖ SHA-256 of all this (32) ‖ body
 
-The header names the body's length and SHA-256, so a changed, missing or added byte anywhere is found, and what an
-object is can be judged from its first kilobytes.
+The header names the body's length and SHA-256, so a changed, missing or added byte anywhere is found, and the kind
+of an object is known from its first kilobytes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 MAGIC = b"tierobj\n"
 FORMAT = 2
 READABLE = (1, FORMAT)
-"""Of the first format are headers without the fields that have defaults."""
+"""Headers of the first format lack the fields that have defaults."""
 MAX_HEADER_BYTES = 16 * 1024
 _LENGTH = struct.Struct(">I")
 _BEFORE = len(MAGIC) + _LENGTH.size
 _HASH_BYTES = 32
 HEAD_BYTES = _BEFORE + MAX_HEADER_BYTES + _HASH_BYTES
-"""So many bytes from the start hold any header."""
+"""This many bytes from the start contain any header."""
 
 H = TypeVar("H", bound="DataclassInstance")
 _KINDS = {"str": str, "int": int, "Position": int, "TimestampMs": int}
-"""What the fields of a header may be annotated with."""
+"""The types that the fields of a header may have."""
 
 
 def seal(kind: str, header: DataclassInstance) -> bytes:
-    """What stands before the body."""
+    """Return the bytes before the body. Raises InvalidRequest for a header that is too large."""
     text = orjson.dumps({"kind": kind, "format": FORMAT, **asdict(header)})
     if len(text) > MAX_HEADER_BYTES:
         raise InvalidRequest("header is too large", bytes=len(text), limit=MAX_HEADER_BYTES)
@@ -46,7 +46,7 @@ def seal(kind: str, header: DataclassInstance) -> bytes:
 
 
 def unseal(data: bytes, kind: str, header: type[H], *, source: str) -> tuple[H, int]:
-    """The header as a ``header`` (a flat dataclass of texts and numbers), and where the body begins.
+    """Return the header as a ``header`` (a flat dataclass of texts and numbers), and where the body begins.
 
     ``data``: at least the first `HEAD_BYTES` of the object, or all of it. Raises CorruptData naming ``source``, and
     InvalidRequest for an object of another kind or of a newer format.
@@ -59,13 +59,13 @@ def unseal(data: bytes, kind: str, header: type[H], *, source: str) -> tuple[H, 
     if hashlib.sha256(data[:end]).digest() != data[end : end + _HASH_BYTES]:
         raise CorruptData("header does not match its hash", file=source, position=0)
     record: dict[str, Any] = orjson.loads(data[_BEFORE:end])
-    said = record.pop("kind", None), record.pop("format", None)
-    if said[0] != kind or said[1] not in READABLE:
-        raise InvalidRequest("object is of another kind or format", file=source, expected=(kind, FORMAT), is_=said)
-    wanted = {field.name: _KINDS[str(field.type)] for field in fields(header)}
-    given = {name: type(value) for name, value in record.items()}
-    if said[1] != FORMAT:
-        given = {field.name: wanted[field.name] for field in fields(header) if field.default is not MISSING} | given
-    if given != wanted:
+    label = record.pop("kind", None), record.pop("format", None)
+    if label[0] != kind or label[1] not in READABLE:
+        raise InvalidRequest("object is of another kind or format", file=source, expected=(kind, FORMAT), is_=label)
+    types = {field.name: _KINDS[str(field.type)] for field in fields(header)}
+    actual = {name: type(value) for name, value in record.items()}
+    if label[1] != FORMAT:
+        actual = {field.name: types[field.name] for field in fields(header) if field.default is not MISSING} | actual
+    if actual != types:
         raise CorruptData("header has other fields than its format", file=source, position=_BEFORE)
     return header(**record), end + _HASH_BYTES

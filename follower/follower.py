@@ -1,7 +1,7 @@
-"""The follower: tails the tier-state topic into a view store, and is the `TierView` that everybody else sees.
+"""The follower: tails the tier-state topic into a view store, and is the `TierView` that all other code sees.
 
-One turn of the tail: what was lost is rebuilt, partitions that became wanted are taken back, then records are applied.
-A thread takes turns for ever (``tail``), or whoever waits takes them itself (a deterministic test, a one-shot tool).
+One iteration of the tail: a lost view is rebuilt, partitions that became wanted are taken back, records are applied. A
+thread iterates for ever (``tail``), or callers that wait iterate themselves (a deterministic test, a one-shot tool).
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from .until_stopped import UntilStopped
 
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
-"""How often a tail that goes on asks whether it is still the same topic, with the same history."""
+"""How often a running tail checks that the topic is still the same, with the same history."""
 BROKER_RETRY_S = 1.0
 RETRY_S = 3.0
-"""After anything else that may pass, a full disk above all."""
+"""After any other error that may pass, above all a full disk."""
 MAY_PASS = (Unavailable, UnknownTopic, TierStateLost, AccessDenied)
-"""What the tail outlives: it looks again, and meanwhile everybody who waits for the view is told."""
+"""Errors that do not end the tail: it tries again, and until then callers that wait for the view get them."""
 _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class Follower:
-    """A `TierView` over a store and a topic. ``lost`` says why there is no store yet."""
+    """A `TierView` over a store and a topic. ``lost``: why there is no store yet."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class Follower:
         *,
         lost: str = "no view on disk",
     ) -> None:
-        wanted = following.tier_partitions
+        tier_partitions = following.tier_partitions
         self._topic, self._clock, self._listener = topic, clock, following.listener
         self._generations, self._tail, self._poll_s = generations, following.tail, following.poll_s
-        self._partitions = list(range(topic.mapped_partitions) if wanted is None else wanted)
+        self._partitions = list(range(topic.mapped_partitions) if tier_partitions is None else tier_partitions)
         self._store = store
         self._interest = Interest(topic.mapped_partitions, following.keep)
         self._as_of = AsOf(topic, clock, self._partitions)
@@ -98,7 +98,7 @@ class Follower:
                 self._lose(str(lost))
         if self._lost is not None:
             self._replace(self._lost)
-        with suppress(Unavailable, TierStateLost):  # else the first turn does it, or tells
+        with suppress(Unavailable, TierStateLost):  # else the first iteration does it, or raises
             self._settle()
         if self._tail:
             self._thread.start()
@@ -118,24 +118,24 @@ class Follower:
 
     @property
     def store(self) -> ViewStore:
-        """What is followed into. Raises ViewBehind before `start`."""
+        """The store that facts are applied to. Raises ViewBehind before `start`."""
         if self._store is None:
             raise ViewBehind("the view is not open")
         return self._store
 
     @property
     def lost(self) -> str | None:
-        """Why the view is about to be rebuilt; None when it need not be. Meanwhile it answers as it is."""
+        """The reason of a rebuild that is due, or None. Until the rebuild the view answers as it is."""
         return self._lost
 
     @property
     def trouble(self) -> TierstateError | None:
-        """What keeps the tail from going on now, and may pass: a full disk, a topic that lost its head*."""
+        """The error that stops the tail now, and may pass: a full disk, a topic that lost its head*."""
         return self._progress.trouble
 
     @property
     def failure(self) -> TierstateError | None:
-        """Why the tail ended for good; None while it follows, or may again."""
+        """The error that ended the tail for good; None while it follows, or may follow again."""
         return self._progress.failure
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
@@ -191,7 +191,7 @@ class Follower:
             )
 
     def _wait(self, reached: Callable[[], bool], timeout: float) -> None:
-        """Until ``reached``, or nothing more comes. Raises what stops the tail, also when it may pass."""
+        """Wait until ``reached``, or until records stop coming. Raises what stops the tail, also if it may pass."""
         if self._tail:
             self._progress.wait(reached, timeout)
         else:
@@ -242,15 +242,15 @@ class Follower:
     def reconsider(self) -> None:
         """Ask ``keep`` again about every partition.
 
-        At once nothing counts as fresh. With the next turn what is no longer wanted is gone; a partition that is wanted
-        now raises ViewBehind until all of its facts are in the view, in one step.
+        At once nothing counts as fresh. The next iteration drops unwanted partitions; a partition that is wanted now
+        raises ViewBehind until all of its facts are in the view, in one step.
         """
         with self._applied:
             self._settled = False
             self._outdate()
 
     def _settle(self) -> None:
-        """Make the store what `keep` wants it to be."""
+        """Drop and take back partitions until the store has those that ``keep`` wants."""
         with self._applied:
             generation = self._generation
             self._interest.reconsider()
@@ -262,7 +262,7 @@ class Follower:
     # --- the tail ----------------------------------------------------------------------------------------------
 
     def advance(self) -> int:
-        """One turn without waiting: apply what there is, and answer the number of records read (0: nothing came).
+        """Run one iteration without waiting: apply new records, and return how many were read (0: none came).
 
         Only without a tail. Raises what stops the tail: BrokerUnavailable, DiskFull and the like may pass, and the
         next call tries again.
@@ -284,14 +284,14 @@ class Follower:
             try:
                 self._turn(self._poll_s)
             except BrokerUnavailable:
-                # reads go on from the view as it is; whoever needs a fresh one is told so by require_fresh
+                # reads go on from the view as it is; require_fresh raises for callers that need a fresh one
                 self._stop.wait(BROKER_RETRY_S)
             except MAY_PASS:
                 self._stop.wait(RETRY_S)
             except TierstateError as error:
                 self._progress.fails(error)
                 break
-            except Exception as error:  # a bug: whoever waits for this view must hear of it too
+            except Exception as error:  # a bug: callers that wait for this view must get it too
                 self._progress.fails(ViewBehind(f"the follower died: {error!r}"))
                 raise
 
@@ -312,7 +312,7 @@ class Follower:
                     raise ViewBehind("the view was lost again as soon as it was rebuilt", reason=lost) from lost
                 return 0
             except MAY_PASS as error:
-                self._close_reader()  # what it read and we did not apply, the next one reads again
+                self._close_reader()  # the next one reads again what was not applied
                 if not isinstance(error, BrokerUnavailable):
                     self._progress.meets(error)
                 raise
@@ -321,7 +321,7 @@ class Follower:
             return read
 
     def _keep_fresh(self) -> None:
-        """Also when nobody reads: what was fresh when the topic went away is what reads go on from."""
+        """Note reached ends, even without requests: when the topic goes away, reads go on from what was fresh."""
         for each in self._as_of.reached(self.store):
             with self._applied:
                 if each.generation == self._generation:
@@ -337,15 +337,15 @@ class Follower:
             number = batch.tier_partition
             kept, dropped = self._interest.split(number, batch.entries)
             anchor = batch.anchor(batch.following)
-            found = self.store.apply(number, kept, batch.following, batch.epoch, dropped, anchor)
+            seconds = self.store.apply(number, kept, batch.following, batch.epoch, dropped, anchor)
             read += len(batch.entries)
             self._progress.moved()
-            for second in found:
+            for second in seconds:
                 self._listener(SecondValueSeen(number, second.key, second.first_position, second.second_position))
             people = any(said_by_people(entry.key) for entry in batch.entries)
             if kept or people:
-                named = self._interest.named(number, kept)
-                self._listener(FactsApplied(number, len(kept), batch.following, named, people))
+                partitions = self._interest.named(number, kept)
+                self._listener(FactsApplied(number, len(kept), batch.following, partitions, people))
         return read
 
     def _check_topic_id(self) -> None:
@@ -356,7 +356,7 @@ class Follower:
             self._builder.check_same(self.store)
 
     def _replace(self, reason: str) -> None:
-        """A fresh view, caught up to ends captured now, takes the place of the old one."""
+        """Replace the view by a fresh one that has caught up to ends captured now."""
         self._close_reader()
         self._listener(ViewRebuilt(reason))
         fresh = self._builder.rebuilt(self._as_of)
@@ -370,13 +370,13 @@ class Follower:
         self._generations.clean()
 
     def _lose(self, reason: str) -> None:
-        """The view cannot go on: it answers nobody who wants a fresh one until it is rebuilt."""
+        """Mark the view as lost: until it is rebuilt, no caller gets it as fresh."""
         with self._applied:
             self._lost = self._lost or reason
             self._outdate()
 
     def _outdate(self) -> None:
-        """Nothing that was fresh is so any more. Under the lock."""
+        """Forget what was fresh. The caller holds the lock."""
         self._generation += 1
         self._progress.moves += 1
         self._captured.clear()

@@ -14,8 +14,8 @@ from .rebuild import Seed
 class Following:
     """``tier_partitions``: None means all of them. ``keep``: which partitions' facts are wanted here (None: all), see
     `Follower.reconsider`. ``seed``: fills an empty view from a checkpoint. ``tail`` False: no thread;
-    `Follower.advance`, `wait_applied` and `require_fresh` take turns themselves, and raise ViewBehind at once when
-    nothing more comes. ``poll_s``: a tail ends so late at most. ``listener``: told what was applied and rebuilt.
+    `Follower.advance`, `wait_applied` and `require_fresh` iterate themselves, and raise ViewBehind at once when records
+    stop coming. ``poll_s``: a tail ends after this time at most. ``listener``: gets what was applied and rebuilt.
     """
 
     tier_partitions: Iterable[int] | None = None

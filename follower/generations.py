@@ -1,4 +1,4 @@
-"""Where the views of a follower are made and kept: one after another, and the newest whole one counts."""
+"""The places where a follower's views are made and kept, one after another: the newest whole one counts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .rocksdb_view import RocksView, ViewIdentity
 
 
 class Generations(Protocol):
-    """Where views are made and kept: `open.py` has the two."""
+    """A place where views are made and kept; `open.py` selects one of the two below."""
 
     def fresh(self) -> ViewStore:
-        """An empty one."""
+        """Return a new, empty view."""
         ...
 
     def install(self, store: ViewStore) -> None:
-        """From now on a restart resumes this one."""
+        """Make this view the one that a restart resumes."""
         ...
 
     def clean(self) -> None:
-        """The one before is closed."""
+        """Remove the previous view, which is closed."""
         ...
 
     def close(self) -> None: ...
@@ -31,7 +31,7 @@ class Generations(Protocol):
 
 @dataclass(frozen=True)
 class OnDisk:
-    """Generations in a folder."""
+    """Generations in a folder on disk."""
 
     folder: ViewFolder
     identity: ViewIdentity
@@ -52,7 +52,7 @@ class OnDisk:
 
 @dataclass(frozen=True)
 class InMemory:
-    """Generations that nobody will resume."""
+    """Generations in memory, which are never resumed."""
 
     partitions: int
 
@@ -60,10 +60,10 @@ class InMemory:
         return MemoryView(decode_fact, self.partitions)
 
     def install(self, store: ViewStore) -> None:
-        """Nothing to name."""
+        """Do nothing: a restart resumes no view."""
 
     def clean(self) -> None:
-        """Nothing to remove."""
+        """Do nothing: there are no files."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no lock."""

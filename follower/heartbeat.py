@@ -1,7 +1,7 @@
 """The heartbeat of a process that may change the bucket: one small object, written again every few seconds.
 
-A copy of the cluster has the same cluster id, topic ids, folders and keys. What it does not have is what was appended
-to the other cluster's tier-state topic after the copy. So a heartbeat names a record of that topic, the *signature*,
+A copy of the cluster has the same cluster id, topic ids, folders and keys. It lacks the records that were appended to
+the other cluster's tier-state topic after the copy. So a heartbeat names a record of that topic, the *signature*,
 and a reader of the heartbeat looks for that record in the topics of its own cluster.
 """
 
@@ -30,7 +30,7 @@ class Heartbeat:
     """``process`` is drawn by the process when it starts, ``token`` for each write: a process that was copied with its
     memory draws another one.
 
-    ``place``: the broker's address, the folders, and what a copy of them has otherwise: by it a restart is known.
+    ``place``: the broker's address, the folders, and what differs in a copy of them: it identifies a restart.
     ``topic_id``, ``position`` and ``sha256`` are the signature; ``answers`` are the processes whose heartbeats its
     writer had read before it signed, separated by spaces. ``stopped`` is 1 after a clean stop. ``trial_s``: for so
     many seconds the process deletes nothing yet, or `NO_PROOF_YET`. ``kept``: the newest decision that gave the prefix
@@ -80,7 +80,7 @@ OtherTopics = Callable[[str], AbstractContextManager[TierTopic | None]]
 
 @contextmanager
 def no_other_topics(topic_id: str) -> Iterator[None]:
-    """Where the cluster has one tier-state topic."""
+    """Yield None: for a cluster with one tier-state topic."""
     yield None
 
 

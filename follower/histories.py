@@ -1,14 +1,14 @@
 """The histories of a tier-state topic: which one counts, and how a person begins the next.
 
-A broker that is restored from a backup makes another history out of a topic: its newest records are gone, and others
-come in their place. The archive, which remembers the lost ones, must not go on with them. Nobody can tell by himself
-which of the two is wanted, so a person does: archive and checkpoints begin anew, under the next history's own prefix,
-with what the topic has; what was kept of the one before stays as it is. History 0 is the first.
+A broker that is restored from a backup gives a topic another history: its newest records are lost, and others come in
+their place. The archive, which has the lost records, must not continue with the others. No process can know which of
+the two is wanted, so a person decides: archive and checkpoints start again with the records of the topic, under the
+prefix of the next history; the objects of the previous history stay as they are. History 0 is the first.
 
-    parted/<n>     put by whoever first sees that the topic is no longer of history n: for ever, because the records
-                   that tell may be compacted away
-    history/<n>    put by a person: from now on history n counts. Names where the one before was left, and the segments
-                   that it alone knew, which no recovery brings back
+    parted/<n>     put by the process that first sees that the topic is no longer of history n: for ever, because the
+                   records that show it may be compacted away
+    history/<n>    put by a person: from now on history n counts. Names where the previous history was left, and the
+                   segments that it alone knew, which no recovery brings back
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_BODY = hashlib.sha256(b"").hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class HistoryHeader:
-    """``at``: when it was said (ms). The body is a list of segment ids (JSON)."""
+    """``at``: when it was put (ms). The body is a list of segment ids (JSON)."""
 
     topic_id: str
     number: int
@@ -47,7 +47,7 @@ class HistoryHeader:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One that a person began. ``left``: segments that only the history before it knew: lost with it."""
+    """A history that a person began. ``left``: segments that only the previous history knew, lost with it."""
 
     number: int
     at: TimestampMs
@@ -56,24 +56,24 @@ class History:
 
 
 def newest_history(objects: ObjectReader, topic_id: str) -> int:
-    """The one that counts."""
+    """Return the number of the history that counts."""
     return max(numbers_under(objects, history_key(topic_id, 0)), default=0)
 
 
 def places(objects: ObjectReader, history: int | None = None) -> list[TierPlace]:
-    """Every partition of every tier-state topic of which anything is kept, in its newest history or in this one."""
+    """Return every partition of every tier-state topic with kept objects, in its newest history or in this one."""
     newest: dict[str, int] = {}
-    found = first_places(objects)
-    for place in found:
+    partitions = first_places(objects)
+    for place in partitions:
         if place.topic_id not in newest:
             newest[place.topic_id] = newest_history(objects, place.topic_id) if history is None else history
-    return [replace(place, history=newest[place.topic_id]) for place in found]
+    return [replace(place, history=newest[place.topic_id]) for place in partitions]
 
 
 def begin_history(
     objects: ObjectWriter, topic_id: str, number: int, at: TimestampMs, why: str, left: Collection[RemoteSegmentId]
 ) -> None:
-    """From now on history ``number`` counts. Raises InvalidRequest when somebody was faster."""
+    """Make history ``number`` the one that counts. Raises InvalidRequest when another caller was faster."""
     body = orjson.dumps(sorted(left))
     header = HistoryHeader(topic_id, number, at, why, len(body), hashlib.sha256(body).hexdigest())
     try:
@@ -83,8 +83,8 @@ def begin_history(
 
 
 def read_histories(objects: ObjectReader, topic_id: str) -> list[History]:
-    """Those that a person began, oldest first. Raises CorruptData."""
-    found = []
+    """Return the histories that people began, oldest first. Raises CorruptData."""
+    histories = []
     for number in numbers_under(objects, history_key(topic_id, 0)):
         key = history_key(topic_id, number)
         data = objects.get(key, MAX_BYTES)
@@ -94,18 +94,18 @@ def read_histories(objects: ObjectReader, topic_id: str) -> list[History]:
         if of_it != (topic_id, number, len(body), hashlib.sha256(body).hexdigest()):
             raise CorruptData("history does not match its name or its hash", file=key)
         left = frozenset(map(RemoteSegmentId, orjson.loads(body)))
-        found.append(History(number, header.at, header.why, left))
-    return found
+        histories.append(History(number, header.at, header.why, left))
+    return histories
 
 
 def left_behind(objects: ObjectReader, topic_id: str, history: int | None = None) -> frozenset[RemoteSegmentId]:
-    """Segments that only a history knew which was left for the newest, or for this one. Raises CorruptData."""
-    found = read_histories(objects, topic_id)
-    return frozenset(chain.from_iterable(each.left for each in found if history is None or each.number <= history))
+    """Return the segments that only histories before the newest, or before this one, knew. Raises CorruptData."""
+    histories = read_histories(objects, topic_id)
+    return frozenset(chain.from_iterable(each.left for each in histories if history is None or each.number <= history))
 
 
 def say_parted(objects: ObjectWriter, topic_id: str, number: int, at: TimestampMs, why: str) -> None:
-    """The topic is no longer of history ``number``, and a person must say what counts."""
+    """Record that the topic is no longer of history ``number``, and that a person must decide."""
     header = HistoryHeader(topic_id, number, at, why, 0, NO_BODY)
     try:
         objects.put_if_absent(parted_key(topic_id, number), seal(PARTED, header))
@@ -114,7 +114,7 @@ def say_parted(objects: ObjectWriter, topic_id: str, number: int, at: TimestampM
 
 
 def has_parted(objects: ObjectReader, topic_id: str, number: int) -> HistoryBroken | None:
-    """What somebody said about history ``number``; None: nobody saw anything. Raises CorruptData."""
+    """Return the recorded end of history ``number``; None when no process recorded one. Raises CorruptData."""
     key = parted_key(topic_id, number)
     try:
         header, _ = unseal(objects.get(key), PARTED, HistoryHeader, source=key)

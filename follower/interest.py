@@ -1,7 +1,7 @@
 """Which partitions a view keeps. The records of all others are read and dropped undecoded.
 
-A view never shows a partition of which a record was left out: it remembers whom it dropped, on disk, and takes such a
-partition back only as a whole, from a replay of its tier-state partition up to where the view stands. ``meta/topic``
+A view never shows a partition of which a record was left out: it remembers dropped partitions, on disk, and takes such
+a partition back only as a whole, from a replay of its tier-state partition up to where the view stands. ``meta/topic``
 and foreign keys are always kept.
 """
 
@@ -16,11 +16,11 @@ from ..state.place import Places
 from ..state.view import Entry, MemoryView, ViewStore
 
 Keep = Callable[[int, TopicIdPartition], bool]
-"""Tier-state partition and user partition to whether its facts are wanted here."""
+"""Returns whether facts are wanted here, by tier-state partition and user partition."""
 
 
 class Interest:
-    """``keep`` None: everything. Its answers are remembered until `reconsider`: a view changes its mind only there."""
+    """``keep`` None: everything. Its answers are remembered until `reconsider`: a view's choice changes only there."""
 
     def __init__(self, partitions: int, keep: Keep | None = None) -> None:
         self.keep = keep
@@ -28,7 +28,7 @@ class Interest:
         self._answers: dict[TopicIdPartition, bool] = {}
 
     def reconsider(self) -> None:
-        """Ask ``keep`` again about everybody."""
+        """Ask ``keep`` again about every partition."""
         self._answers.clear()
 
     def wants(self, tier_partition: int, partition: TopicIdPartition) -> bool:
@@ -40,7 +40,7 @@ class Interest:
         return answer
 
     def split(self, tier_partition: int, entries: Sequence[Entry]) -> tuple[Sequence[Entry], set[TopicIdPartition]]:
-        """What is kept, and of whom something was dropped."""
+        """Return the entries to keep, and the partitions of which entries were dropped."""
         if self.keep is None:
             return entries, set()
         kept: list[Entry] = []
@@ -54,13 +54,13 @@ class Interest:
         return kept, dropped
 
     def named(self, tier_partition: int, entries: Sequence[Entry]) -> frozenset[TopicIdPartition]:
-        """Whom these are about."""
-        found = (self._places.of(tier_partition, entry.key).partition for entry in entries)
-        return frozenset(partition for partition in found if partition is not None)
+        """Return the partitions that these entries are about."""
+        partitions = (self._places.of(tier_partition, entry.key).partition for entry in entries)
+        return frozenset(partition for partition in partitions if partition is not None)
 
 
 def unwanted(store: ViewStore, interest: Interest, partitions: int) -> list[tuple[int, TopicIdPartition]]:
-    """Partitions that stand in a view and are not wanted any more."""
+    """Return the partitions in a view that are no longer wanted."""
     if interest.keep is None:
         return []
     standing = ((tier_partition_of(partition, partitions), partition) for partition in store.partitions())
@@ -68,10 +68,10 @@ def unwanted(store: ViewStore, interest: Interest, partitions: int) -> list[tupl
 
 
 def missed(store: ViewStore, interest: Interest, tier_partition: int) -> frozenset[TopicIdPartition]:
-    """Partitions that were dropped from a view and are wanted now."""
+    """Return the partitions that were dropped from a view and are wanted now."""
     return frozenset(each for each in store.dropped(tier_partition) if interest.wants(tier_partition, each))
 
 
 def undecoded(partitions: int) -> MemoryView:
-    """A store for entries whose facts nobody asks for."""
+    """Return a store for entries whose facts are never read."""
     return MemoryView(lambda key, value: UnknownFact(key, "not decoded"), partitions)

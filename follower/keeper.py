@@ -45,7 +45,7 @@ def chosen_of(keepers: Iterable[Keeper]) -> Keeper | None:
 
 
 def read_keeper(store: ObjectReader, cluster_id: str, number: int) -> Keeper:
-    """Raises CorruptData, ObjectNotFound."""
+    """Return one decision. Raises CorruptData, ObjectNotFound."""
     key = kept_key(cluster_id, number)
     return unseal(store.get(key, MAX_BYTES), KIND, Keeper, source=key)[0]
 
@@ -63,7 +63,7 @@ class Decision:
 
 
 def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision: Decision) -> Keeper:
-    """From now on this cluster keeps the prefix. Raises InvalidRequest if another person decided first."""
+    """Give the prefix to this cluster. Raises InvalidRequest if another person decided first."""
     record = sign(topic, decision.process)
     others, chosen = " ".join(sorted(decision.others)), int(decision.chosen)
     keeper = Keeper(

@@ -1,7 +1,7 @@
-"""The live set of one tier-state partition as one object: what a checkpoint is, and the base of a cut archive.
+"""The live set of one tier-state partition as one object: a checkpoint, or the base of a cut archive.
 
 Header (`envelope.py`), then a RocksDB table of the ``live`` family (`docs/decisions/0010-checkpoints-are-tables.md`).
-RocksDB wants files, so it passes through a scratch folder in both directions. Memory: a megabyte, and the table's index
+RocksDB needs files, so it passes through a scratch folder in both directions. Memory: a megabyte, and the table's index
 while it is written; disk: one table.
 """
 
@@ -35,8 +35,8 @@ BATCH_ENTRIES = 5_000
 @dataclass(frozen=True, slots=True)
 class LiveSetHeader:
     """``position``: of the next record, and ``epoch`` the leader epoch before it (-1 unknown). ``as_of``: when (ms) a
-    view at this position was last known to have applied a then-current end; of a base the time of its newest record.
-    ``holes``: of a base, positions below it that no piece had a record of. ``anchor_…``: of the last record below the
+    view at this position was last known to have applied a then-current end; in a base, the time of its newest record.
+    ``holes``: in a base, positions below it that no piece had a record of. ``anchor_…``: of the last record below the
     position; -1 and "": unknown.
     """
 
@@ -72,8 +72,8 @@ class Table:
 
 @contextmanager
 def scratch_folder(store: ViewStore | None) -> Iterator[Path]:
-    """Removed at the end, or with its view when the process is killed: a RocksDB view takes files only from its own
-    file system. Raises DiskFull, Unavailable.
+    """Yield a folder that is removed at the end, or with its view after a kill: a RocksDB view takes files only from
+    its own file system. Raises DiskFull, Unavailable.
     """
     near = store.path if isinstance(store, RocksView) else None
     try:
@@ -92,7 +92,7 @@ def write_live_set(
     check: Callable[[Entry], None] = lambda entry: None,
     holes: int = 0,
 ) -> Table:
-    """One partition of a store that nobody applies to meanwhile, as a table in ``folder``.
+    """Write one partition of a store as a table in ``folder``. Nothing may be applied to the store at the same time.
 
     ``check`` may raise for an entry that must not be kept.
     """
@@ -134,7 +134,7 @@ def write_live_set(
 
 
 def put_live_set(objects: ObjectWriter, key: str, kind: str, table: Table) -> None:
-    """One object, whole or not at all. Raises ObjectExists, and what the store raises."""
+    """Put one object, whole or not at all. Raises ObjectExists, and what the store raises."""
     objects.put_stream(key, itertools.chain((seal(kind, table.header),), _pieces(table.path)))
 
 
@@ -147,10 +147,10 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def read_header(
     objects: ObjectReader, name: PositionName, kind: str, place: TierPlace, identity: ViewIdentity | None
 ) -> tuple[LiveSetHeader, int]:
-    """The header and where the body begins. ``identity`` None: whoever's it is.
+    """Return the header and where the body begins. ``identity`` None: any identity.
 
-    Raises CorruptData when it is damaged or not what its name says, InvalidRequest when it is of another cluster, topic
-    or mapping.
+    Raises CorruptData when it is damaged or does not match its name, InvalidRequest when it belongs to another cluster,
+    topic or mapping.
     """
     data = objects.get_range(name.key, ByteRange(0, HEAD_BYTES))
     header, start = unseal(data, kind, LiveSetHeader, source=name.key)
@@ -170,7 +170,7 @@ def read_header(
 
 
 def check_body(objects: ObjectReader, key: str, header: LiveSetHeader, start: int) -> Iterator[bytes]:
-    """The body in pieces, and CorruptData in its place or after it when a byte is missing, added or changed."""
+    """Yield the body in pieces. Raises CorruptData, at the latest at the end, for a missing, added or changed byte."""
     hashed = hashlib.sha256()
     if objects.head(key).size != start + header.body_bytes:
         raise CorruptData("live set has another size than its header says", file=key, position=start)
@@ -183,7 +183,7 @@ def check_body(objects: ObjectReader, key: str, header: LiveSetHeader, start: in
 
 
 def fetch_table(objects: ObjectReader, key: str, header: LiveSetHeader, start: int, folder: Path) -> Table:
-    """The body into ``folder``, every byte checked. Raises CorruptData."""
+    """Read the body into ``folder``, and check every byte. Raises CorruptData."""
     path = folder / "table"
     with path.open("wb") as file:
         for piece in check_body(objects, key, header, start):
@@ -192,7 +192,7 @@ def fetch_table(objects: ObjectReader, key: str, header: LiveSetHeader, start: i
 
 
 def take_table(table: Table, store: ViewStore, folder: Path) -> None:
-    """A fetched table without foreign keys (a checkpoint's) into a store that has nothing of this partition.
+    """Load a fetched table without foreign keys (a checkpoint's) into a store that has nothing of this partition.
 
     A RocksDB view takes it as it is. Raises InvalidRequest, CorruptData.
     """
@@ -205,7 +205,7 @@ def take_table(table: Table, store: ViewStore, folder: Path) -> None:
 
 
 def apply_table(table: Table, store: ViewStore, folder: Path) -> None:
-    """A fetched table into a store that has nothing of this partition, entry by entry. Raises as `take_table`."""
+    """Load a fetched table, entry by entry, into a store that has nothing of this partition. Raises as `take_table`."""
     header = table.header
     number = header.tier_partition
     if store.position(number):

@@ -19,7 +19,7 @@ _POSITION = struct.Struct(">q")
 
 
 def write_live_table(path: Path, tier_partition: int, entries: Iterable[Entry]) -> None:
-    """A table, or an empty file for an empty live set. ``entries`` in order of key.
+    """Write a table, or an empty file for an empty live set. ``entries`` in order of key.
 
     Raises DiskFull, Unavailable, and what ``entries`` raises.
     """
@@ -33,9 +33,9 @@ def write_live_table(path: Path, tier_partition: int, entries: Iterable[Entry]) 
 
 
 def read_live_table(path: Path, scratch: Path) -> Iterator[Entry]:
-    """What `write_live_table` wrote, in order of key. Tables are read only inside a database: ``scratch`` becomes one.
+    """Yield what `write_live_table` wrote, in order of key. Only a database reads tables: ``scratch`` becomes one.
 
-    Raises CorruptData before the first entry for what is no table.
+    Raises CorruptData before the first entry for a file that is not a table.
     """
     if path.stat().st_size == 0:
         return

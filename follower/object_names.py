@@ -1,11 +1,11 @@
-"""Names of what agents keep in the store about the tier-state topic: the only file that mints and parses them.
+"""Names of the objects that agents keep about the tier-state topic: the only file that creates and parses them.
 
     _tierstate/<tier-state topic id>/<tier partition>/checkpoint/<position>
     _tierstate/<tier-state topic id>/<tier partition>/archive/<first>-<last>
     _tierstate/<tier-state topic id>/<tier partition>/archive-base/<position>
-    _tierstate/<tier-state topic id>/<tier partition>/history-<number>/…    the same of a later history than the first
+    _tierstate/<tier-state topic id>/<tier partition>/history-<number>/…    the same in a later history than the first
     _tierstate/<tier-state topic id>/history/<number>                      begun by a person (`histories.py`)
-    _tierstate/<tier-state topic id>/parted/<number>                       topic and archive of a history have parted
+    _tierstate/<tier-state topic id>/parted/<number>                       topic and archive of a history have diverged
     _tierstate/agents/<cluster id>/<broker id>/<process id>                heartbeat of a process (`heartbeat.py`)
     _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`keeper.py`)
     _tierstate/lock                                                        what runs alone (`app/prefix_lock.py`)
@@ -51,7 +51,7 @@ class PositionName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TierPlace:
-    """One partition of one history of a tier-state topic. Raises InvalidRequest for a topic id that is none."""
+    """One partition of one history of a tier-state topic. Raises InvalidRequest for a text that is no topic id."""
 
     topic_id: str
     tier_partition: int
@@ -82,19 +82,19 @@ class TierPlace:
         return f"{self.prefix}archive/"
 
     def checkpoints(self, store: ObjectReader) -> list[PositionName]:
-        """Oldest first."""
+        """Return the checkpoints, oldest first."""
         return self._positions(store, f"{self.prefix}checkpoint/")
 
     def bases(self, store: ObjectReader) -> list[PositionName]:
-        """Oldest first."""
+        """Return the archive's bases, oldest first."""
         return self._positions(store, f"{self.prefix}archive-base/")
 
     def _positions(self, store: ObjectReader, prefix: str) -> list[PositionName]:
         names = ((each.key, _POSITION.fullmatch(each.key, len(prefix))) for each in store.list(prefix))
-        return [PositionName(Position(int(found[0])), key) for key, found in names if found and int(found[0]) < 2**63]
+        return [PositionName(Position(int(text[0])), key) for key, text in names if text and int(text[0]) < 2**63]
 
     def pieces(self, store: ObjectReader, since: int = 0) -> Iterator[PieceName]:
-        """Those that begin at ``since`` or later, in order of their first position, then of their last."""
+        """Yield the pieces that begin at ``since`` or later, in order of their first position, then of their last."""
         after = f"{self.pieces_prefix}{since:020d}" if since else None
         for each in store.list(self.pieces_prefix, after):
             name = self.parse_piece(each.key)
@@ -102,23 +102,23 @@ class TierPlace:
                 yield name
 
     def parse_piece(self, key: str) -> PieceName | None:
-        """None for what is no piece of this partition's archive."""
-        found = _PIECE.fullmatch(key, len(self.pieces_prefix)) if key.startswith(self.pieces_prefix) else None
-        if found is None or not int(found[1]) <= int(found[2]) < 2**63:
+        """Return the name; None for a key that is not a piece of this partition's archive."""
+        bounds = _PIECE.fullmatch(key, len(self.pieces_prefix)) if key.startswith(self.pieces_prefix) else None
+        if bounds is None or not int(bounds[1]) <= int(bounds[2]) < 2**63:
             return None
-        return PieceName(Position(int(found[1])), Position(int(found[2])), key)
+        return PieceName(Position(int(bounds[1])), Position(int(bounds[2])), key)
 
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,8}")
 
 
 def history_key(topic_id: str, number: int) -> str:
-    """Of the object by which a person began a history."""
+    """Return the key of the object by which a person began a history."""
     return f"{ROOT}{TopicId(topic_id)}/history/{number}"
 
 
 def parted_key(topic_id: str, number: int) -> str:
-    """Of the object by which an agent says that the topic has parted from a history."""
+    """Return the key of the object by which an agent records that the topic has diverged from a history."""
     return f"{ROOT}{TopicId(topic_id)}/parted/{number}"
 
 
@@ -127,12 +127,12 @@ _KEPT = re.compile("kept/([0-9]{6})")
 
 
 def agents_prefix(cluster_id: str) -> str:
-    """What the keys of all heartbeats and decisions of a cluster begin with; a clone of the cluster has the same."""
+    """Return the prefix of all heartbeats and decisions of a cluster; a clone of the cluster has the same one."""
     return f"{ROOT}agents/{cluster_id}/"
 
 
 def heartbeat_key(cluster_id: str, broker_id: int, process: str) -> str:
-    """The key of one process's heartbeat. ``broker_id`` -1: a command, not an agent."""
+    """Return the key of one process's heartbeat. ``broker_id`` -1: a command, not an agent."""
     return f"{agents_prefix(cluster_id)}{broker_id}/{process}"
 
 
@@ -141,55 +141,55 @@ def is_heartbeat(cluster_id: str, key: str) -> bool:
 
 
 def kept_key(cluster_id: str, number: int) -> str:
-    """The key of the decision by which a person gave the prefix to one of several clusters."""
+    """Return the key of the decision by which a person gave the prefix to one of several clusters."""
     return f"{agents_prefix(cluster_id)}kept/{number:06d}"
 
 
 def kept_number(cluster_id: str, key: str) -> int | None:
-    """The number of a decision; None for the key of anything else."""
+    """Return the number of a decision; None for the key of anything else."""
     number = _KEPT.fullmatch(key, len(agents_prefix(cluster_id)))
     return int(number[1]) if number else None
 
 
 def numbers_under(store: ObjectReader, key: str) -> list[int]:
-    """Of the objects beside this one, ascending."""
+    """Return the numbers of the objects in the folder of this key, ascending."""
     prefix = key[: key.rindex("/") + 1]
     names = (each.key[len(prefix) :] for each in store.list(prefix))
     return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
 
 def place_of_key(key: str) -> TierPlace | None:
-    """Whose archive or checkpoint an object is; None: nobody's."""
-    named = _PLACE.match(key)
+    """Return the place whose archive or checkpoint an object belongs to; None for any other object."""
+    parts = _PLACE.match(key)
     with suppress(InvalidRequest):
-        return TierPlace(named[1], int(named[2]), int(named[3] or 0)) if named else None
+        return TierPlace(parts[1], int(parts[2]), int(parts[3] or 0)) if parts else None
     return None
 
 
 def kept_topics(store: ObjectReader) -> list[str]:
-    """The id of every tier-state topic that anything is kept of. One LIST each."""
-    found: list[str] = []
+    """Return the id of every tier-state topic that anything is kept of. One LIST each."""
+    topics: list[str] = []
     after: str | None = None
     while (entry := next(iter(store.list(ROOT, after)), None)) is not None:
         after = entry.key
         place = place_of_key(entry.key)
         if place is not None:
-            found.append(place.topic_id)
-            after = f"{ROOT}{place.topic_id}0"  # "0" follows "/": past all that is kept of it
-    return found
+            topics.append(place.topic_id)
+            after = f"{ROOT}{place.topic_id}0"  # "0" follows "/": past all its objects
+    return topics
 
 
 def first_places(store: ObjectReader) -> list[TierPlace]:
-    """Every partition of every tier-state topic that anything is kept of, in its first history: one LIST request each,
-    not all keys.
+    """Return every partition of every tier-state topic that anything is kept of, in its first history: one LIST request
+    each, not all keys.
     """
-    found: list[TierPlace] = []
+    places: list[TierPlace] = []
     after: str | None = None
     while (entry := next(iter(store.list(ROOT, after)), None)) is not None:
         after = entry.key
-        named = _PLACE.match(entry.key)
+        parts = _PLACE.match(entry.key)
         with suppress(InvalidRequest):
-            if named is not None:
-                found.append(TierPlace(named[1], int(named[2])))
-                after = found[-1].prefix[:-1] + "0"  # "0" follows "/": past all histories of this partition
-    return sorted(found)
+            if parts is not None:
+                places.append(TierPlace(parts[1], int(parts[2])))
+                after = places[-1].prefix[:-1] + "0"  # "0" follows "/": past all histories of this partition
+    return sorted(places)

@@ -1,4 +1,4 @@
-"""Wiring: settings, and a topic the caller has, to a running follower."""
+"""Wiring: from settings and the caller's topic to a running follower."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def open_view(
     *,
     state_dir: Path | None = None,
 ) -> Follower:
-    """A started follower: into ``state_dir``/view on disk, or in memory for a one-shot command.
+    """Return a started follower: into ``state_dir``/view on disk, or in memory for a one-shot command.
 
     Close it when done. A view that is damaged, too old or of another cluster or topic is rebuilt. Raises Unavailable
     when another process follows into the same folder, BrokerUnavailable.

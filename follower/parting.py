@@ -1,4 +1,4 @@
-"""Where a tier-state topic and its archive part ways: both read side by side, record by record."""
+"""Finds where a tier-state topic and its archive diverge: both are read in parallel, record by record."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .shelf import Shelf
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Of one tier-state partition. ``common``: the last position at which both have the same record; None: nowhere.
+    """The result for one tier-state partition. ``common``: the last position with the same record in both; None: none.
 
-    ``lost``: what the archive has above it. ``at``: the first of them of which the topic has another one, or its end;
-    None: they have not parted, and what the topic has not, compaction took.
+    ``lost``: the archive's records above it. ``at``: the first of these where the topic has another record, or its end;
+    None: they have not diverged, and compaction took the records that the topic lacks.
     """
 
     tier_partition: int
@@ -33,7 +33,7 @@ class Parting:
 
 
 def find_parting(topic: TierTopic, shelf: Shelf[ObjectReader]) -> Parting:
-    """Reads both whole. Memory: what is lost. Raises CorruptData for a damaged archive, BrokerUnavailable."""
+    """Compare both whole. Memory: the lost records. Raises CorruptData for a damaged archive, BrokerUnavailable."""
     objects, tier_partition = shelf.objects, shelf.tier_partition
     end = topic.end(tier_partition)
     chain = chain_of(objects, shelf.place)

@@ -45,7 +45,7 @@ SIGN_AGAIN_S = 3600.0
 FORGET_S = 24 * 3600.0
 """Heartbeats of processes that ended are deleted after so long."""
 LOOKS = 10
-"""In a period, while answers are waited for."""
+"""Looks in a period, while answers are waited for."""
 NOT_LOOKED = NotYet("the heartbeats in the bucket have not been read yet")
 WAY_OUT = (
     "tierstate keep-prefix shows both sides, and gives the prefix to one (docs/operations.md#a-copy-of-the-cluster)"
@@ -66,7 +66,7 @@ class Claimant:
 
 @dataclass(slots=True)
 class _Seen:
-    """A heartbeat of another process. ``mark``: by which a listing shows that it was written again."""
+    """A heartbeat of another process. ``mark``: changes in the listing when it is written again."""
 
     beat: Heartbeat
     ours: bool
@@ -98,7 +98,7 @@ class PrefixClaim:
         self._trouble: str | None = None
         self._over = False
         self.heartbeats_lost = 0
-        """How often the bucket had not the heartbeat that this process wrote last."""
+        """How often the bucket did not have the heartbeat that this process wrote last."""
         self._begin()
 
     def _begin(self) -> None:
@@ -117,13 +117,13 @@ class PrefixClaim:
 
     @property
     def contested(self) -> str | None:
-        """Why a person must decide, or None."""
+        """The reason why a person must decide, or None."""
         verdict = self._verdict
         return f"{verdict.why}; {WAY_OUT}" if isinstance(verdict, Contested) else None
 
     @property
     def proof(self) -> PrefixProof:
-        """What may be done now. New segments have drawn names, so copying waits for no answer."""
+        """The operations that may be done now. New segments have random names, so copying waits for no answer."""
         if self.contested is not None:
             contested = Why(Reason.PREFIX_CONTESTED, self.contested)
             alive = isinstance(self._verdict, Contested) and self._verdict.alive
@@ -143,7 +143,7 @@ class PrefixClaim:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the agent has its proof, and deletes nothing yet."""
+        """True if the agent has its proof, but deletes nothing yet."""
         return self.proof.trim is None and self.proof.delete is not None
 
     def require(self, *, harms: bool) -> None:
@@ -171,14 +171,14 @@ class PrefixClaim:
         return self._trial_s if since is None else max(0.0, self._trial_s - (self._clock.monotonic() - since))
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``. Answers are looked for more often."""
+        """Beat again and again until ``stop`` is set; more often while answers are waited for."""
         go_round("heartbeat", stop, self.beat, self._pause_s)
 
     def _pause_s(self) -> float:
         return self._claimant.period_s / (LOOKS if isinstance(self._verdict, NotYet) else 1)
 
     def wait(self, stop: threading.Event) -> None:
-        """Until there is a proof, or ``stop``. Raises PrefixContested.
+        """Wait until there is a proof, or ``stop`` is set. Raises PrefixContested.
 
         Raises Unavailable when the store or the topic has taken no heartbeat for `PROOF_PERIODS`.
         """
@@ -193,7 +193,7 @@ class PrefixClaim:
             stop.wait(min(0.05, self._claimant.period_s))
 
     def beat(self) -> None:
-        """Write, look and judge once. What fails leaves the proof as old as it is."""
+        """Write, look and judge once. After an error the proof stays as old as it is."""
         with self._beating:
             if self._over:
                 return
@@ -250,7 +250,7 @@ class PrefixClaim:
         if isinstance(verdict, Alone):
             if self._first_proof_s is None:
                 self._begin_trial(listed, now)
-                self._write()  # says so before the heartbeat of the predecessor is deleted
+                self._write()  # shows the trial before the heartbeat of the predecessor is deleted
             self._proven_s = now
         self._verdict = verdict
         if isinstance(verdict, Alone):
@@ -314,7 +314,7 @@ class PrefixClaim:
             self._first_written_s = self._clock.monotonic()
 
     def _attempt_that_landed(self) -> bytes:
-        """Raises Unavailable for what a copy of this very process wrote, which has its id and its memory."""
+        """Return the heartbeat as written. Raises Unavailable if a copy of this process, with its memory, wrote it."""
         standing = self._store.get(self._key)
         if standing not in self._attempts:
             self.heartbeats_lost += 1
@@ -356,7 +356,7 @@ class PrefixClaim:
         mark, seen = (int(info.modified_at), info.size), self._others.get(key)
         if seen is not None and seen.mark == mark:
             return
-        if seen is not None and seen.answered:  # once is enough: it is of this cluster as long as it lives
+        if seen is not None and seen.answered:  # once is enough: it belongs to this cluster as long as it lives
             seen.mark, seen.changed_s = mark, now
             return
         beat = read_heartbeat(self._store, key)
@@ -402,7 +402,7 @@ class PrefixClaim:
         self._first_proof_s = now
 
     def _is_empty(self) -> bool:
-        """Whether nothing but what agents keep is in the bucket."""
+        """Return whether the bucket has only the objects that agents keep about the topic."""
         outside = (next(iter(self._store.list("", after)), None) for after in (None, ROOT[:-1] + "0"))
         return all(each is None or each.key.startswith(ROOT) for each in outside)
 

@@ -1,4 +1,4 @@
-"""What those who wait for a view are woken by: it moves, something keeps it from moving now, or it has ended."""
+"""Wakes callers that wait for a view: when it moves, when something stops it for now, or when it has ended."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..state.errors import TierstateError
 
 
 class Progress:
-    """``lock`` guards all that is said of the view; ``moves`` grows with every step. ``trouble`` may pass, ``failure``
-    does not.
+    """``lock`` guards all state of the view; ``moves`` grows with every step. ``trouble`` may pass, ``failure`` does
+    not.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Progress:
             self.lock.notify_all()
 
     def meets(self, trouble: TierstateError | None) -> None:
-        """None: whatever it was has passed."""
+        """Set the trouble that stops the view, or None once it has passed."""
         if trouble is not self.trouble:
             with self.lock:
                 self.trouble = trouble
@@ -41,6 +41,6 @@ class Progress:
             self.lock.notify_all()
 
     def wait(self, reached: Callable[[], bool], timeout: float) -> None:
-        """Until ``reached``, or something stops it."""
+        """Wait until ``reached``, or until something stops the view."""
         with self.lock:
             self.lock.wait_for(lambda: self.stopped_by is not None or reached(), timeout)

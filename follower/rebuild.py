@@ -1,4 +1,4 @@
-"""A whole view from nothing: from a checkpoint where there is a good one, then from the topic, up to captured ends."""
+"""Builds a whole view: from a checkpoint where there is a good one, then from the topic, up to captured ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Seed = Callable[[ViewStore, int, Position], object]
 
 
 class Builder:
-    """Makes views, and makes a view what `Interest` wants it to be. For the one thread that writes."""
+    """Builds views, and gives a view the partitions that `Interest` wants. For the one thread that writes."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Builder:
         self._clock, self._numbers, self._stop = clock, tier_partitions, topic.stop
 
     def rebuilt(self, as_of: AsOf) -> ViewStore:
-        """A fresh view, installed. Raises ViewBehind when it must be tried again, and what topic and disk raise."""
+        """Return a fresh, installed view. Raises ViewBehind when it must be retried, and what topic and disk raise."""
         try:
             try:
                 return self._installed(as_of, self._seed)
@@ -68,7 +68,7 @@ class Builder:
         catch_up(self._topic, fresh, ends, self._stop, interest=self._interest)
         if self._stop.is_set():
             raise ViewBehind("stopped during a rebuild")
-        self.settle(fresh)  # a checkpoint has everybody
+        self.settle(fresh)  # a checkpoint has every partition
         for number in self._numbers:
             fresh.mark_as_of(number, at_ms)
         self.check_topic_id()  # never the facts of another topic
@@ -78,17 +78,17 @@ class Builder:
         for number, partition in unwanted(store, self._interest, self._topic.mapped_partitions):
             store.drop(number, partition)
         for number in self._numbers:
-            wanted = missed(store, self._interest, number)
-            if wanted and not take_back(self._topic, store, number, wanted, self._stop):
+            partitions = missed(store, self._interest, number)
+            if partitions and not take_back(self._topic, store, number, partitions, self._stop):
                 raise ViewBehind("stopped while taking partitions back", tier_partition=number)
 
     def check_same(self, store: ViewStore) -> None:
-        """Raises PositionLost when the topic is not the one any more that the store was read from."""
+        """Raise PositionLost when the topic is no longer the one that the store was read from."""
         for number in self._numbers:
             check_same(self._topic, number, store.anchor(number), store.as_of(number), self._clock.now_ms())
 
     def check_topic_id(self) -> None:
-        """Raises Fenced when the topic of this name is another one now: nothing here can mend that."""
+        """Raise Fenced when another topic has this name now: this process cannot recover from that."""
         if self._topic.current_topic_id() != self._topic.topic_id:
             raise Fenced(
                 "the tier-state topic was re-created: this process must be started again",

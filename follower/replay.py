@@ -15,14 +15,14 @@ from .interest import Interest, undecoded
 
 
 def reader_at(topic: TierTopic, store: ViewStore, tier_partitions: Collection[int]) -> TierReader:
-    """A tail that goes on where the store stands. Raises PositionLost when the log no longer has that place."""
+    """Return a tail from where the store stands. Raises PositionLost when the log no longer has that place."""
     positions = {number: store.position(number) for number in tier_partitions}
     epochs = {number: epoch for number in tier_partitions if (epoch := store.epoch(number)) != UNKNOWN_EPOCH}
     return topic.reader(positions, epochs)
 
 
 def check_place(topic: TierTopic, store: ViewStore, tier_partitions: Collection[int]) -> None:
-    """Raises PositionLost when the log no longer has the place at which the store stands, also when that is the end."""
+    """Raise PositionLost when the log no longer has the place at which the store stands, also when that is the end."""
     reader = reader_at(topic, store, tier_partitions)
     try:
         reader.poll(0)
@@ -40,11 +40,11 @@ def catch_up(
     interest: Interest | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Apply everything below ``ends``; returns the number of records read.
+    """Apply everything below ``ends``; return the number of records read.
 
     ``keep`` drops entries before they are applied (a view from which a fact is withheld is how `diff` is tested).
-    ``interest`` drops partitions, and the store knows it. Ends early, without an error, when ``stop`` is set. Raises
-    PositionLost when the topic was truncated meanwhile.
+    ``interest`` drops partitions, which the store records. Ends early, without an error, when ``stop`` is set. Raises
+    PositionLost when the topic was truncated during the replay.
     """
     interest = interest or Interest(topic.mapped_partitions)
     behind = {number: end for number, end in ends.items() if store.position(number) < end}
@@ -77,7 +77,7 @@ def catch_up(
 
 
 def _check_ends(topic: TierTopic, ends: Mapping[int, Position]) -> None:
-    """Nothing comes: are the ends still there?"""
+    """Check that the ends still exist when no records come."""
     for number, end in ends.items():
         now = topic.end(number)
         if now < end:
@@ -91,9 +91,9 @@ def take_back(
     partitions: Collection[TopicIdPartition],
     stop: threading.Event,
 ) -> bool:
-    """Partitions that a view had dropped, complete up to where it stands. False when ``stop`` was set meanwhile.
+    """Take back partitions that a view had dropped, up to where it stands. Return False when ``stop`` was set first.
 
-    The view's other partitions stand untouched all the while; memory: the live sets of those that are taken back.
+    The view's other partitions stay untouched all the while; memory: the live sets of those that are taken back.
     """
     position = store.position(tier_partition)
     scratch = undecoded(topic.mapped_partitions)

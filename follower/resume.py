@@ -26,12 +26,12 @@ class ViewFolder:
     def __init__(self, path: Path, decode: Decode) -> None:
         self.path, self._decode = path, decode
         self.refused = "no view on disk"
-        """Why the last `resume` answered None."""
+        """Why the last `resume` returned None."""
         self._lock: IO[str] | None = None
         path.mkdir(parents=True, exist_ok=True)
 
     def lock(self) -> None:
-        """From now on this process alone follows into the folder. Raises Unavailable when another one does."""
+        """Reserve the folder for this process. Raises Unavailable when another process follows into it."""
         file = (self.path / "LOCK").open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,19 +43,19 @@ class ViewFolder:
         self._lock = file
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock of the folder."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def current(self) -> Path | None:
-        """The generation in use; None when there is none."""
+        """Return the generation in use; None when there is none."""
         pointer = self.path / "CURRENT"
         name = pointer.read_text(errors="replace").strip() if pointer.exists() else ""
         return self.path / name if name.isdigit() and (self.path / name).is_dir() else None
 
     def resume(self, identity: ViewIdentity, now_ms: int) -> RocksView | None:
-        """The current generation; None when there is none, or it is damaged, or the view of another topic, or too old.
+        """Return the current generation; None when there is none, or it is damaged, too old, or of another topic.
 
         Raises Unavailable when another process has it open, DiskFull.
         """
@@ -76,13 +76,13 @@ class ViewFolder:
         return view
 
     def fresh(self, identity: ViewIdentity) -> RocksView:
-        """An empty generation; it counts only once `install` named it."""
+        """Return an empty generation; it counts only once `install` has named it."""
         self.clean()
         numbers = [int(entry.name) for entry in self.path.iterdir() if entry.name.isdigit()]
         return RocksView(self.path / f"{max(numbers, default=0) + 1:06d}", identity, self._decode)
 
     def install(self, view: RocksView) -> None:
-        """From now on this generation is the view, also after a restart. Raises DiskFull, Unavailable."""
+        """Make this generation the view, also after a restart. Raises DiskFull, Unavailable."""
         pointer = self.path / "CURRENT.new"
         try:
             with pointer.open("w") as file:

@@ -1,6 +1,6 @@
-"""RocksDB: the only file that knows it. Column families, write batches, point reads and scans, with typed errors.
+"""RocksDB: only this file uses it. Column families, write batches, point reads and scans, with typed errors.
 
-Two traps it closes. An iterator of rocksdict that meets a damaged block just ends (seen, 0.3.29): every scan asks for
+It avoids two traps. An iterator of rocksdict that meets a damaged block just ends (seen, 0.3.29): every scan asks for
 the iterator's status. And a database whose write failed (a full disk) refuses all later writes until it is opened
 again: the next batch does that.
 """
@@ -28,7 +28,7 @@ from ..state.errors import CorruptData, DiskFull, TierstateError, Unavailable
 
 BLOOM_BITS = 10
 MEMTABLE_BLOOM_RATIO = 0.01
-"""Of the 64 MiB of a family: 10 bits for each of half a million keys. It is all touched when a view is opened."""
+"""Share of the 64 MiB of a family: 10 bits for each of half a million keys. Opening a view touches all of it."""
 LOCK_FILE = "/LOCK"
 _FULL = ("No space left", "File too large", "Disk quota exceeded")
 _DAMAGED = ("Corruption", "No such file", "does not exist", "Invalid argument", "Not implemented", "missing")
@@ -54,7 +54,7 @@ class Batch:
 class Database:
     """One RocksDB in one folder. One writer, readers on any thread.
 
-    Every call raises CorruptData when what is on disk cannot be true, DiskFull, and Unavailable for everything else.
+    Every call raises CorruptData when the data on disk is damaged, DiskFull, and Unavailable for everything else.
     """
 
     def __init__(self, path: Path, families: Sequence[str], *, create: bool) -> None:
@@ -68,7 +68,7 @@ class Database:
         options = Options(raw_mode=True)
         options.create_if_missing(create)
         options.create_missing_column_families(True)
-        options.set_atomic_flush(True)  # without its write-ahead log a database is older, never of two minds
+        options.set_atomic_flush(True)  # without its write-ahead log a database is older, never inconsistent
         try:
             self._db = Rdict(str(self.path), options=options, column_families={n: _family() for n in self._names})
         except Exception as error:  # rocksdict raises a bare Exception
@@ -97,7 +97,7 @@ class Database:
             return Batch(self._handles)
 
     def write(self, batch: Batch) -> None:
-        """All of it, or nothing."""
+        """Write all of the batch, or nothing."""
         try:
             self._db.write(batch.raw)
         except DbClosedError as error:
@@ -110,19 +110,19 @@ class Database:
         return self.get_all(family, [key])[0]
 
     def get_all(self, family: str, keys: list[bytes]) -> list[bytes | None]:
-        """In order of ``keys``; None: not there."""
+        """Return the values in order of ``keys``; None for a key that is not there."""
         try:
-            found = self._families[family].get(list(keys))
+            values = self._families[family].get(list(keys))
         except Exception as error:
             raise self._refused("view cannot be read", error) from error
-        return [None if each is None else bytes(each) for each in found or ()]
+        return [None if each is None else bytes(each) for each in values or ()]
 
     def first_key(self, family: str, seek: bytes) -> bytes | None:
-        """The first key at or after ``seek``."""
+        """Return the first key at or after ``seek``."""
         return next((key for key, _ in self._iterate(family, seek)), None)
 
     def scan(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Everything whose key begins so, in order, as it stood when the scan began."""
+        """Yield every key with this prefix and its value, in order, as they were when the scan began."""
         for key, value in self._iterate(family, prefix):
             if not key.startswith(prefix):
                 return
@@ -160,7 +160,7 @@ class Database:
 
 
 def write_table(path: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
-    """Keys and values, in order of key, as a file that `Database.ingest` takes. At least one row.
+    """Write keys and values, in order of key, to a file that `Database.ingest` takes. At least one row.
 
     Memory: one block and the table's index, about 1/50 of the table. Raises DiskFull, Unavailable, and what ``rows``
     raises.
@@ -181,7 +181,7 @@ def write_table(path: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _family() -> Any:
-    """Bloom filters for files and for what is in memory: most look-ups are for keys that are not there."""
+    """Return options with Bloom filters for files and for memory: most look-ups are for keys that are not there."""
     blocks = BlockBasedOptions()
     blocks.set_bloom_filter(BLOOM_BITS, False)
     options = Options(raw_mode=True)

@@ -1,18 +1,18 @@
 """The live set in RocksDB.
 
-Column families, keys beginning with the tier-state partition (uint32) but in ``meta``:
+Column families. Keys begin with the tier-state partition (uint32), except in ``meta``:
 
     live            ‖ key     position (int64) ‖ value
     positions                 position of the next record, time (ms) at which the view was last known to have applied a
                               then-current end, leader epoch of the last record (3 x int64), and where it is known the
                               anchor: position and SHA-256 of the last record (int64, 32 bytes)
-    foreign         ‖ key     position (int64) of an entry that is nobody's (`state/place.py`)
+    foreign         ‖ key     position (int64) of an entry that belongs to no partition (`state/place.py`)
     dropped         ‖ T/P/    nothing: a partition of which records were left out
     second_values   ‖ key     both positions, length of the first value (2 x int64, uint32) ‖ first ‖ second value
     meta            identity  what this view is a view of
 
 Facts and the position after them go in one write batch, so a restart resumes exactly. The meaning of a partition is
-worked out from its live set when first asked for, and kept up incrementally while it is remembered.
+computed from its live set at the first request, and updated incrementally while it is remembered.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SECOND = struct.Struct(">qqI")
 
 @dataclass(frozen=True, slots=True)
 class _Tier:
-    """What is kept in memory of one tier-state partition; replaced once a batch that changes it is written."""
+    """The state of one tier-state partition in memory; replaced once a batch that changes it is written."""
 
     position: Position = BEGINNING
     as_of: int = 0
@@ -102,16 +102,16 @@ class RocksView:
 
     def _check_identity(self, create: bool) -> None:
         stored = self._db.get("meta", b"identity")
-        said, before = self.identity.said, self.identity.said | {"format": BEFORE_ANCHORS}
-        if stored is not None and json.loads(stored) not in (said, before):
+        identity, before = self.identity.said, self.identity.said | {"format": BEFORE_ANCHORS}
+        if stored is not None and json.loads(stored) not in (identity, before):
             raise InvalidRequest(
                 "this folder holds the view of another tier-state topic", path=self.path, holds=stored.decode()
             )
         if stored is None and not create:
             raise CorruptData("this view does not say what it is a view of", path=self.path)
-        if stored is None or json.loads(stored) != said:
+        if stored is None or json.loads(stored) != identity:
             batch = self._db.batch()
-            batch.put("meta", b"identity", json.dumps(said).encode())
+            batch.put("meta", b"identity", json.dumps(identity).encode())
             self._db.write(batch)
 
     def _load(self, number: int) -> _Tier:
@@ -145,7 +145,7 @@ class RocksView:
         with self._lock:
             batch, tier = self._db.batch(), self._tiers[tier_partition]
             fresh = frozenset(dropped) - tier.dropped
-            foreign, found = self._put(batch, tier_partition, entries)
+            foreign, seconds = self._put(batch, tier_partition, entries)
             after = replace(
                 tier,
                 position=following,
@@ -159,25 +159,25 @@ class RocksView:
             batch.put("positions", prefix, after.standing)
             self._db.write(batch)
             self._tiers[tier_partition] = after
-            self._second_keys.update(second.key for second in found)
+            self._second_keys.update(second.key for second in seconds)
             for entry in entries:
                 self._remember(tier_partition, entry)
-            return found
+            return seconds
 
     def _put(
         self, batch: Batch, tier_partition: int, entries: list[Entry]
     ) -> tuple[dict[str, Position], list[SecondValue]]:
-        """The entries into a batch: what is foreign after it, and the second values in it."""
+        """Put the entries into a batch; return what is foreign after it, and the second values in it."""
         prefix = _PARTITION.pack(tier_partition)
-        known = self._tiers[tier_partition].foreign
-        foreign, found = known, dict[str, SecondValue]()
+        original = self._tiers[tier_partition].foreign
+        foreign, seconds = original, dict[str, SecondValue]()
         keys = [prefix + entry.key.encode() for entry in entries]
         landing = [key for key, entry in zip(keys, entries, strict=True) if entry.value is not None]
         standing = dict(zip(landing, self._db.get_all("live", landing), strict=True))
         for key, entry in zip(keys, entries, strict=True):
             is_foreign = self._places.of(tier_partition, entry.key).foreign is not None
-            if is_foreign and foreign is known:
-                foreign = dict(known)
+            if is_foreign and foreign is original:
+                foreign = dict(original)
             if entry.value is None:
                 batch.delete("live", key)
                 standing[key] = None
@@ -193,11 +193,11 @@ class RocksView:
                 batch.put("foreign", key, _POSITION.pack(entry.position))
                 foreign[entry.key] = entry.position
             elif before is not None and before[8:] != entry.value:
-                known_already = entry.key in self._second_keys or entry.key in found
+                known_already = entry.key in self._second_keys or entry.key in seconds
                 if not known_already and is_second_value(self._decode(entry.key, entry.value)):
-                    found[entry.key] = _second_value(entry, before)
-                    batch.put("second_values", key, _pack_second(found[entry.key]))
-        return foreign, list(found.values())
+                    seconds[entry.key] = _second_value(entry, before)
+                    batch.put("second_values", key, _pack_second(seconds[entry.key]))
+        return foreign, list(seconds.values())
 
     def _remember(self, tier_partition: int, entry: Entry) -> None:
         if not self._states:
@@ -214,7 +214,7 @@ class RocksView:
         self._remembered += state.fact_count - before
 
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
-        """An end that was the end at this time is applied."""
+        """Note that an end which was current at this time is applied."""
         with self._lock:
             self._replace(tier_partition, replace(self._tiers[tier_partition], as_of=now_ms), self._db.batch())
 
@@ -273,7 +273,7 @@ class RocksView:
         as_of: int,
         anchor: Anchor | None = None,
     ) -> None:
-        """A table of `live_table.py` without foreign keys becomes the live set of a partition that has none.
+        """Make a table of `live_table.py` without foreign keys the live set of a partition that has none.
 
         Raises InvalidRequest when the partition is not empty.
         """
@@ -292,7 +292,7 @@ class RocksView:
         return self._tiers[tier_partition].position
 
     def as_of(self, tier_partition: int) -> int:
-        """When (ms) the view last had applied a then-current end; 0 for never."""
+        """Return when (ms) the view had last applied a then-current end; 0 for never."""
         return self._tiers[tier_partition].as_of
 
     def epoch(self, tier_partition: int) -> int:
@@ -343,8 +343,8 @@ class RocksView:
             self._remembered -= state.fact_count
 
     def partitions(self) -> list[TopicIdPartition]:
-        """Every partition with a live fact: one seek per partition, not a scan of all keys."""
-        found = []
+        """Return every partition with a live fact: one seek per partition, not a scan of all keys."""
+        partitions = []
         for number in range(self.identity.partitions):
             seek = prefix = _PARTITION.pack(number)
             while (key := self._db.first_key("live", seek)) is not None and key.startswith(prefix):
@@ -352,9 +352,9 @@ class RocksView:
                 if partition is None:
                     seek = key + b"\x00"
                     continue
-                found.append(partition)
+                partitions.append(partition)
                 seek = prefix + partition_prefix(partition)[:-1].encode() + b"0"  # "0" follows "/"
-        return sorted(found)
+        return sorted(partitions)
 
     def _scan(self, tier_partition: int, key_prefix: str = "") -> Iterator[Entry]:
         prefix = _PARTITION.pack(tier_partition) + key_prefix.encode()

@@ -1,12 +1,12 @@
-"""Whether the topic still has the history that somebody is about to continue*.
+"""Whether the topic still has the history that a view, a checkpoint or an archive is about to continue*.
 
 A broker that is restored from a backup has lost the newest records, and its positions and leader epochs go back with
-them: what is appended from then on stands where other records stood. A view, a checkpoint or an archive of the lost
-future, continued with what the topic says now, would be of neither history. So whoever continues one first reads the
-one record that it ended with.
+them: later records take the positions of the lost ones. A view, a checkpoint or an archive of the lost future,
+continued with the topic's current records, would belong to neither history. So the one record that it ended with is
+read before it is continued.
 
-A record that compaction took proves nothing, except to a view that stood at the end less than the compaction lag ago:
-what was put in its record's place since is younger than that, and would be there.
+A record that compaction took proves nothing, except to a view that was at the end less than the compaction lag ago: a
+record that took its place since is younger than that, and would be there.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .as_of import MIN_COMPACTION_LAG_MS
 
 
 def check_same(topic: TierTopic, tier_partition: int, anchor: Anchor | None, as_of: int, now_ms: TimestampMs) -> None:
-    """Of a view or a checkpoint that last stood at the end at ``as_of`` (ms), and may be made anew.
+    """Check a view or a checkpoint that was last at the end at ``as_of`` (ms), and may be rebuilt.
 
-    Raises PositionLost when the topic has another record at the anchor, ends below it, or when nobody can tell any
-    more; and BrokerUnavailable.
+    Raises PositionLost when the topic has another record at the anchor, ends below it, or when the record was compacted
+    away too long ago to be sure; and BrokerUnavailable.
     """
     if anchor is None:
         return
@@ -38,9 +38,9 @@ def check_same(topic: TierTopic, tier_partition: int, anchor: Anchor | None, as_
 
 
 def parted(topic: TierTopic, tier_partition: int, anchor: Anchor) -> str | None:
-    """How the topic differs from the history of this anchor; None: in nothing that can be seen."""
-    found = topic.anchor_at(tier_partition, anchor.position)
-    if found is None:
+    """Return how the topic differs from the history of this anchor; None when no difference can be seen."""
+    record = topic.anchor_at(tier_partition, anchor.position)
+    if record is None:
         ended = topic.end(tier_partition) <= anchor.position
         return "the tier-state topic ends below this record, which it had" if ended else None
-    return None if found == anchor else "the tier-state topic has another record there than it had: another history"
+    return None if record == anchor else "the tier-state topic has another record there than it had: another history"

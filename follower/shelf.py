@@ -1,4 +1,4 @@
-"""Where a store keeps what is kept of one tier-state partition, in one history: its archive and its checkpoints."""
+"""The part of a store for one tier-state partition in one history: its archive and its checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .object_names import TierPlace
 from .view_identity import ViewIdentity
 
 Objects = TypeVar("Objects", bound=ObjectReader, covariant=True)
-"""A reader for who only reads, a whole store for who also puts and deletes."""
+"""A reader for code that only reads, a whole store for code that also puts and deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +23,5 @@ class Shelf(Generic[Objects]):
 
     @property
     def place(self) -> TierPlace:
-        """The names of what is there."""
+        """The names of the objects there."""
         return self.identity.place(self.tier_partition)

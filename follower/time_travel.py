@@ -1,7 +1,7 @@
 """A view as of a position or a time, from the topic or from the archive.
 
-The archive is exact. The topic is what compaction left: below the point the cleaner may have reached, a view of the
-past is exact only if nothing at all is missing below it, and is refused otherwise.
+The archive is exact. The topic has what compaction left: below the point the cleaner may have reached, a view of the
+past is exact only if no record at all is missing below it, and is refused otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How far: to a position (excluded), to the first record of a time (ms), or, with neither, to the end.
+    """The end of a replay: a position (excluded), the first record of a time (ms), or, with neither, the topic's end.
 
     ``without``: withhold the fact under this key.
     """
@@ -52,12 +52,12 @@ END = Target()
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """``position``: everything below it was applied. ``records``: that were read.
+    """``position``: everything below it was applied. ``records``: how many were read.
 
-    ``holes``: positions of which there was no record any more when they were read (from the topic: now; from the
-    archive: when they were archived, so that an archive with holes is not exact). ``reached``: False when the archive
-    has no record at or after the time that was asked for, so that younger ones may be missing before it.
-    ``newest_timestamp``: of what was read, where that is known.
+    ``holes``: how many positions no longer had a record when they were read (from the topic: now; from the archive:
+    when they were archived, so that an archive with holes is not exact). ``reached``: False when the archive has no
+    record at or after the requested time, so that younger ones may be missing before it. ``newest_timestamp``: of the
+    records that were read, where it is known.
     """
 
     tier_partition: int
@@ -76,7 +76,7 @@ def replay_topic(
     to: Target = END,
     progress: Progress | None = None,
 ) -> Replayed:
-    """An empty ``store`` up to the end captured now, or as far as ``to`` says.
+    """Replay the topic into an empty ``store`` up to the end captured now, or as far as ``to`` says.
 
     Raises InvalidRequest for a past that compaction may have changed, and for a position beyond the end.
     """
@@ -88,7 +88,7 @@ def replay_topic(
         target = to.position
     elif to.time is not None:
         target = min(end, topic.position_at(tier_partition, to.time))
-    # What is younger than the lag was not compacted, so a view that ends there is as it was.
+    # Records younger than the lag were not compacted, so a view that ends there is exact.
     untouched = target
     if target < end:
         untouched = topic.position_at(tier_partition, TimestampMs(now_ms - MIN_COMPACTION_LAG_MS))
@@ -110,14 +110,14 @@ def replay_archive(
     to: Target = END,
     progress: Progress | None = None,
 ) -> Replayed:
-    """An empty ``store`` from the archive alone, one with a checkpoint from there: to its end, or as ``to`` says.
+    """Replay the archive into an empty ``store``, or from the checkpoint in it: to its end, or as ``to`` says.
 
     Raises InvalidRequest when the archive ends before the position or begins later, CorruptData when it is damaged.
     """
     objects, tier_partition = shelf.objects, shelf.tier_partition
     at = store.position(tier_partition)
-    taken = PositionName(at, shelf.place.checkpoint(at)) if at else None
-    chain = chain_after(objects, shelf.place, taken or newest_base(objects, shelf.place))
+    checkpoint = PositionName(at, shelf.place.checkpoint(at)) if at else None
+    chain = chain_after(objects, shelf.place, checkpoint or newest_base(objects, shelf.place))
     if to.position is not None and not chain.start <= to.position <= chain.end:
         raise InvalidRequest(
             "the archive does not hold this position",
@@ -127,7 +127,7 @@ def replay_archive(
             ends=chain.end,
         )
     newest, holes = NO_TIME, 0
-    if taken is not None:
+    if checkpoint is not None:
         newest = TimestampMs(store.as_of(tier_partition))
     elif chain.base is not None:
         base = _load_base(shelf, chain, store, to.time)
@@ -138,18 +138,18 @@ def replay_archive(
     for piece in read_archive(objects, chain, to.position):
         _check_identity(piece, shelf.identity)
         first = max(piece.name.first, chain.start)  # a checkpoint may end within a piece
-        said = [each for each in piece.entries if each.position >= first]
-        chosen, ended = _below(said, to)
-        newest = max([newest, *(each.timestamp for each in said[: len(chosen)])])
+        entries = [each for each in piece.entries if each.position >= first]
+        below, ended = _below(entries, to)
+        newest = max([newest, *(each.timestamp for each in entries[: len(below)])])
         position = Position(piece.name.last + 1)
         if to.position is not None:
             position = min(position, to.position)
         if ended:
-            position = said[len(chosen)].position
-        kept = chosen if keep is None else [entry for entry in chosen if keep(tier_partition, entry)]
+            position = entries[len(below)].position
+        kept = below if keep is None else [entry for entry in below if keep(tier_partition, entry)]
         store.apply(tier_partition, kept, position)
-        records += len(chosen)
-        holes += position - first - len(chosen)
+        records += len(below)
+        holes += position - first - len(below)
         if progress:
             progress(records)
         if ended:
@@ -177,19 +177,19 @@ def _check_identity(piece: Piece, identity: ViewIdentity) -> None:
 
 
 def _below(said: Sequence[ArchivedEntry], to: Target) -> tuple[list[Entry], bool]:
-    """The entries before the target, and whether the first record of the time was met."""
-    chosen: list[Entry] = []
+    """Return the entries before the target, and whether the first record of the time was met."""
+    entries: list[Entry] = []
     for each in said:
         if to.time is not None and each.timestamp >= to.time:
-            return chosen, True
+            return entries, True
         if to.position is not None and each.position >= to.position:
             break
-        chosen.append(each.entry)
-    return chosen, False
+        entries.append(each.entry)
+    return entries, False
 
 
 def archived_entries(shelf: Shelf[ObjectReader]) -> Iterator[Entry]:
-    """Every fact and tombstone of the archive in order: the base's live set first (by key), then piece by piece.
+    """Yield all facts and tombstones of the archive in order: the base's live set (by key), then piece by piece.
 
     Raises what `replay_archive` raises.
     """

@@ -18,7 +18,7 @@ _was_enabled = False
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For work of a second at most, in a process that has other work: meanwhile no cycle in it is freed.
+    """Pause the cycle collector, for a second at most: no cycle of the whole process is freed during that time.
 
     Loads may overlap, on any thread.
     """

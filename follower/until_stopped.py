@@ -1,4 +1,4 @@
-"""The tier-state topic for work that must end soon after it was told to: reading it stops between two polls."""
+"""The tier-state topic for work that must end soon after a stop is requested: reading stops between two polls."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class UntilStopped:
         return self.topic.current_topic_id()
 
     def close(self) -> None:
-        """The topic belongs to whoever opened it."""
+        """Do nothing: the caller that opened the topic closes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Reader:
     def poll(self, timeout: float) -> list[TierBatch]:
         if self.stop.is_set():
             raise Unavailable("this process stops")
-        alive()  # whoever reads for long goes on
+        alive()  # a long replay is not a stalled one
         return self.reader.poll(timeout)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Of which topic, mapping and history a view, a checkpoint or a piece of the archive is."""
+"""The topic, mapping and history that a view, a checkpoint or a piece of the archive belongs to."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from .object_names import TierPlace
 
 FORMAT = 3
 BEFORE_ANCHORS = 2
-"""A format of which views are still opened: they have no anchors yet."""
+"""An earlier format, without anchors, whose views are still opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewIdentity:
-    """What a view is a view of. A folder with another identity is never opened as this one.
+    """The identity of a view. A folder with another identity is never opened as this one.
 
-    ``history``: of the topic (`histories.py`): which archive and checkpoints go with it. A view is of what the topic
-    has now, whichever history that is, so its folder does not say it.
+    ``history``: of the topic (`histories.py`): which archive and checkpoints go with it. A view shows what the topic
+    has now, whichever history that is, so its folder does not name the history.
     """
 
     cluster_id: str
@@ -26,10 +26,10 @@ class ViewIdentity:
     history: int = 0
 
     def place(self, tier_partition: int) -> TierPlace:
-        """Where the store keeps what is kept of a partition."""
+        """Return the place of a partition's archive and checkpoints in the store."""
         return TierPlace(self.topic_id, tier_partition, self.history)
 
     @property
     def said(self) -> dict[str, object]:
-        """As a view's folder has it."""
+        """The identity as a view's folder stores it."""
         return {name: value for name, value in asdict(self).items() if name != "history"}

@@ -1,7 +1,7 @@
-"""How far a view is behind its topic, looked up now and then, so that whoever wants to know need not wait for a broker.
+"""How far a view is behind its topic, looked up now and then, so that callers that need it do not wait for a broker.
 
-Threads of its own: while the topic is away every look takes long, and what it saw last goes on being told, older and
-older.
+It has threads of its own: while the topic does not answer, every look takes long, and the last values are returned,
+older and older.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _End:
 
 
 class ViewWatch:
-    """Of every tier-state partition. Reading is thread-safe and never waits."""
+    """Watches every tier-state partition. Reading is thread-safe and never waits."""
 
     def __init__(self, topic: TierTopic, follower: Follower, clock: Clock) -> None:
         self._topic, self._follower, self._clock = topic, follower, clock
@@ -41,18 +41,18 @@ class ViewWatch:
         self._beheaded: dict[int, Position] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
+        """Look again and again until ``stop`` is set."""
         go_round("view watch", stop, lambda: self.look(stop), lambda: LOOK_S)
 
     def look(self, stop: threading.Event) -> None:
-        """Once at every end. A partition that does not answer keeps what was known of it."""
-        asked, ends = self._clock.monotonic(), self._topic.ends(self._numbers)
+        """Look once at every end. A partition that does not answer keeps its last values."""
+        asked_at, ends = self._clock.monotonic(), self._topic.ends(self._numbers)
         for number in self._numbers:
             if stop.is_set():
                 return
             alive()  # with the topic away, each end takes its time
             self._settle(number)
-            at = asked if number in ends else self._clock.monotonic()
+            at = asked_at if number in ends else self._clock.monotonic()
             try:
                 self._ends[number] = _End(ends[number] if number in ends else self._topic.end(number), at)
                 self._away.pop(number, None)
@@ -61,11 +61,11 @@ class ViewWatch:
             self._settle(number)
 
     def run_problems(self, stop: threading.Event) -> None:
-        """Until ``stop``. In a thread of its own: where no broker answers, this waits for much longer."""
+        """Look again and again until ``stop`` is set. In its own thread: without a broker, this waits much longer."""
         go_round("topic watch", stop, self.look_at_problems, lambda: PROBLEMS_S)
 
     def look_at_problems(self) -> None:
-        """Once at the topic's configuration and where it begins. What cannot be asked stands as it was last known."""
+        """Look once at the topic's configuration and where it begins. Values that cannot be read stay as last known."""
         for number, start in self._topic.starts(self._numbers).items():
             if start > 0:
                 self._beheaded[number] = start
@@ -75,29 +75,29 @@ class ViewWatch:
             self._problems = len(self._topic.problems())
 
     def positions(self) -> dict[int, int]:
-        """Of the next record to apply. Raises ViewBehind while there is no view."""
+        """Return the positions of the next records to apply. Raises ViewBehind while there is no view."""
         store = self._follower.store
         return {number: store.position(number) for number in self._numbers}
 
     def lags(self) -> dict[int, int]:
-        """Records below the last known end that are not applied; a partition that never answered is left out."""
+        """Return how many records below the last known end are not applied, without partitions that never answered."""
         at = self.positions()
         return {number: max(0, end.position - at[number]) for number, end in sorted(self._ends.items())}
 
     def ages(self) -> dict[int, float]:
-        """Seconds since the view was last known to be at the end, or since this began. Grows while nothing answers."""
+        """Return seconds since the view was last at an end, or since this began. They grow while nothing answers."""
         for number in self._numbers:
             self._settle(number)
         now = self._clock.monotonic()
         return {number: max(0.0, now - self._reached.get(number, self._began)) for number in self._numbers}
 
     def reached(self, tier_partition: int) -> bool:
-        """Whether the view was ever seen at an end of this partition."""
+        """Return whether the view was ever seen at an end of this partition."""
         return tier_partition in self._reached
 
     @property
     def away(self) -> list[str]:
-        """Why ends are unknown now."""
+        """The reasons why ends are unknown now."""
         return [reason for _, reason in sorted(self._away.items())]
 
     @property
@@ -107,11 +107,11 @@ class ViewWatch:
 
     @property
     def problems(self) -> int | None:
-        """In how many ways the topic's configuration is not what it must be; None: never learned."""
+        """The number of problems with the topic's configuration; None while it was never learned."""
         return self._problems
 
     def _settle(self, number: int) -> None:
-        """An end that was captured is reached."""
+        """Note it if the view has reached the captured end."""
         end = self._ends.get(number)
         if end is not None and self._follower.lost is None and self._follower.store.position(number) >= end.position:
             self._reached[number] = end.captured_at

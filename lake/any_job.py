@@ -1,4 +1,4 @@
-"""Jobs that run in whatever process, and who runs them. It loads nothing: processes start while the rest is loaded."""
+"""Jobs that run in any process, and what runs them. Imports little: processes start while the rest is imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..state.errors import TierstateError
 
 
 class AnyJob(Protocol):
-    """Plain values that say what is to be done. ``made``: does it, in whatever process; raises errors of ours."""
+    """Plain values that describe a job. ``made`` does it, in any process; raises errors of tierstate."""
 
     @property
     def number(self) -> int: ...
@@ -18,11 +18,11 @@ class AnyJob(Protocol):
 
 
 AnyRun: TypeAlias = Callable[[Sequence[AnyJob]], Iterator[tuple[int, Any]]]
-"""A `Run` of any jobs: what comes of one is what it `made`, or an error of ours."""
+"""A `Run` of any jobs: the outcome of a job is what it `made`, or an error of tierstate."""
 
 
 def do(job: AnyJob) -> tuple[int, Any]:
-    """In whatever process."""
+    """Do a job, in any process. Return its number and its outcome."""
     try:
         return job.number, job.made()
     except TierstateError as error:
@@ -30,5 +30,5 @@ def do(job: AnyJob) -> tuple[int, Any]:
 
 
 def here(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
-    """An `AnyRun` in this process, one after another."""
+    """Yield the outcomes of jobs done in this process, one after another: an `AnyRun`."""
     yield from map(do, jobs)

@@ -1,4 +1,4 @@
-"""Whether an exported file is the log: its bytes as they were written, and every row as the log has it now."""
+"""Compares an exported file with the log: its bytes as they were written, and every row as the log has it now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .task import sha256_of
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is not as it must be. ``offset``: the first record of the rows that differ."""
+    """A difference. ``offset``: the first record of the rows that differ."""
 
     key: str
     problem: str
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TaskChecked:
-    """``records``: of the task's, so many were compared with the log."""
+    """``records``: the number of the task's records that were compared with the log."""
 
     findings: tuple[Finding, ...]
     records: int
@@ -51,20 +51,20 @@ def check_task(
 ) -> TaskChecked:
     """Read a task's files back, and compare them with the log, whose keys and values are typed again.
 
-    ``batches``: as `parted.laid_out`. ``task``: from a later offset on where the log begins there now. Memory: two row
-    groups. Disk: the files of a task. Raises what the store and ``batches`` do.
+    ``batches``: as for `parted.laid_out`. ``task`` begins at a later offset where the log does. Memory: two row
+    groups. Disk: the files of a task. Raises what the store and ``batches`` raise.
     """
-    found = [each for file in done.files for each in check_bytes(file, place)]
-    known, rows = _Known(plan, task, done, place, {each.key for each in found}), Rows(plan.shape.columns, registry)
+    findings = [each for file in done.files for each in check_bytes(file, place)]
+    files, rows = _Known(plan, task, done, place, {each.key for each in findings}), Rows(plan.shape.columns, registry)
     if any(file.first_offset < task.start for file in done.files):
-        more, records = _compare_rest(known, batches, rows)
-        return TaskChecked((*found, *more), records)
-    return TaskChecked((*found, *_compare_all(known, batches, rows)), done.records)
+        more, records = _compare_rest(files, batches, rows)
+        return TaskChecked((*findings, *more), records)
+    return TaskChecked((*findings, *_compare_all(files, batches, rows)), done.records)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A task and what it made. ``damaged``: keys of files whose bytes are wrong."""
+    """A task and its files. ``damaged``: keys of files whose bytes are wrong."""
 
     plan: ExportPlan
     task: ExportTask
@@ -74,54 +74,54 @@ class _Known:
 
 
 def _compare_rest(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> tuple[list[Finding], int]:
-    """Compare what the log still has, by offsets: its row groups are others than those of the file."""
-    task, done, damaged = known.task, known.done, known.damaged
-    found, compared = list[Finding](), dict[str, int]()
-    with ExitStack() as opened:
-        whole = [file for file in done.files if file.key not in damaged]
-        files = {file.key: opened.enter_context(_Compared(file, known.place)) for file in whole}
+    """Compare what the log still has, by offsets: its row groups are not those of the file."""
+    task, outcome, damaged = known.task, known.done, known.damaged
+    findings, compared = list[Finding](), dict[str, int]()
+    with ExitStack() as stack:
+        whole = [file for file in outcome.files if file.key not in damaged]
+        files = {file.key: stack.enter_context(_Compared(file, known.place)) for file in whole}
         for group in row_groups(batches, known.plan.shape.row_group_bytes):
             for day, records in by_date(group):
-                keys = [file.key for file in done.files if file.date == day_name(day)]
+                keys = [file.key for file in outcome.files if file.date == day_name(day)]
                 if damaged.intersection(keys):
                     continue
                 first, last = _first(records), int(records.column("offset")[-1].as_py())
                 expected = rows.of(records)
                 there = [files[key].between(first, last) for key in keys]
                 if not there or not pa.concat_tables(there).cast(expected.schema).equals(expected):
-                    found.append(Finding(keys[0] if keys else str(task), "rows are not the log's", first))
+                    findings.append(Finding(keys[0] if keys else str(task), "rows are not the log's", first))
                 for key, part in zip(keys, there, strict=True):
                     compared[key] = compared.get(key, 0) + part.num_rows
         for key, file in files.items():
             if file.between(task.start, task.end).num_rows != compared.get(key, 0):
-                found.append(Finding(key, "it has rows that the log does not have"))
-    return found, sum(compared.values())
+                findings.append(Finding(key, "it has rows that the log does not have"))
+    return findings, sum(compared.values())
 
 
 def _compare_all(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> list[Finding]:
-    files, found, damaged = {each.key: each for each in known.done.files}, list[Finding](), set(known.damaged)
+    files, diffs, damaged = {each.key: each for each in known.done.files}, list[Finding](), set(known.damaged)
     comparing: dict[str, _Compared] = {}
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         for group in laid_out(known.plan, known.task, batches):
             file = files.get(group.key)
             if file is None:
                 if group.records is not None:
-                    found.append(Finding(group.key, "the log has records that are in no file", _first(group.records)))
+                    diffs.append(Finding(group.key, "the log has records that are in no file", _first(group.records)))
                 continue
             if file.key in damaged:
                 continue
             if file.key not in comparing:
-                comparing[file.key] = opened.enter_context(_Compared(file, known.place))
+                comparing[file.key] = stack.enter_context(_Compared(file, known.place))
             problem = comparing[file.key].next(rows, group.records)
             if problem is not None:
                 damaged.add(file.key)
-                found.append(Finding(file.key, problem, None if group.records is None else _first(group.records)))
+                diffs.append(Finding(file.key, problem, None if group.records is None else _first(group.records)))
         missed = files.keys() - comparing.keys() - damaged
-    return found + [Finding(key, "none of its records is in the log") for key in sorted(missed)]
+    return diffs + [Finding(key, "none of its records is in the log") for key in sorted(missed)]
 
 
 def check_bytes(file: ExportedFile, place: ObjectReader) -> Iterator[Finding]:
-    """By size and SHA-256 alone."""
+    """Yield a finding where a file's size or SHA-256 is wrong. Its rows are not read."""
     try:
         size, sha256 = sha256_of(place, file.key)
     except ObjectNotFound:
@@ -134,7 +134,7 @@ def check_bytes(file: ExportedFile, place: ObjectReader) -> Iterator[Finding]:
 
 
 class _Compared:
-    """A file, row group by row group beside the log's."""
+    """A file that is read row group by row group, in step with the log."""
 
     def __init__(self, file: ExportedFile, place: ObjectReader) -> None:
         self._file, self._digest, self._corrupt = file, RecordDigest(), 0
@@ -156,7 +156,7 @@ class _Compared:
         return pq.read_table(self._copy, filters=[("offset", ">=", first), ("offset", "<=", last)])
 
     def next(self, typed: Rows, records: pa.Table | None) -> str | None:
-        """What is wrong with the next row group, or with the whole where there is no other."""
+        """Return the difference in the next row group, or without ``records`` in the whole file; None: none."""
         if records is None:
             if self._at < self._rows.num_row_groups:
                 return "it has rows that the log does not have"

@@ -1,5 +1,5 @@
-"""What a place has of a topic, held against the log: every export, every task, every row; what the log lost, by its
-bytes alone.
+"""A topic's files in a place, compared with the log: every export, every task, every row. Files with records that the
+log has lost are checked by their bytes alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .plan import ExportPlan, ExportTask, TaskDone, covered, kept
 @dataclass
 class Checked:
     """``records`` and ``files`` that were compared with the log; ``lost``: records that it no longer has, so only the
-    bytes of their files were checked, and ``by_bytes``: files with no other records. ``given_up``: offsets that nobody
-    will export.
+    bytes of their files were checked, and ``by_bytes``: files that have only such records. ``given_up``: offsets that
+    will never be exported.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -43,32 +43,32 @@ class Checked:
 
 
 def check(export: Export) -> Checked:
-    """Compare everything that can be read. Raises what `is_of_all`, and CorruptData where two exports have the same
+    """Compare everything that can be read. Raises as `is_of_all`, and CorruptData where two exports have the same
     offsets."""
     checked = Checked()
     ledger = export.ledger
-    known = [(plan, ledger.done(plan)) for plan in ledger.plans()]
-    covered(kept(plan, done) for plan, done in known)
-    for plan, done in known:
+    done_by_plan = [(plan, ledger.done(plan)) for plan in ledger.plans()]
+    covered(kept(plan, outcomes) for plan, outcomes in done_by_plan)
+    for plan, outcomes in done_by_plan:
         if ledger.is_given_up(plan):
-            strays = ledger.strays(plan, done.values())
+            strays = ledger.strays(plan, outcomes.values())
             checked.findings += [Finding(key, "the export that made it was given up: do that again") for key in strays]
         elif not ledger.is_whole(plan):
             lacking = [_lacking(plan, task) for task in missing(ledger, plan)] or [
                 "the export was not finished: run it again"
             ]
             checked.findings += [Finding(manifest_key(plan), problem) for problem in lacking]
-        left = kept(plan, done)
-        checked.given_up += plan.offsets - left.offsets
-        there, gone = _split(export, plan, [task for task in left.tasks if task.number in done], checked.refuse)
+        rest = kept(plan, outcomes)
+        checked.given_up += plan.offsets - rest.offsets
+        there, lost = _split(export, plan, [task for task in rest.tasks if task.number in outcomes], checked.refuse)
         jobs = list(export.jobs(plan, there, checked.refuse))
-        gone += [job.task for job in jobs if job.skipped != done[job.number].skipped]  # lost since, in both tiers
-        for task in gone:
-            for file in done[task.number].files:
+        lost += [job.task for job in jobs if job.skipped != outcomes[job.number].skipped]  # lost since, in both tiers
+        for task in lost:
+            for file in outcomes[task.number].files:
                 checked.findings += check_bytes(file, export.ledger.place)
                 checked.by_bytes += 1
-            checked.lost += done[task.number].records
-        _compare(export, [job for job in jobs if job.task not in gone], done, checked)
+            checked.lost += outcomes[task.number].records
+        _compare(export, [job for job in jobs if job.task not in lost], outcomes, checked)
     return checked
 
 
@@ -99,7 +99,7 @@ def _split(
 ) -> tuple[list[ExportTask], list[ExportTask]]:
     """Return the tasks that can be compared with the log, from where it begins, and the others.
 
-    Of rows without their offsets nothing says which of them the log still has.
+    For rows without their offsets it is not known which of them the log still has.
     """
     has_offsets = "offset" in plan.shape.columns.names
     there, gone = list[ExportTask](), list[ExportTask]()

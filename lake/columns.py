@@ -1,6 +1,6 @@
 """The columns of an export's or a table's rows, and the rows of records: keys and values as bytes, or typed.
 
-    names in their order, `key` and `value` each of its form's type, then, where anything is typed,
+    names in their order, `key` and `value` each in the type of its form, then, where anything is typed,
     _corrupt: struct<key: binary, value: binary>      the bytes of what does not parse; null where all does
 
 So no byte of a record is lost: it is in its column, or there. A record whose time a table cannot have is marked with a
@@ -26,15 +26,15 @@ from .table_times import beyond_years
 CORRUPT = "_corrupt"
 CORRUPT_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
 HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
-"""A key may come several times: its values in their order."""
+"""A key may occur several times: its values in their order."""
 AT_ONCE = 16_384
-"""Values that a reader is given: 20 MiB of Avro's objects instead of 190 for a row group, and a fifth faster."""
+"""How many values a reader gets at once: 20 MiB of Avro's objects instead of 190 for a row group; a fifth faster."""
 Headers = Literal["list", "map"]
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """``names``: of `record_columns.record_schema`, in their order. ``key``, ``value``: None: bytes."""
+    """``names``: of `record_columns.record_schema`, in their order. ``key``, ``value``: None means bytes."""
 
     names: tuple[str, ...]
     key: Form | None = None
@@ -43,16 +43,16 @@ class Columns:
 
     @property
     def forms(self) -> dict[str, Form]:
-        """Of what is typed."""
-        named = {"key": self.key, "value": self.value}
-        return {name: form for name, form in named.items() if form is not None}
+        """Return the forms of the typed columns, by name."""
+        by_name = {"key": self.key, "value": self.value}
+        return {name: form for name, form in by_name.items() if form is not None}
 
     def with_form(self, name: str, form: Form) -> Columns:
-        """``name``: key or value."""
+        """Return these columns with a form for ``name``, which is key or value."""
         return replace(self, key=form) if name == "key" else replace(self, value=form)
 
     def schema(self) -> pa.Schema:
-        """Of the rows. Raises InvalidRequest for a name that is no column, and a form that cannot be read."""
+        """Return the schema of the rows. Raises InvalidRequest for a name that is no column or an unreadable form."""
         kinds = {each.name: each.type for each in record_schema(columns=self.names)}
         for name, form in self.forms.items():
             if name not in kinds:
@@ -67,7 +67,7 @@ class Columns:
         return pa.schema(list(kinds.items()))
 
     def said(self) -> dict[str, str]:
-        """As the facts of an error."""
+        """Return the columns as the facts of an error."""
         forms = {name: f"{form.format} {form.schema}".strip() for name, form in self.forms.items()}
         return {"columns": ",".join(self.names), **forms, "headers": self.headers}
 
@@ -82,7 +82,7 @@ class Columns:
 
 
 class ColumnsGrown(Exception):
-    """A writer's schema has what ``columns`` had not: these have both. Of rows that grow alone."""
+    """A writer's schema has fields that ``columns`` had not: these have both. Raised only for rows that may grow."""
 
     def __init__(self, columns: Columns) -> None:
         super().__init__("a schema of the registry has what the columns have not")
@@ -90,48 +90,48 @@ class ColumnsGrown(Exception):
 
 
 class Rows:
-    """Makes rows of records. One for a task: it keeps the schemas that it met. ``corrupt``: records so far, of which
-    the key or the value does not parse.
+    """Makes rows of records. Use one for each task: it keeps the schemas that it met. ``corrupt``: the number of
+    records so far whose key or value does not parse.
     """
 
     def __init__(self, columns: Columns, registry: RegistryAccess | None, *, grows: Collection[str] = ()) -> None:
-        """``grows``: of `key` and `value`, which may have what a writer's schema has."""
+        """``grows``: those of `key` and `value` that may get the fields of a writer's schema."""
         self.schema = columns.schema()
         self.corrupt = 0
         self._columns = columns
         self._readers = {name: form.reader(registry, grows=name in grows) for name, form in columns.forms.items()}
 
     def of(self, records: pa.Table) -> pa.Table:
-        """``records``: as `log.decode` makes them, headers among them; as many rows, in their order.
+        """Return as many rows, in the same order. ``records``: as `log.decode` makes them, with headers.
 
         Raises Unavailable for a registry that does not answer, and ColumnsGrown.
         """
         raw = {name: records.column(name).combine_chunks() for name in self._readers}
-        made, bad = dict(zip(records.column_names, records.columns, strict=True)), {}
+        columns, bad = dict(zip(records.column_names, records.columns, strict=True)), {}
         for name, reader in self._readers.items():
             try:
                 typed = _read(reader, raw[name])
             except SchemaGrown as grown:
                 raise ColumnsGrown(self._columns.with_form(name, grown.form)) from grown
-            made[name], bad[name] = typed.column, typed.corrupt
+            columns[name], bad[name] = typed.column, typed.corrupt
         if self._readers:
             times = records.column("timestamp").combine_chunks()
-            made[CORRUPT] = _bytes_of(raw, bad, beyond_years(times))
-            self.corrupt += corrupt_in(made[CORRUPT])
+            columns[CORRUPT] = _bytes_of(raw, bad, beyond_years(times))
+            self.corrupt += corrupt_in(columns[CORRUPT])
         if self._columns.headers == "map":
-            made["headers"] = header_map(records.column("headers").combine_chunks())
-        return pa.table([made[name] for name in self.schema.names], schema=self.schema)
+            columns["headers"] = header_map(records.column("headers").combine_chunks())
+        return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
 
 
 def _read(reader: Reader, values: pa.Array) -> TypedColumn:
-    """In pieces: a reader holds Python's objects of all values that it is given."""
+    """Read values in pieces: a reader holds Python objects of all values that it is given."""
     parts = [reader.of(values.slice(at, AT_ONCE)) for at in range(0, max(1, len(values)), AT_ONCE)]
     columns, flags = [each.column for each in parts], [each.corrupt for each in parts]
     return TypedColumn(pa.concat_arrays(columns), pa.concat_arrays(flags))
 
 
 def corrupt_in(column: pa.Array | pa.ChunkedArray) -> int:
-    """Records, of a column `_corrupt`."""
+    """Return the number of corrupt records in a column `_corrupt`."""
     return int(len(column) - column.null_count)
 
 
@@ -151,7 +151,7 @@ def _bytes_of(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], some: pa
 
 
 def header_map(headers: pa.Array) -> pa.Array:
-    """Lists of (key, value) as `HEADER_MAP`: keys in the order of their first, each with its values in their order."""
+    """Return lists of (key, value) as `HEADER_MAP`: keys by first occurrence, each with its values in order."""
     pairs = headers.flatten()
     keys, values = pairs.field("key"), pairs.field("value")
     lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -167,8 +167,8 @@ def header_map(headers: pa.Array) -> pa.Array:
     items = pa.ListArray.from_arrays(_ends(counts), values.take(np.argsort(entry_of, kind="stable")))
     starts = np.sort(first)
     entries = np.bincount(rows[starts], minlength=len(headers))
-    made = pa.MapArray.from_arrays(_ends(entries), keys.take(starts), items)
-    return pc.if_else(headers.is_valid(), made, pa.scalar(None, made.type)).cast(HEADER_MAP)
+    maps = pa.MapArray.from_arrays(_ends(entries), keys.take(starts), items)
+    return pc.if_else(headers.is_valid(), maps, pa.scalar(None, maps.type)).cast(HEADER_MAP)
 
 
 def _ends(counts: np.ndarray) -> np.ndarray:

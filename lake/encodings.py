@@ -1,9 +1,9 @@
-"""How rows become the bytes of a Parquet file.
+"""Encodes rows as the bytes of a Parquet file.
 
 Encodings are those that every reader of Parquet knows since 2021: deltas for offsets and times, a dictionary for every
-other column, zstd over all of it. A dictionary that reaches 1 MiB is given up by the encoder, and the rest of the row
-group is plain: values that never repeat cost no more than without. Each column chunk has its smallest and largest
-value, so that readers find offsets and times without reading the rest.
+other column, zstd over all of it. The encoder gives up a dictionary that reaches 1 MiB; the rest of the row group is
+plain: values that never repeat cost no more than without. Each column chunk has its smallest and largest value, so that
+readers find offsets and times without reading the rest.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ENCODED = 2
-"""To be raised where the same rows become other bytes."""
+"""Increase it whenever the same rows become other bytes."""
 WRITER = f"pyarrow {pa.__version__}, {ENCODED}"
 DELTAS = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
 LEVEL = 1
-"""Of zstd."""
+"""Compression level of zstd."""
 
 
 def writer_of(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    """Encodings as above."""
+    """Return a writer with the encodings above."""
     return pq.ParquetWriter(
         file,
         schema,
@@ -35,7 +35,7 @@ def writer_of(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _leaves(name: str, kind: pa.DataType) -> list[str]:
-    """The columns that Parquet has for one of ours."""
+    """Return the columns that Parquet has for one of our columns."""
     if pa.types.is_struct(kind):
         return [leaf for each in kind for leaf in _leaves(f"{name}.{each.name}", each.type)]
     if pa.types.is_list(kind):

@@ -1,9 +1,9 @@
-"""An export from its beginning to its manifest: what is there already, what is left, planned once, and done by tasks.
+"""An export from its beginning to its manifest: what is there, what is left; planned once, and done by tasks.
 
-    asked ranges  -  what earlier exports of this place have  =  the next plan  ->  tasks  ->  manifest
+    requested ranges  -  what earlier exports of this place have  =  the next plan  ->  tasks  ->  manifest
 
-What was begun is finished first, by its own plan. So the same command run again does what is left and nothing twice,
-whether it was killed, is run beside itself, or asks for more than last time.
+An export that was begun is finished first, by its own plan. So the same command, run again, does what is left and
+nothing twice: after it was killed, concurrently with itself, or with a larger request.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from .ledger import Ledger, given_up
 from .plan import ExportPlan, ExportTask, Ranges, Shape, TaskDone, covered, kept, uncovered
 
 TRIES = 3
-"""Of a task whose segments went, or were trimmed, while it was read: routed again each time."""
+"""How often a task is tried whose segments were deleted or trimmed while it was read: it is routed again each time."""
 MOVED = (PlannedRangeLost, OffsetOutOfRange, ObjectNotFound, SegmentExpired)
 
 
 def is_of_all(error: TierstateError) -> bool:
-    """Return whether an error ends all tasks: it is about the command, its rights, or something that is away."""
+    """Return whether an error ends all tasks: it is about the command, its rights, or something unavailable."""
     of_all = isinstance(error, (InvalidRequest, AccessDenied, Unavailable))
     return of_all and not isinstance(error, LineageUnconfirmed)
 
@@ -65,7 +65,7 @@ class FailedRange:
     error: TierstateError
 
     def place(self, topic: str) -> str:
-        """Return the range, for people."""
+        """Return the range as people read it."""
         return f"{topic}-{self.partition}: {self.start}..{self.end - 1}"
 
     def as_json(self) -> dict[str, object]:
@@ -76,7 +76,7 @@ class FailedRange:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for. ``file_bytes``: of log, about, in a task's files."""
+    """The request. ``file_bytes``: about how many bytes of log a task's files have."""
 
     topic: str
     topic_id: TopicId
@@ -87,7 +87,7 @@ class Wanted:
 
 @dataclass
 class Exported:
-    """What an export did, and found done. ``corrupt``: records of which the key or the value does not parse.
+    """The result of an export, with what was done before. ``corrupt``: records whose key or value does not parse.
 
     ``skipped``: all accepted gaps of the request.
     """
@@ -124,7 +124,7 @@ Refuse = Callable[[ExportTask, TierstateError], None]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Of one topic into one place. ``keep``: leases. ``progress``: in offsets."""
+    """The export of one topic into one place. ``keep``: leases. ``progress``: in offsets."""
 
     log: ExportedLog
     ledger: Ledger
@@ -135,11 +135,11 @@ class Export:
 
     @property
     def into(self) -> str:
-        """The place's URL."""
+        """Return the URL of the place."""
         return self.access.place.url
 
     def next_plan(self, wanted: Wanted, done: Exported | None = None) -> ExportPlan | None:
-        """Return what is to be done next: what was begun, or what is left. None: there is nothing to do.
+        """Return the next plan: one that was begun, or of what is left. None: there is nothing to do.
 
         It has no tasks where all that is left is skipped: then nothing is to be done.
         ``done``: what this run did. An export that it could not finish is not returned again, and a range that cannot
@@ -164,59 +164,59 @@ class Export:
                         number=plan.number,
                     )
                 return plan
-        left = uncovered(wanted.ranges, covered(have))
+        uncovered_ranges = uncovered(wanted.ranges, covered(have))
         number = plans[-1].number + 1 if plans else 0
         tasks, skipped = list[ExportTask](), list[Skipped]()
-        known = {(each.partition, each.start, each.end) for each in done.not_exported}
-        for partition, start, end in left:
-            if (partition, start, end) in known:
+        failed = {(each.partition, each.start, each.end) for each in done.not_exported}
+        for partition, start, end in uncovered_ranges:
+            if (partition, start, end) in failed:
                 continue
             try:
-                found = self.log.outlined(wanted.topic, partition, Extent(start, end), wanted.shape.isolation)
+                outline = self.log.outlined(wanted.topic, partition, Extent(start, end), wanted.shape.isolation)
             except TierstateError as error:
                 if is_of_all(error):
                     raise
                 done.not_exported.append(FailedRange(partition, start, end, error))
                 continue
-            for split, _ in found.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
+            for split, _ in outline.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
                 tasks.append(ExportTask(len(tasks), partition, split.start, split.end))
-            skipped += found.whole.skipped
+            skipped += outline.whole.skipped
         if not tasks and not skipped:
             return None
         return ExportPlan(wanted.topic, wanted.topic_id, number, wanted.shape, tuple(tasks), tuple(skipped))
 
     def do(self, wanted: Wanted) -> Exported:
-        """Do all of it. A range that fails is in `Exported.not_exported`, and the rest is exported.
+        """Do all plans. A range that fails is in `Exported.not_exported`, and the rest is exported.
 
-        Raises what writing does, and what `is_of_all`. What is committed stays.
+        Raises what writing raises, and as `is_of_all`. Committed tasks stay.
         """
-        done = Exported()
-        while (plan := self.next_plan(wanted, done)) is not None:
+        exported = Exported()
+        while (plan := self.next_plan(wanted, exported)) is not None:
             if not plan.tasks:
-                done.skipped += plan.skipped
+                exported.skipped += plan.skipped
                 break
-            if self.ledger.add(plan) == plan:  # else somebody else's is first: what is left is another then
-                self._finish(plan, done)
-        return done
+            if self.ledger.add(plan) == plan:  # else another writer's plan is first: what is left changes then
+                self._finish(plan, exported)
+        return exported
 
     def _finish(self, plan: ExportPlan, counted: Exported) -> None:
-        done = self.ledger.done(plan)
-        if any(each.given_up for each in done.values()):
+        outcomes = self.ledger.done(plan)
+        if any(each.given_up for each in outcomes.values()):
             raise given_up(plan)
         counted.plans.append(plan)
         counted.tasks += len(plan.tasks)
-        counted.found += len(done)
-        left = [task for task in plan.tasks if task.number not in done]
-        with self.progress(f"exporting {plan.topic}", sum(task.end - task.start for task in left)) as advance:
+        counted.found += len(outcomes)
+        tasks_left = [task for task in plan.tasks if task.number not in outcomes]
+        with self.progress(f"exporting {plan.topic}", sum(task.end - task.start for task in tasks_left)) as advance:
             for last in (*[False] * (TRIES - 1), True):
-                left = self._try(plan, left, done, advance, counted.refuse, last) if left else []
+                tasks_left = self._try(plan, tasks_left, outcomes, advance, counted.refuse, last) if tasks_left else []
         for task in plan.tasks:
-            if task.number in done:
-                counted.count(done[task.number])
-        if len(done) < len(plan.tasks):
+            if task.number in outcomes:
+                counted.count(outcomes[task.number])
+        if len(outcomes) < len(plan.tasks):
             counted.unfinished.append(plan.number)
         else:
-            self.ledger.finish(plan, [done[task.number] for task in plan.tasks])
+            self.ledger.finish(plan, [outcomes[task.number] for task in plan.tasks])
 
     def _try(
         self,
@@ -227,10 +227,10 @@ class Export:
         refuse: Refuse,
         last: bool,
     ) -> list[ExportTask]:
-        """Return the tasks that are left, because what they read went meanwhile: none are, the ``last`` time."""
+        """Return the tasks that are left because segments were deleted while they read: none the ``last`` time."""
         numbered = {task.number: task for task in tasks}
         again: list[ExportTask] = []
-        # the longest first: else processes wait for one at the end
+        # the longest first: else processes wait for a long one at the end
         jobs = sorted(self.jobs(plan, tasks, refuse), key=lambda job: job.task.start - job.task.end)
         for number, outcome in self.run(jobs):
             task = numbered[number]
@@ -247,8 +247,8 @@ class Export:
         return again
 
     def jobs(self, plan: ExportPlan, tasks: Iterable[ExportTask], refuse: Refuse | None = None) -> Iterator[Job]:
-        """Yield each task, routed as the log lies now. ``refuse`` is told of a task that cannot be; without it that
-        raises as `ExportedLog`."""
+        """Yield a job for each task, routed as the log lies now. ``refuse`` is called with a task that cannot be
+        routed; without it the error is raised, as by `ExportedLog`."""
         tasks = list(tasks)
         self.keep(spans(tasks))
         runs = deque(_runs(tasks))
@@ -256,7 +256,7 @@ class Export:
             run = runs.popleft()
             extent = Extent(run[0].start, run[-1].end)
             try:
-                found = self.log.routed(plan.topic, run[0].partition, extent, plan.shape.isolation)
+                planned_range = self.log.routed(plan.topic, run[0].partition, extent, plan.shape.isolation)
             except TierstateError as error:
                 if refuse is None or is_of_all(error):
                     raise
@@ -265,24 +265,24 @@ class Export:
                 else:  # some of them may be routed
                     runs.extendleft([task] for task in reversed(run))
                 continue
-            if found.whole.topic_id != plan.topic_id:
+            if planned_range.whole.topic_id != plan.topic_id:
                 raise InvalidRequest(
                     "the topic was made anew since this export was begun; export it into another place",
                     topic=plan.topic,
                     exported=plan.topic_id,
-                    now=found.whole.topic_id,
+                    now=planned_range.whole.topic_id,
                 )
             for task in run:
-                yield job_of(plan, task, _within(found.whole, task), self.access)
+                yield job_of(plan, task, _within(planned_range.whole, task), self.access)
 
 
 def spans(tasks: Iterable[ExportTask]) -> dict[int, Extent]:
-    """From the first to the last offset of each partition's tasks."""
-    found: dict[int, Extent] = {}
+    """Return the range from the first to the last offset of each partition's tasks."""
+    extents: dict[int, Extent] = {}
     for task in tasks:
-        start, end = found.get(task.partition, (task.start, task.end))
-        found[task.partition] = Extent(min(start, task.start), max(end, task.end))
-    return found
+        start, end = extents.get(task.partition, (task.start, task.end))
+        extents[task.partition] = Extent(min(start, task.start), max(end, task.end))
+    return extents
 
 
 def _require_alike(plan: ExportPlan, shape: Shape) -> None:
@@ -295,7 +295,7 @@ def _require_alike(plan: ExportPlan, shape: Shape) -> None:
 
 
 def _runs(tasks: list[ExportTask]) -> Iterator[list[ExportTask]]:
-    """Tasks that meet, together: they are routed at once."""
+    """Yield tasks that follow each other as one list: they are routed at once."""
     run: list[ExportTask] = []
     for task in tasks:
         if run and (run[-1].partition, run[-1].end) != (task.partition, task.start):
@@ -307,10 +307,10 @@ def _runs(tasks: list[ExportTask]) -> Iterator[list[ExportTask]]:
 
 
 def _within(whole: PlannedSplit, task: ExportTask) -> PlannedSplit:
-    wanted = OffsetRange(task.start, Offset(task.end - 1))
+    offsets = OffsetRange(task.start, Offset(task.end - 1))
     parts = tuple(
         PlannedPart(inside, part.segment)
         for part in whole.parts
-        if (inside := part.offsets.overlap(wanted)) is not None
+        if (inside := part.offsets.overlap(offsets)) is not None
     )
     return replace(whole, start=task.start, end=task.end, parts=parts)

@@ -1,4 +1,4 @@
-"""What an export reads of the log: how ranges lie now, by our own view of both tiers or by a gateway's plans."""
+"""The log that an export reads: where ranges are now, by our own view of both tiers or by a gateway's plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .kept import LEASE_S
 
 
 class ExportedLog(Protocol):
-    """Of one topic. Raises UnknownTopic, OffsetOutOfRange, LogGap, CorruptData, AccessDenied, Unavailable."""
+    """The log of one topic. Raises UnknownTopic, OffsetOutOfRange, LogGap, CorruptData, AccessDenied, Unavailable."""
 
     @property
     def source(self) -> RecordSource: ...
@@ -29,16 +29,16 @@ class ExportedLog(Protocol):
     def topic_id(self, topic: str) -> TopicId: ...
 
     def outlined(self, topic: str, partition: int, extent: Extent, isolation: Isolation) -> PlannedRange:
-        """How a range lies, for one who cuts it."""
+        """Return where a range is, for a caller who cuts it."""
         ...
 
     def routed(self, topic: str, partition: int, extent: Extent, isolation: Isolation) -> PlannedRange:
-        """How a range is read, remote where it can be."""
+        """Return how to read a range: from the remote tier where possible."""
         ...
 
 
 class OwnLog:
-    """Both tiers, directly. What is read is kept by `kept.leased`."""
+    """Both tiers, directly. `kept.leased` keeps segments while they are read."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
@@ -56,16 +56,16 @@ class OwnLog:
 
 
 class GatewayLog:
-    """By a gateway: each range that is routed is a plan.
+    """The log by a gateway: each range that is routed is a plan.
 
-    The gateway renews a plan's lease when a segment of it is asked for. A thread does so for what nobody reads yet:
-    the last task of a long job begins hours after it was planned.
+    The gateway renews a plan's lease when a segment of it is asked for. A thread asks for segments that are not read
+    yet: the last task of a long job begins hours after it was planned.
     """
 
     def __init__(self, client: GatewayClient, tell: Callable[[str], None], lease_s: float) -> None:
         self.source, self._tell, self._lease_s = client, tell, lease_s
         self._plans: dict[str, RemoteSegment] = {}
-        """By name: one of its segments."""
+        """By a plan's name: one of its segments."""
         self._over = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True, name="plans")
 
@@ -79,7 +79,7 @@ class GatewayLog:
         return self._planned(topic, partition, extent, isolation, Tier.PREFER_REMOTE, self._lease_s)
 
     def end(self) -> None:
-        """Of its plans. What cannot be ended ends by its time."""
+        """End its plans. A lease that cannot be ended expires."""
         self._over.set()
         if self._renewing.is_alive():
             self._renewing.join()
@@ -101,18 +101,18 @@ class GatewayLog:
     def _planned(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, lease_s: float
     ) -> PlannedRange:
-        head, found = leased_plan(self.source, {(topic, partition): extent}, isolation, tier, lease_s, self._tell)
-        segment = next((part.segment for part in found[0].whole.parts if part.segment is not None), None)
+        head, ranges = leased_plan(self.source, {(topic, partition): extent}, isolation, tier, lease_s, self._tell)
+        segment = next((part.segment for part in ranges[0].whole.parts if part.segment is not None), None)
         if head.plan and segment is not None:  # else nothing of it can expire
             self._plans[head.plan] = segment
             if not self._renewing.is_alive():
                 self._renewing.start()
-        return found[0]
+        return ranges[0]
 
 
 @contextmanager
 def gateway_log(client: GatewayClient, tell: Callable[[str], None], lease_s: float = LEASE_S) -> Iterator[GatewayLog]:
-    """For as long as the block lasts; its plans are over then."""
+    """Yield the log, and end its plans with the block."""
     log = GatewayLog(client, tell, lease_s)
     try:
         yield log

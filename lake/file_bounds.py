@@ -1,4 +1,4 @@
-"""The smallest and the largest values of a data file's columns, as the table's manifests say them."""
+"""The smallest and the largest values of a data file's columns, as the table's manifests have them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyiceberg.manifest import DataFile
 
 
 def bounds_of(file: DataFile, field_id: int) -> tuple[int, int]:
-    """The smallest and the largest value of an integer column."""
+    """Return the smallest and the largest value of an integer column."""
     lower, upper = file.lower_bounds[field_id], file.upper_bounds[field_id]
     return int.from_bytes(lower, "little", signed=True), int.from_bytes(upper, "little", signed=True)
 

@@ -1,4 +1,4 @@
-"""A task in any process: an own one of this machine, or an executor of Spark. What travels there is plain values."""
+"""A task in any process: one of this machine, or an executor of Spark. Only plain values are sent there."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an export goes."""
+    """The place that an export writes to."""
 
     url: str
     options: StoreOptions
 
     def open(self) -> ObjectStore:
-        """A folder that is not there is made. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        """Open the store; a missing folder is created. Raises InvalidRequest, AccessDenied, MissingExtra."""
         return open_store(self.url, self.options, clock=SystemClock(), make=True)
 
     def is_there(self) -> bool:
-        """False: a folder that nobody made yet."""
+        """Return False for a folder that does not exist yet."""
         return not self.url.startswith("file:") or os.path.isdir(unquote(urlsplit(self.url).path))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskAccess:
-    """To the log, to the place, and to a schema registry where there is one; credentials included."""
+    """Access to the log, to the place, and to a schema registry where there is one; credentials included."""
 
     log: LogAccess
     place: Place
@@ -55,7 +55,7 @@ class TaskAccess:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task, and how its records are read now. ``plan``: without its tasks. ``done``: to be checked; None: to do."""
+    """A task, and how to read its records now. ``plan``: without tasks. ``done``: what to check; None: do the task."""
 
     plan: ExportPlan
     task: ExportTask
@@ -69,7 +69,7 @@ class Job:
         return self.task.number
 
     def made(self) -> Made:
-        # not at the top: kernels take longer to load than all else, and who plans and commits reads no record
+        # not at the top: kernels take longer to load than all else, and a planning process reads no record
         from .check import check_task
         from .task import export_task
 
@@ -84,8 +84,8 @@ class Job:
 Made: TypeAlias = "TaskDone | TaskChecked"
 Outcome: TypeAlias = "Made | TierstateError"
 Run: TypeAlias = Callable[[list[Job]], Iterator[tuple[int, Outcome]]]
-"""Does jobs, several at a time; yields each one's number and what came of it, as they end. An error of ours is an
-outcome; any other passes through, and ends the others. Closed, it ends them too."""
+"""Does jobs, several at a time; yields the number and the outcome of each, as they end. An error of tierstate is an
+outcome; any other passes through, and ends the other jobs. Closing it ends them too."""
 
 
 def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: TaskAccess) -> Job:
@@ -95,7 +95,7 @@ def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: Task
 
 @contextmanager
 def records_of(packed: bytes, access: LogAccess) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Of packed splits, one after another."""
+    """Yield the records of packed splits, one after another."""
     splits = unpacked(packed)
     with access.reads(splits, SystemClock()) as reads, closing(_decoded(splits, reads)) as batches:
         yield batches

@@ -1,4 +1,4 @@
-"""Leases of a job for as long as it runs: taken before it plans, renewed while it reads, ended when it is over."""
+"""Leases of a job for as long as it runs: taken before it plans, renewed while it reads, ended when it ends."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..state.offsets import Extent
 from ..state.termless_facts import ReaderLease
 
 LEASE_S = 600.0
-"""Of one lease: so long it outlives a job that was killed. Another is taken before half of it is over."""
+"""The time of one lease: it outlives a killed job by so long. The next is taken before half of it is over."""
 
 Keep = Callable[[Mapping[int, Extent]], None]
-"""Keeps these ranges of a topic's partitions from being deleted while they are read, until it is told others."""
+"""Keeps these ranges of a topic's partitions from being deleted while they are read, until the next call."""
 
 
 class Leases:
-    """On partitions of one topic. Where nobody may write them, ``tell`` hears it once, and nothing is kept.
+    """Leases on partitions of one topic. If they may not be written, ``tell`` is called once, and nothing is kept.
 
-    A thread of its own renews them: what is read may take longer than a lease, and say nothing meanwhile.
+    A thread of its own renews them: reading may take longer than a lease, without a call in between.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class Leases:
         self._renewing = threading.Thread(target=self._renew, daemon=True, name="leases")
 
     def keep(self, ranges: Mapping[int, Extent]) -> None:
-        """These ranges, from now on. Asks nothing for what it keeps already."""
+        """Keep these ranges from now on. Asks nothing for ranges that it keeps already."""
         if not ranges:
             return
         with self._lock:
-            kept = bool(self._taken) and all(_within(extent, self._wanted.get(at)) for at, extent in ranges.items())
+            covered = bool(self._taken) and all(_within(extent, self._wanted.get(at)) for at, extent in ranges.items())
             self._wanted = dict(ranges)
-            if not kept:
+            if not covered:
                 self._take()
         if not self._renewing.is_alive():
             self._renewing.start()
@@ -62,15 +62,15 @@ class Leases:
     def _take(self) -> None:
         if self._refused:
             return
-        wanted = {TopicIdPartition(self._topic_id, number): extent for number, extent in self._wanted.items()}
+        ranges = {TopicIdPartition(self._topic_id, number): extent for number, extent in self._wanted.items()}
         try:
-            self._taken += take_leases(self._connection, self._view, wanted, self._holder, self._seconds, RandomIds())
+            self._taken += take_leases(self._connection, self._view, ranges, self._holder, self._seconds, RandomIds())
         except TierstateError as error:
             self._refused = True
             self._tell(f"no lease keeps what is read, should it expire meanwhile: {error}")
 
     def end(self) -> None:
-        """Of all that were taken. What cannot be ended ends by its time."""
+        """End all leases that were taken. A lease that cannot be ended expires."""
         self._over.set()
         if self._renewing.is_alive():
             self._renewing.join()
@@ -90,7 +90,7 @@ def _within(inner: Extent, outer: Extent | None) -> bool:
 def leased(
     connection: object, view: object, topic_id: TopicId, what: str, tell: Callable[[str], None]
 ) -> Iterator[Keep]:
-    """What keeps ranges, for as long as the block lasts. From the bucket alone nobody is told anything."""
+    """Yield a function that keeps ranges, as long as the block lasts. With the bucket alone it writes no lease."""
     if not (isinstance(connection, Connection) and isinstance(view, Follower)):
         yield lambda ranges: None
         return

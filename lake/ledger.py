@@ -1,8 +1,8 @@
-"""What a place has of a topic: its exports in a row, each a plan, what its tasks made, and the manifest that ends it,
-or that it was given up.
+"""A topic's documents in a place: its exports in a row, each a plan, the outcomes of its tasks, and the manifest that
+ends it, or the document that gives it up.
 
-Every document is put where nothing is, and none is ever changed: of two writers one is first, and the other finds what
-it wanted to say, or is told that somebody says something else.
+Every document is put where nothing is, and none is ever changed: of two writers one is first, and the other finds
+its own content there, or learns that the content differs.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from .plan import ExportPlan, TaskDone
 
 
 class Ledger:
-    """Of one topic. Raises what the store does, and CorruptData for documents that are not ours."""
+    """The documents of one topic. Raises as the store does, and CorruptData for documents of other programs."""
 
     def __init__(self, place: ObjectStore, topic_id: TopicId) -> None:
         self.place, self.topic_id = place, topic_id
 
     def plans(self) -> list[ExportPlan]:
-        """In order."""
-        found = []
+        """Return the plans in order."""
+        plans_in_order = []
         for each in self.place.list(names.plans_of(self.topic_id)):
             if (number := names.plan_number(each.key)) is not None:
-                found.append(self._plan(each.key, number))
-        return found
+                plans_in_order.append(self._plan(each.key, number))
+        return plans_in_order
 
     def add(self, plan: ExportPlan) -> ExportPlan:
-        """What stands under its number now: this plan, or one that was first."""
+        """Put a plan, and return the one that has its number now: this plan, or one that was first."""
         key = names.plan_key(self.topic_id, plan.number)
         try:
             self.place.put_if_absent(key, document(plan.as_json()))
@@ -43,23 +43,23 @@ class Ledger:
         return plan
 
     def is_whole(self, plan: ExportPlan) -> bool:
-        """Whether all of it is there."""
+        """Return whether all of it is exported."""
         return self._has(names.manifest_key(plan))
 
     def is_given_up(self, plan: ExportPlan) -> bool:
-        """Whether it ended without all of it."""
+        """Return whether it ended without all of it."""
         return self._has(names.given_up_key(plan))
 
     def done(self, plan: ExportPlan) -> dict[int, TaskDone]:
-        """What was committed or given up, by number of the task."""
-        found = {}
+        """Return what was committed or given up, by number of the task."""
+        outcomes = {}
         for each in self.place.list(names.task_key(plan, 0).removesuffix("000000.json")):
-            said = TaskDone.of_json(self._read(each.key))
-            found[said.task] = said
-        return found
+            outcome = TaskDone.of_json(self._read(each.key))
+            outcomes[outcome.task] = outcome
+        return outcomes
 
     def commit(self, plan: ExportPlan, done: TaskDone) -> bool:
-        """False: the task was given up before. Raises CorruptData where another run of it made something else."""
+        """Commit a task. False: it was given up before. Raises CorruptData where another run of it made other files."""
         key = names.task_key(plan, done.task)
         try:
             put_same(self.place, key, document(done.as_json()))
@@ -70,7 +70,7 @@ class Ledger:
         return True
 
     def give_up(self, plan: ExportPlan, task: int) -> TaskDone:
-        """What stands of a task: that it is given up, or what somebody committed first."""
+        """Give up a task. Return what stands: that it is given up, or what was committed first."""
         key, given_up = names.task_key(plan, task), TaskDone(task, (), given_up=True)
         try:
             self.place.put_if_absent(key, document(given_up.as_json()))
@@ -79,24 +79,24 @@ class Ledger:
         return given_up
 
     def strays(self, plan: ExportPlan, done: Collection[TaskDone]) -> list[str]:
-        """Files that runs of tasks left which committed none of it."""
-        named = {file.key for each in done for file in each.files}
+        """Return the files that runs of tasks left without a commit."""
+        committed = {file.key for each in done for file in each.files}
         there = (each.key for each in self.place.list(f"{plan.topic}/"))
-        return [key for key in there if names.is_file_of(plan, key) and key not in named]
+        return [key for key in there if names.is_file_of(plan, key) and key not in committed]
 
     def finish(self, plan: ExportPlan, done: Sequence[TaskDone]) -> None:
-        """The manifest: from here on all of it is there. Where a task was given up, what says that no more of it comes,
-        and which ranges are missing.
+        """Put the manifest: from here on all of it is there. Where a task was given up, put the document that
+        ends the export instead, with the ranges that are missing.
         """
         files = [each for task in done for each in task.as_json()["files"]]
         counts = {"records": sum(each.records for each in done), "corrupt": sum(each.corrupt for each in done)}
         skipped = (*plan.skipped, *(gap for task in done for gap in task.skipped))
-        said = {**replace(plan, skipped=skipped).as_json(), **counts, "files": files}
+        content = {**replace(plan, skipped=skipped).as_json(), **counts, "files": files}
         missing = [plan.tasks[each.task] for each in done if each.given_up]
         if missing:
-            said["missing"] = [[task.partition, task.start, task.end] for task in missing]
+            content["missing"] = [[task.partition, task.start, task.end] for task in missing]
         key = names.given_up_key(plan) if missing else names.manifest_key(plan)
-        put_same(self.place, key, document(said))
+        put_same(self.place, key, document(content))
 
     def _has(self, key: str) -> bool:
         try:
@@ -106,9 +106,9 @@ class Ledger:
         return True
 
     def _plan(self, key: str, number: int) -> ExportPlan:
-        said = self._read(key)
+        content = self._read(key)
         try:
-            plan = ExportPlan.of_json(said)
+            plan = ExportPlan.of_json(content)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptData("not a plan of an export", key=key, place=self.place.description) from error
         if plan.topic_id != self.topic_id or plan.number != number:
@@ -123,12 +123,12 @@ class Ledger:
 
 
 def document(said: Any) -> bytes:
-    """The same bytes for the same content."""
+    """Return the same bytes for the same content."""
     return json.dumps(said, indent=1, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
 
 
 def put_same(place: ObjectStore, key: str, data: Data) -> None:
-    """Puts it, or finds just these bytes there. Raises CorruptData for others."""
+    """Put a document, unless just these bytes are there. Raises CorruptData for others."""
     try:
         place.put_if_absent(key, data)
     except ObjectExists:

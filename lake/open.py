@@ -1,4 +1,4 @@
-"""Wiring: settings or a gateway, a topic and a place -> an export that is ready to be quoted, done or checked."""
+"""Opens an export of a topic into a place, by settings or by a gateway: ready to be quoted, done or checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .kept import Keep, leased
 from .ledger import Ledger
 
 HIDDEN = ("_", ".")
-"""Readers of folders leave out what begins so."""
+"""Readers of folders leave out names that begin with these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class OpenExport:
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """A place, and who does the tasks. ``make``: a folder that is not there is made; otherwise it is empty.
+    """A place, and what runs the tasks. ``make``: a missing folder is created; otherwise the place counts as empty.
 
-    ``tell``: hears what should be known and is no error.
+    ``tell`` is called with messages that a person should see and that are no errors.
     """
 
     settings: Settings
@@ -57,7 +57,7 @@ class Into:
 
 
 def place_of(settings: Settings, url: str) -> Place:
-    """``url`` with the options of ``[store]`` where it is a store of the same kind, else as the environment says."""
+    """Return the place at ``url``: with the options of ``[store]`` if of the same kind, else of the environment."""
     same = url.partition(":")[0] == settings.store.url.partition(":")[0]
     return Place(url, store_options(settings) if same else StoreOptions())
 
@@ -66,9 +66,9 @@ def place_of(settings: Settings, url: str) -> Place:
 def open_export(
     connection: Connection | BucketConnection, topic: str, partition: int | None, into: Into
 ) -> Iterator[OpenExport]:
-    """For as long as the block lasts; leases that it took are ended with it.
+    """Yield the export as long as the block lasts; then its leases are ended.
 
-    Raises InvalidRequest for a topic whose files no reader would find, and what opening the parts does.
+    Raises InvalidRequest for a topic whose files no reader would find, and what opening the parts raises.
     """
     _check_name(topic)
     partitions = find_partitions(connection.control, topic, partition)
@@ -76,21 +76,21 @@ def open_export(
     log = OwnLog(connection.reader(view))
     with (
         leased(connection, view, log.topic_id(topic), f"export into {into.url} by", into.tell) as keep,
-        into.opened(topic, log, access_by(connection.settings), keep) as found,
+        into.opened(topic, log, access_by(connection.settings), keep) as export,
     ):
-        yield found
+        yield export
 
 
 @contextmanager
 def open_gateway_export(access: GatewayAccess, topic: str, into: Into) -> Iterator[OpenExport]:
-    """As `open_export`, by a gateway: neither a key to the bucket nor to the brokers is needed."""
+    """Yield the export as `open_export` does, by a gateway: no key to the bucket or the brokers is needed."""
     _check_name(topic)
     with (
         closing(access.client()) as client,
         gateway_log(client, into.tell) as log,
-        into.opened(topic, log, access, lambda ranges: None) as found,
+        into.opened(topic, log, access, lambda ranges: None) as export,
     ):
-        yield found
+        yield export
 
 
 def _check_name(topic: str) -> None:

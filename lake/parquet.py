@@ -1,4 +1,4 @@
-"""One Parquet file after another: row groups in, a finished file on our own disk out, with what it holds."""
+"""One Parquet file: takes row groups, and gives a finished file on the local disk, with its counts and digests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIECE_BYTES = 1 << 20
 
 
 class ParquetFile:
-    """A file that is being made, without a name on disk: it goes with its process. Raises DiskFull."""
+    """A file that is being made, without a name on disk: it is deleted with its process. Raises DiskFull."""
 
     def __init__(self, schema: pa.Schema, facts: dict[str, str]) -> None:
         self.records, self.corrupt, self.first_offset, self.last_offset = 0, 0, -1, -1
@@ -29,11 +29,11 @@ class ParquetFile:
         self._latest = 0
         self._digest = RecordDigest()
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-export-")
-        named = schema.with_metadata({f"tierstate.{name}": said for name, said in facts.items()})
-        self._writer = writer_of(self._file, named)
+        with_facts = schema.with_metadata({f"tierstate.{name}": value for name, value in facts.items()})
+        self._writer = writer_of(self._file, with_facts)
 
     def add(self, records: pa.Table, rows: pa.Table) -> None:
-        """A row group: the ``records`` as they were decoded, and the ``rows`` that are written of them."""
+        """Add a row group: the ``records`` as they were decoded, and the ``rows`` to write for them."""
         offsets, times = records.column("offset").chunk(0), records.column("timestamp").chunk(0).cast(pa.int64())
         earliest, latest = (each.as_py() for each in pc.min_max(times).values())
         if self._earliest is None:
@@ -47,13 +47,13 @@ class ParquetFile:
         self.write(rows)
 
     def write(self, rows: pa.Table) -> None:
-        """A row group, of which nothing is told: no digest, no first and last."""
+        """Add a row group that does not count in the digest, the offsets or the times."""
         with _typed():
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     @property
     def times(self) -> tuple[TimestampMs, TimestampMs]:
-        """The earliest and the latest."""
+        """Return the earliest and the latest timestamp."""
         return TimestampMs((self._earliest or 0) // 1000), TimestampMs(self._latest // 1000)
 
     @property
@@ -61,7 +61,7 @@ class ParquetFile:
         return self._digest.hexdigest()
 
     def finish(self) -> tuple[int, str]:
-        """Bytes and SHA-256 of the whole file."""
+        """End the file. Return its bytes and SHA-256."""
         with _typed():
             self._writer.close()
             self._file.flush()
@@ -72,13 +72,13 @@ class ParquetFile:
         return size, sha.hexdigest()
 
     def pieces(self) -> Iterator[bytes]:
-        """The finished file, from its beginning."""
+        """Yield the finished file, from its beginning."""
         self._file.seek(0)
         while piece := self._file.read(PIECE_BYTES):
             yield piece
 
     def close(self) -> None:
-        """Gives its room back; idempotent."""
+        """Free its disk space; idempotent."""
         if self._writer.is_open:
             with _typed():
                 self._writer.close()
@@ -87,7 +87,7 @@ class ParquetFile:
 
 @contextmanager
 def _typed() -> Iterator[None]:
-    """What the disk says, as an error of ours."""
+    """Raise errors of the disk as DiskFull."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A task's records, laid out: which row group of which file holds which, for who writes files and who checks them."""
+"""Which row group of which file holds which records of a task: for writers and for checkers of files."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .plan import ExportPlan, ExportTask
 from .row_groups import by_date, row_groups
 
 MOST_DATES = 200
-"""Files of a task that are open at a time. Where a group has another date, all are finished, and new ones begun."""
+"""The most files of a task that are open at a time. For one more date all are finished, and new ones begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """The next row group of a file: ``records`` as they were decoded. None: the file has no more."""
+    """The next row group of a file: ``records`` as they were decoded. None: the file is complete."""
 
     key: str
     records: pa.Table | None
 
 
 def laid_out(plan: ExportPlan, task: ExportTask, batches: Iterable[pa.RecordBatch]) -> Iterator[RowGroup]:
-    """``batches``: exactly the records of the task, as `log.decode` makes them, with headers. Follows from the plan and
-    the records alone, however they come in batches.
+    """Yield the row groups. They follow from the plan and the records alone, whatever the batches. ``batches``: exactly
+    the records of the task, as `log.decode` makes them, with headers.
     """
     begun: dict[int, str] = {}
     parts: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""What an export is: ranges of offsets, cut into tasks once and for good, and what each task made.
+"""The definition of an export: ranges of offsets, cut into tasks once and for good, and what each task made.
 
-Whoever does a task again makes the same files of the same bytes: everything that decides about a byte is in the plan
-(`Shape`), and nothing else may.
+Every run of a task makes the same files of the same bytes: everything that determines a byte is in the plan (`Shape`),
+and nothing else may determine one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..state.routing import Isolation
 from .columns import Columns
 
 FORMAT = 1
-"""Of the documents below; another one is refused."""
+"""Version of the documents below; any other is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How rows and files are made. ``row_group_bytes``: of keys, values and headers, before they are encoded.
+    """The form of rows and files. ``row_group_bytes``: of keys, values and headers, before they are encoded.
 
-    ``writer``: whose bytes they are; another version of it makes the same rows of other bytes.
+    ``writer``: the library that encodes; another version of it makes different bytes of the same rows.
     """
 
     columns: Columns
@@ -49,7 +49,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ExportTask:
-    """The records of ``[start, end)`` of one partition: what one process writes, and commits as one."""
+    """The records of ``[start, end)`` of one partition: written by one process, and committed as one."""
 
     number: int
     partition: int
@@ -68,7 +68,7 @@ def _skipped(said: Mapping[str, Any]) -> tuple[Skipped, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The export of this number of a topic, into one place. Tasks are in order of partition and offset.
+    """One export of a topic, by its number, into one place. Tasks are in order of partition and offset.
 
     ``skipped``: accepted gaps of the request. No task has them.
     """
@@ -82,7 +82,7 @@ class ExportPlan:
 
     @property
     def offsets(self) -> int:
-        """How many its tasks have."""
+        """Return the number of offsets that its tasks have."""
         return sum(task.end - task.start for task in self.tasks)
 
     def as_json(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class ExportPlan:
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> ExportPlan:
-        """Raises InvalidRequest for a later format, KeyError and such for what is no plan."""
+        """Parse a plan. Raises InvalidRequest for another format, KeyError, TypeError or ValueError for no plan."""
         if said["format"] != FORMAT:
             raise InvalidRequest("an export of another version of tierstate", format=said["format"], known=FORMAT)
         tasks = [
@@ -115,7 +115,7 @@ class ExportedFile:
     """One file. Offsets are inclusive, and in a file ascending; timestamps in ms.
 
     ``digest``: the record digest (`log/record_digest.py`) of its records; ``sha256``: of the file's bytes;
-    ``corrupt``: records of which the key or the value does not parse.
+    ``corrupt``: records whose key or value does not parse.
     """
 
     key: str
@@ -134,7 +134,7 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """What a task made; none where its range has no record to show. ``given_up``: nobody makes anything of it.
+    """The files that a task made; none where its range has no visible record. ``given_up``: no run of it may commit.
 
     ``skipped``: gaps within its range that were accepted after the plan was made.
     """
@@ -154,8 +154,8 @@ class TaskDone:
 
     def as_json(self) -> dict[str, Any]:
         files = [asdict(each) for each in self.files]
-        said = {"format": FORMAT, "task": self.task, "files": files, "given_up": self.given_up}
-        return {**said, **_named(self.skipped)}
+        document = {"format": FORMAT, "task": self.task, "files": files, "given_up": self.given_up}
+        return {**document, **_named(self.skipped)}
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> TaskDone:
@@ -165,44 +165,44 @@ class TaskDone:
 
 
 def kept(plan: ExportPlan, done: Mapping[int, TaskDone]) -> ExportPlan:
-    """Without the tasks that were given up. ``done``: by number."""
+    """Return the plan without the tasks that were given up. ``done``: by number."""
     tasks = (task for task in plan.tasks if task.number not in done or not done[task.number].given_up)
     return replace(plan, tasks=tuple(tasks))
 
 
 Ranges = Mapping[int, Extent]
-"""By partition."""
+"""The range of each partition."""
 
 
 def covered(plans: Iterable[ExportPlan]) -> dict[int, list[Extent]]:
-    """What these exports have of each partition: ranges, ascending, joined where they meet.
+    """Return the ranges of each partition that these exports have: ascending, joined where they meet.
 
-    Raises CorruptData where two have the same offset: their files would show it twice.
+    Raises CorruptData where two have the same offset: their files would have it twice.
     """
-    found: dict[int, list[Extent]] = {}
+    ranges: dict[int, list[Extent]] = {}
     tasks = sorted((task for plan in plans for task in plan.tasks), key=lambda each: (each.partition, each.start))
     for task in tasks:
-        known = found.setdefault(task.partition, [])
-        if known and task.start < known[-1].end:
+        extents = ranges.setdefault(task.partition, [])
+        if extents and task.start < extents[-1].end:
             raise CorruptData("two exports have the same offsets", partition=task.partition, start=task.start)
-        if known and task.start == known[-1].end:
-            known[-1] = Extent(known[-1].start, task.end)
+        if extents and task.start == extents[-1].end:
+            extents[-1] = Extent(extents[-1].start, task.end)
         else:
-            known.append(Extent(task.start, task.end))
-    return found
+            extents.append(Extent(task.start, task.end))
+    return ranges
 
 
 def uncovered(asked: Ranges, have: Mapping[int, list[Extent]]) -> list[tuple[int, Offset, Offset]]:
-    """What is asked for and not there yet: ``(partition, start, end)``, ascending."""
-    left = []
+    """Return what is requested and not there yet: ``(partition, start, end)``, ascending."""
+    missing = []
     for partition, (start, end) in sorted(asked.items()):
         at = start
         for first, last in have.get(partition, ()):
             if last <= at or first >= end:
                 continue
             if first > at:
-                left.append((partition, at, first))
+                missing.append((partition, at, first))
             at = last
         if at < end:
-            left.append((partition, at, end))
-    return left
+            missing.append((partition, at, end))
+    return missing

@@ -1,8 +1,8 @@
-"""Tasks in processes of our own, as many as processors: decoding and encoding fill one each.
+"""Tasks in processes of this machine, as many as processors: decoding and encoding keep one busy each.
 
-They come from a server that has loaded all they need, without a connection of ours, and starts to load when a `Run` is
-made: first of all, before this process loads what it plans with. By the time that tasks are planned the server is
-there, and a process costs next to nothing. Each ends with the process that it works for, however that ends.
+They are forked from a server that has loaded all they need, without a connection of ours, and starts to load when a
+`Run` is made: before this process loads what it plans with. By the time that tasks are planned the server is ready,
+and starting a process takes almost no time. Each ends with the process that it works for, however that ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..state.errors import Unavailable
 from .any_job import AnyJob, AnyRun, do, here
 
 WAITING = 2
-"""Jobs that are handed to a process ahead of time."""
+"""How many jobs a process has at a time, running or waiting."""
 _NEEDED = (
     "lake.jobs",
     "lake.task",
@@ -34,13 +34,13 @@ _NEEDED = (
     "storage.directory",
 )
 LOADED = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in _NEEDED)
-"""What every task needs, once for all, by the server that processes are forked from. None of them starts a thread."""
+"""The modules that every task needs, loaded once by the server that forks processes. None of them starts a thread."""
 
 
 def in_processes(count: int, *needs: str) -> AnyRun:
-    """One process is this one. ``needs``: modules of this room that are loaded beside `LOADED`.
+    """Return what runs jobs; one process is this one. ``needs``: modules of this package to load besides `LOADED`.
 
-    Raises Unavailable when one of them was killed.
+    It raises Unavailable when one of them was killed.
     """
     if count == 1:
         return here
@@ -51,10 +51,10 @@ def in_processes(count: int, *needs: str) -> AnyRun:
 
     def run(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
         pool = ProcessPoolExecutor(count, mp_context=context, initializer=end_with_parent)
-        left, running = iter(jobs), set[Future[tuple[int, Any]]]()
+        remaining, running = iter(jobs), set[Future[tuple[int, Any]]]()
         try:
             while True:
-                for job in left:
+                for job in remaining:
                     running.add(pool.submit(do, job))
                     if len(running) == count * WAITING:
                         break
@@ -76,7 +76,7 @@ def in_processes(count: int, *needs: str) -> AnyRun:
 
 
 def end_with_parent() -> None:
-    """Of a new process: killed in its sleep, the one it works for cannot end it."""
+    """Make a new process end with its parent: a parent that is killed cannot end it."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

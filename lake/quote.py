@@ -1,8 +1,8 @@
-"""What an export would read, write and cost, before anything runs.
+"""The quote of an export: what it would read, write and cost, before anything runs.
 
-Requests: of an object store's Fetches one for each window of a segment's chunks and two that open the segment; of its
-Puts one a part of a file. Prices are those of S3 Standard in us-east-1 as Amazon lists them; other stores differ, and
-what leaves a region costs more than all of these.
+Requests: GETs of an object store are one for each window of a segment's chunks and two that open the segment; PUTs are
+one for each part of a file. Prices are those of S3 Standard in us-east-1 as Amazon lists them; other stores differ,
+and transfer out of a region costs more than all of these.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from .columns import Columns
 from .jobs import Job
 
 GET_PRICE, PUT_PRICE = 0.4e-6, 5e-6
-"""US dollars a request."""
+"""US dollars per request."""
 STORED_PRICE = 0.023 / 2**30
-"""US dollars a byte and month."""
+"""US dollars per byte and month."""
 LOG_BYTES_A_SECOND = 60 * 2**20
-"""Assumed of one process, and said: decoding and encoding, for 120 B to 1 KB records that compress well, from a store
+"""Assumed for one process, and shown: decoding and encoding of 120 B to 1 KB records that compress well, from a store
 that is near (docs/benchmarks.md). Nothing is measured before it runs.
 """
 SLOWER = {"json": 2, "avro": 10}
-"""So many times, where keys or values become columns of a format."""
+"""How many times slower it is where keys or values become columns of a format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """``remote_bytes``: as they are stored; ``local_offsets``: read from brokers, whose bytes nobody knows before.
+    """``remote_bytes``: as they are stored; ``local_offsets``: read from brokers, of unknown size.
 
-    ``seconds``: about, of what is remote, by so many processes that do so many bytes of log each.
+    ``seconds``: about, for remote records, by so many processes that each do so many bytes of log per second.
     ``dollars``: requests; ``dollars_a_month``: for files as large as the log.
     """
 
@@ -52,7 +52,7 @@ class Quote:
 
 
 def quote(jobs: Iterable[Job], columns: Columns, processes: int) -> Quote:
-    """Of these tasks, done by so many processes."""
+    """Return the quote of these tasks, done by so many processes."""
     rate = LOG_BYTES_A_SECOND // max([1, *(SLOWER.get(form.format, 1) for form in columns.forms.values())])
     tasks = offsets = local = gets = 0
     remote = log = 0.0

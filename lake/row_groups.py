@@ -1,6 +1,6 @@
-"""Records as they come, in groups whose borders depend on the records alone, and each group by the date of its records.
+"""Groups records by a size, with borders that depend on the records alone, and each group by the date of its records.
 
-    pieces of either tier, of any size  ->  groups of `row_group_bytes`  ->  one table a date, in offset order
+    pieces of either tier, of any size  ->  groups of `row_group_bytes`  ->  one table per date, in offset order
 
 So the same records make the same files, whatever tier, chunk or window they were read from. Memory: one group, and the
 batch that filled it.
@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 from ..log.arrow_columns import as_column, constant, numbers
 
 RECORD_BYTES = 32
-"""Of a record beside its key, value and headers."""
+"""Bytes that count for a record in addition to its key, value and headers."""
 HEADER_BYTES = 16
 DAY_US = 86_400_000_000
 _ZERO = constant(0, pa.int32())
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[pa.Table]:
-    """Rows of the schema of `record_columns.record_schema`, headers among them, in groups of one chunk each.
+    """Yield rows with the schema of `record_columns.record_schema`, with headers, in groups of one chunk each.
 
     A group ends with the record that brings it to ``group_bytes``.
     """
@@ -35,7 +35,7 @@ def row_groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[
         ends = np.cumsum(record_sizes(batch))
         at, counted = 0, 0
         while at < batch.num_rows:
-            last = int(np.searchsorted(ends, counted + room))  # the record that fills it is in it
+            last = int(np.searchsorted(ends, counted + room))  # the record that fills the group is in it
             if last >= batch.num_rows:
                 waiting.append(batch.slice(at))
                 room -= int(ends[-1]) - counted
@@ -48,7 +48,7 @@ def row_groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[
 
 
 def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of each record, unpacked: int64 [n], every one above 0."""
+    """Return the bytes of each record, unpacked: int64 [n], every one above 0."""
     sizes = np.full(batch.num_rows, RECORD_BYTES, np.int64)
     for name in ("key", "value"):
         sizes += _lengths(batch.column(name))
@@ -63,19 +63,19 @@ def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Null is 0."""
+    """Return the bytes of each value; null is 0."""
     if not column.null_count:
         return numbers(pc.binary_length(column), np.int32).astype(np.int64)
     return numbers(pc.binary_length(column).fill_null(_ZERO), np.int32).astype(np.int64)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
-    """One chunk a column: an encoder cuts its pages where chunks end."""
+    """Return one chunk per column: an encoder cuts its pages where chunks end."""
     return pa.Table.from_batches(batches).combine_chunks()
 
 
 def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
-    """Each day (since 1970-01-01, UTC) of a group's timestamps with its records in their order; days ascending."""
+    """Return each day (since 1970-01-01, UTC) of a group with its records in their order; days ascending."""
     micros = numbers(table.column("timestamp").chunk(0), np.int64)
     days = micros // DAY_US
     first, last = int(days.min()), int(days.max())

@@ -1,5 +1,5 @@
-"""Tasks as those of a Spark job: a cluster does what one machine cannot. They read and write by themselves; through
-Spark go the tasks and what came of them.
+"""Tasks as those of a Spark job, for more than one machine can do. They read and write by themselves; only the tasks
+and their outcomes go through Spark.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ARROW = pa.schema([("number", pa.int32()), ("said", pa.binary())])
 
 
 def by_spark(session: Callable[[], SparkSession]) -> AnyRun:
-    """In the session's executors; all outcomes come when the last task has ended."""
+    """Return what runs jobs in the session's executors; it yields outcomes when the last task has ended."""
 
     def run(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
         if not jobs:
             return
         spark = session()
         rows = [(job.number, pickle.dumps(job)) for job in jobs]
-        # one task of Spark each: it is what is repeated when an executor is lost
+        # one Spark task each: Spark repeats a whole task when an executor is lost
         frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), SCHEMA)
         for row in frame.mapInArrow(_do_all, SCHEMA).collect():
             yield row["number"], pickle.loads(row["said"])
@@ -34,8 +34,8 @@ def by_spark(session: Callable[[], SparkSession]) -> AnyRun:
 
 
 def _do_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In an executor."""
+    """Do jobs in an executor, and yield their outcomes."""
     for batch in batches:
-        for said in batch.column("said").to_pylist():
-            number, outcome = do(pickle.loads(said))
+        for packed in batch.column("said").to_pylist():
+            number, outcome = do(pickle.loads(packed))
             yield pa.RecordBatch.from_arrays([[number], [pickle.dumps(outcome)]], schema=ARROW)

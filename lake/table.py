@@ -1,6 +1,6 @@
-"""One Iceberg table of ours, by pyiceberg: its place, its files, and commits that are conditional on what was read.
+"""One Iceberg table of tierstate, by pyiceberg: its place, its files, and commits conditional on what was read.
 
-Whatever pyiceberg, its catalogs and its file systems raise stops here.
+Errors of pyiceberg, its catalogs and its file systems become errors of tierstate here.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ if TYPE_CHECKING:
 
 
 FIRST_SEQUENCE_NUMBER = 1
-"""Of the first snapshot that a table ever had."""
+"""The sequence number of the first snapshot that a table ever had."""
 
 
 OWN_BOUNDS_ALONE = {
     "write.metadata.metrics.default": "counts",
     **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
 }
-"""Iceberg's table properties (its page on configuration), for the columns that a table's place and days go by."""
+"""Iceberg's table properties (its page on configuration), for the columns that determine a table's place and days."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit does: files that come, files that go, and the place it brings the table to. ``columns``: of its
-    next version.
+    """The content of one commit: files to add, files to drop, and the new place of the table. ``columns``: of the
+    table's next version.
     """
 
     place: TablePlace
@@ -75,12 +75,12 @@ class Change:
 
 
 class PlaceLost(CorruptData):
-    """Nothing of the table's metadata says how far it is; its rows still do."""
+    """The place is in none of the table's metadata; its rows still show it."""
 
 
 class LakeTable:
-    """As it was when it was loaded, or `refresh`ed last. Raises StorageUnavailable where catalog or files are away,
-    AccessDenied, InvalidRequest for a table that is gone.
+    """A table as it was when it was loaded or last `refresh`ed. Raises StorageUnavailable where catalog or files are
+    unavailable, AccessDenied, InvalidRequest for a deleted table.
     """
 
     def __init__(self, table: Table, facts: TableFacts, registry: RegistryAccess | None = None) -> None:
@@ -88,16 +88,16 @@ class LakeTable:
         self.name = ".".join(table.name())
 
     def refresh(self) -> None:
-        """As it is now."""
+        """Load the table as it is now."""
         with foreign(table=self.name):
             self.iceberg.refresh()
         self._read_facts()
 
     def _read_facts(self) -> None:
-        found = TableFacts.of_properties(self.iceberg.properties, self.name)
-        if found is None:
+        facts = TableFacts.of_properties(self.iceberg.properties, self.name)
+        if facts is None:
             raise InvalidRequest("the table is none of ours any more: its properties are gone", table=self.name)
-        self.facts = found
+        self.facts = facts
 
     def place(self) -> TablePlace:
         """Return the place by the newest snapshot that has it, or by the table's property where that one was expired.
@@ -106,21 +106,21 @@ class LakeTable:
         """
         current = snapshot = self.iceberg.current_snapshot()
         while snapshot is not None:
-            said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-            if OFFSETS in said:
-                return TablePlace.of_summary(said, self.facts.topic_id)
+            properties = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            if OFFSETS in properties:
+                return TablePlace.of_summary(properties, self.facts.topic_id)
             parent = snapshot.parent_snapshot_id
             before = None if parent is None else self.iceberg.snapshot_by_id(parent)
-            # who expires a snapshot makes its child look like the first one: the sequence number tells
+            # an expired snapshot makes its child look like the first one: only the sequence number shows it
             if before is None and snapshot.sequence_number != FIRST_SEQUENCE_NUMBER:
-                kept = place_kept(self.iceberg.properties, self.facts.topic_id, current)
-                if kept is None or not self._fits(kept):
+                property_place = place_kept(self.iceberg.properties, self.facts.topic_id, current)
+                if property_place is None or not self._fits(property_place):
                     raise PlaceLost(
                         "the snapshots that said how far this table is were expired by another tool, and its property"
                         f" does not fit its rows; `tierstate table repair {self.name}` finds the place again",
                         table=self.name,
                     )
-                return kept
+                return property_place
             snapshot = before
         return TablePlace({})
 
@@ -144,22 +144,22 @@ class LakeTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the files, with Iceberg's field ids."""
+        """Return the schema of the files, with Iceberg's field ids."""
         return schema_to_pyarrow(self.iceberg.schema(), include_field_ids=True)
 
     def rows_by(self, version: int) -> Rows:
-        """What makes rows of records as this version of the columns did. Raises CorruptData for an unknown one."""
+        """Return a maker of rows by this version of the columns. Raises CorruptData for an unknown version."""
         if version >= len(self.facts.versions):
             raise CorruptData("the table does not say what these columns were", table=self.name, version=version)
         return Rows(self.facts.versions[version], self.registry)
 
     def new_rows(self) -> Rows:
-        """What makes rows that are to be added. It raises ColumnsGrown, where the table grows with its registry."""
+        """Return a maker of new rows. It raises ColumnsGrown where the table grows with its registry."""
         return Rows(self.facts.columns, self.registry, grows=self.facts.grows)
 
     def data_files(self, where: str | None = None) -> list[DataFile]:
-        """Those that may have rows ``where`` this holds. Raises InvalidRequest where another engine deleted rows by
-        files beside them.
+        """Return the files that may have rows for which ``where`` holds. Raises InvalidRequest where another engine
+        deleted rows by delete files.
         """
         with foreign(table=self.name):
             tasks = list(self.iceberg.scan(row_filter=where or AlwaysTrue()).plan_files())
@@ -172,21 +172,21 @@ class LakeTable:
         return [task.file for task in tasks]
 
     def count(self, where: str | None = None) -> int:
-        """Of rows."""
+        """Return the number of rows."""
         with foreign(table=self.name):
             return self.iceberg.scan(row_filter=where or AlwaysTrue()).count()
 
     def url(self, name: str) -> str:
-        """Of a data file of this name."""
+        """Return the URL of a data file of this name."""
         return f"{self.iceberg.location().rstrip('/')}/data/{name}"
 
     def put(self, url: str, pieces: Iterable[bytes]) -> DataFile:
-        """A new file, and what a manifest says of it. One that could not be written is removed, as far as it can be."""
+        """Write a new file. Return its manifest entry. A file that could not be written is removed if possible."""
         with foreign(table=self.name, file=url):
-            opened = self.iceberg.io.new_output(url).create()  # outside: what another put there stays
+            output = self.iceberg.io.new_output(url).create()  # outside the try: another writer's file stays
         try:
             with foreign(table=self.name, file=url):
-                with opened as into:
+                with output as into:
                     for piece in pieces:
                         into.write(piece)
                 return self._described(url)
@@ -196,9 +196,9 @@ class LakeTable:
             raise
 
     def _described(self, url: str) -> DataFile:
-        """What a manifest says of a file. Bounds are optional: where pyiceberg cannot write one, our columns have them.
+        """Return the manifest entry of a file. Bounds are optional: where pyiceberg fails, only our columns have any.
 
-        It fails at a text whose upper bound would be a surrogate (U+D800), and at dates and times of the year 10000.
+        It fails for a text whose upper bound would be a surrogate (U+D800), and for dates and times of the year 10000.
         """
         metadata = self.iceberg.metadata
         try:
@@ -209,19 +209,19 @@ class LakeTable:
             return parquet_file_to_data_file(self.iceberg.io, bare, url)
 
     def remove(self, url: str) -> None:
-        """A file that no commit names. One that is not there is no error."""
+        """Remove a file that no commit names. A missing file is no error."""
         with foreign(table=self.name, file=url), suppress(FileNotFoundError):
             self.iceberg.io.delete(url)
 
     @contextmanager
     def opened(self, url: str) -> Iterator[BinaryIO]:
-        """A data file, to be read anywhere. Raises CorruptData for one that is missing or damaged."""
+        """Open a data file for random reads. Raises CorruptData where it is missing or damaged."""
         with foreign(table=self.name, file=url):
-            with self.iceberg.io.new_input(url).open() as found:
-                yield cast(BinaryIO, found)
+            with self.iceberg.io.new_input(url).open() as source:
+                yield cast(BinaryIO, source)
 
     def prepared(self, change: Change, attempt: str) -> Transaction:
-        """All that a commit writes before it is one: manifests, conditional on the snapshot that was read."""
+        """Write all that precedes a commit: manifests. The commit will be conditional on the snapshot that was read."""
         with foreign(table=self.name):
             transaction = self.iceberg.transaction()
             if change.columns is not None:
@@ -234,9 +234,9 @@ class LakeTable:
                     snapshot.delete_data_file(each)
                 for each in change.add:
                     snapshot.append_data_file(each)
-            made = transaction.table_metadata.current_snapshot()
-            assert made is not None
-            transaction.set_properties(place_property(made))
+            snapshot_made = transaction.table_metadata.current_snapshot()
+            assert snapshot_made is not None
+            transaction.set_properties(place_property(snapshot_made))
         return transaction
 
     def _evolve(self, transaction: Transaction, columns: Columns) -> None:
@@ -250,9 +250,9 @@ class LakeTable:
         transaction.set_properties(columns_property(self.facts.version + 1, columns))
 
     def commit(self, transaction: Transaction, attempt: str) -> bool:
-        """False: another writer was first, and nothing landed. The table is as it is now, either way.
+        """Return False where another writer was first: nothing landed. Either way the table is loaded as it is now.
 
-        Raises UnknownOutcome where nobody says whether it landed: then its files stay, for they may be the table's.
+        Raises UnknownOutcome where it is unknown whether it landed: then its files stay, for they may be the table's.
         """
         try:
             transaction.commit_transaction()
@@ -269,7 +269,7 @@ class LakeTable:
         )
         try:
             self.refresh()
-        except Unavailable:  # a catalog that went while it was asked
+        except Unavailable:  # the catalog became unavailable while it was asked
             raise unknown from failure
         if self.landed(attempt):
             return True
@@ -278,7 +278,7 @@ class LakeTable:
         raise unknown from failure
 
     def landed(self, attempt: str) -> bool:
-        """Whether a snapshot is of this attempt."""
+        """Return whether a snapshot was made by this attempt."""
         return any(
             snapshot.summary is not None and snapshot.summary.additional_properties.get(ATTEMPT) == attempt
             for snapshot in self.iceberg.snapshots()
@@ -291,8 +291,8 @@ def own_location(default: str, table_uuid: UUID) -> str:
 
 
 def _one_at_a_time(overwrite: Any) -> Any:
-    """Threads of pyiceberg ask one evaluator which manifests may name a file that goes, and it keeps what it is asked
-    about in itself: of two at once one is answered for the other's, and a file is said to be missing (decision 0092).
+    """Serialize an evaluator that pyiceberg's threads share, which is asked what manifests may name a dropped file. It
+    keeps its question in itself: of two at once one gets the other's answer, and a file seems missing (decision 0092).
     """
     build, lock = overwrite._build_manifest_evaluator, Lock()
 
@@ -311,7 +311,7 @@ def _one_at_a_time(overwrite: Any) -> Any:
 
 @contextmanager
 def foreign(**facts: Any) -> Iterator[None]:
-    """What a catalog and a table's file system raise, as errors of ours."""
+    """Raise errors of a catalog and a table's file system as errors of tierstate."""
     try:
         yield
     except (NoSuchTableError, NoSuchNamespaceError) as error:
@@ -326,7 +326,7 @@ def foreign(**facts: Any) -> Iterator[None]:
         raise CorruptData("a file of the table is damaged", **facts, reason=str(error)) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise AccessDenied("the catalog's credentials are missing", **facts, reason=str(error)) from error
-    except ClientError as error:  # of Glue
+    except ClientError as error:  # from Glue
         denied = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 403
         refused = denied or error.response.get("Error", {}).get("Code", "").startswith("AccessDenied")
         kind = AccessDenied if refused else StorageUnavailable

@@ -1,4 +1,4 @@
-"""A catalog of tables, as pyiceberg's own properties say: which of its tables are ours, new ones, and dropped ones."""
+"""A catalog of tables, opened by pyiceberg's own properties: tables of tierstate, new ones, and dropped ones."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .table_metadata import ForeignMetadata, metadata_below
 from .table_types import iceberg_schema
 
 NAME = "tierstate"
-"""Of the catalog, where pyiceberg asks for one: a SQL catalog keeps it in its rows."""
+"""The name of the catalog, which pyiceberg requires: a SQL catalog keeps it in its rows."""
 DAY_FIELD_ID = 1000
-"""The first one that a partition field may have."""
+"""The first id that a partition field may have."""
 
 
 class LakeCatalog:
-    """Raises StorageUnavailable, AccessDenied, InvalidRequest."""
+    """Tables by their names. Raises StorageUnavailable, AccessDenied, InvalidRequest."""
 
     def __init__(self, properties: Mapping[str, str], registry: RegistryAccess | None = None) -> None:
-        """``registry``: what the records of typed tables are read with, where their schemas are registered."""
+        """``registry``: the schemas of typed tables, where they are registered."""
         self._registry = registry
         with foreign(catalog=properties.get("uri")):
             try:
@@ -41,16 +41,16 @@ class LakeCatalog:
                 raise InvalidRequest("no such catalog", reason=str(error)) from error
 
     def table(self, name: str) -> LakeTable:
-        """Raises InvalidRequest for one that is not there, or none of ours."""
+        """Load a table. Raises InvalidRequest where it does not exist, or tierstate did not create it."""
         with foreign(table=name):
-            found = self._catalog.load_table(_identifier(name))
-        facts = TableFacts.of_properties(found.properties, name)
+            loaded = self._catalog.load_table(_identifier(name))
+        facts = TableFacts.of_properties(loaded.properties, name)
         if facts is None:
             raise InvalidRequest("the table was not created by tierstate", table=name)
-        return LakeTable(found, facts, self._registry)
+        return LakeTable(loaded, facts, self._registry)
 
     def names(self) -> Iterator[str]:
-        """Of all tables, in order, ours or not."""
+        """Yield the names of all tables, in order, whatever created them."""
         with foreign():
             for namespace in self._namespaces(()):
                 for each in sorted(self._catalog.list_tables(namespace)):
@@ -65,30 +65,30 @@ class LakeCatalog:
 
     def ours(self) -> dict[str, TierstateError | None]:
         """Return the names of the tables that follow a topic, and of those that cannot be loaded, with the reason."""
-        found: dict[str, TierstateError | None] = {}
+        reasons: dict[str, TierstateError | None] = {}
         for name in self.names():
             try:
                 with foreign(table=name):
                     properties = self._catalog.load_table(_identifier(name)).properties
             except TierstateError as error:
-                found[name] = error
+                reasons[name] = error
                 continue
             if TOPIC in properties:
-                found[name] = None
-        return found
+                reasons[name] = None
+        return reasons
 
     def table_at(self, name: str, location: str) -> LakeTable:
         """Return the table as its newest metadata file below ``location`` has it, whatever the catalog says.
 
-        Raises InvalidRequest where there is none, or where another one there is no ancestor of it.
+        Raises InvalidRequest where there is none, or where another one there is not its ancestor.
         """
         with foreign(table=name, location=location):
             io = self._catalog._load_file_io(location=location)
-        found = metadata_below(io, location, name)
-        if not found:
+        files = metadata_below(io, location, name)
+        if not files:
             raise InvalidRequest("no metadata of a table below this location", table=name, location=location)
-        newest = found[-1]
-        others = [each.url for each in found[:-1] if not newest.is_after(each.url)]
+        newest = files[-1]
+        others = [each.url for each in files[:-1] if not newest.is_after(each.url)]
         if others:
             raise InvalidRequest(
                 "several metadata files may be the newest; move those away that are not the table's",
@@ -108,7 +108,7 @@ class LakeCatalog:
     def point(self, name: str, metadata_url: str) -> None:
         """Let the catalog name this metadata file for a table, whatever it named before.
 
-        Killed in between, the catalog has no such table: the same call again completes it.
+        If the process is killed in between, the catalog has no such table: the same call again completes it.
         """
         with foreign(table=name):
             with suppress(NoSuchTableError):
@@ -118,7 +118,7 @@ class LakeCatalog:
             self._catalog.register_table(_identifier(name), metadata_url)
 
     def create(self, name: str, facts: TableFacts) -> LakeTable:
-        """An empty table. Raises InvalidRequest where there is one."""
+        """Create an empty table. Raises InvalidRequest where the name is taken."""
         require_columns(facts.columns)
         schema = iceberg_schema(facts.columns.schema())
         namespace = _identifier(name)[:-1]
@@ -126,7 +126,7 @@ class LakeCatalog:
             with suppress(NamespaceAlreadyExistsError):
                 self._catalog.create_namespace(namespace)
             try:
-                made = self._catalog.create_table(
+                created = self._catalog.create_table(
                     _identifier(name),
                     schema,
                     partition_spec=_by_day(schema),
@@ -136,15 +136,15 @@ class LakeCatalog:
             except TableAlreadyExistsError as error:
                 raise InvalidRequest("there is a table of this name", table=name) from error
             # before the first row: a second table of this name never shares a folder with this one
-            own = own_location(made.location(), made.metadata.table_uuid)
+            own = own_location(created.location(), created.metadata.table_uuid)
             self._catalog.commit_table(
-                made, (AssertTableUUID(uuid=made.metadata.table_uuid),), (SetLocationUpdate(location=own),)
+                created, (AssertTableUUID(uuid=created.metadata.table_uuid),), (SetLocationUpdate(location=own),)
             )
-            made = self._catalog.load_table(_identifier(name))
-        return LakeTable(made, facts, self._registry)
+            created = self._catalog.load_table(_identifier(name))
+        return LakeTable(created, facts, self._registry)
 
     def drop(self, name: str) -> None:
-        """Takes it out of the catalog; its files stay."""
+        """Remove a table from the catalog; its files stay."""
         with foreign(table=name):
             self._catalog.drop_table(_identifier(name))
 
@@ -154,7 +154,7 @@ class LakeCatalog:
 
 
 def require_new(catalog: LakeCatalog, name: str, facts: TableFacts) -> None:
-    """Raises InvalidRequest where `LakeCatalog.create` would."""
+    """Raise InvalidRequest where `LakeCatalog.create` would."""
     require_columns(facts.columns)
     iceberg_schema(facts.columns.schema())
     _identifier(name)

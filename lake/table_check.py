@@ -1,7 +1,7 @@
-"""Whether a table is its log: every row of every partition, beside the record that has its offset.
+"""Compares a table with its log: every row of every partition with the record of the same offset.
 
-Memory: `WINDOW_BYTES` of log, decoded twice. The place says which rows there must be, whoever wrote the files, and by
-which columns: typed ones are made of the records again, by the same.
+Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows there must be, for any writer's files, and
+their version of the columns: typed ones are made of the records again, by the same version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WINDOW_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class TableFinding:
-    """What is not as it must be. ``offset``: the first one of which it is said."""
+    """A difference. ``offset``: the first one that it affects."""
 
     partition: int | None
     problem: str
@@ -44,10 +44,10 @@ class TableFinding:
 @dataclass
 class CheckedPartition:
     """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and where
-    the table lacks columns of it, has them typed, or cannot have a record's time. ``corrupt``: of ``rows``, those that
-    do not parse. ``older``: rows below the log start: nothing is left to compare them with. ``behind``: offsets that
-    the log had when the check began, and the table has not. ``skipped``: accepted gaps within
-    ``[start, end)``; rows of them count as ``older``.
+    the table lacks columns of it, has them typed, or cannot have a record's time. ``corrupt``: those of ``rows`` that
+    do not parse. ``older``: rows below the log start: there is no record to compare them with. ``behind``: offsets that
+    the log had when the check began, and the table lacks. ``skipped``: accepted gaps within ``[start, end)``; rows of
+    them count as ``older``.
     """
 
     partition: int
@@ -70,7 +70,7 @@ class CheckedTable:
 
     @property
     def behind(self) -> int:
-        """Offsets of all partitions that the table has not."""
+        """Return the number of offsets of all partitions that the table lacks."""
         return sum(each.behind for each in self.partitions)
 
 
@@ -81,9 +81,9 @@ def check_table(
     keep: Keep = no_lease,
     place: TablePlace | None = None,
 ) -> CheckedTable:
-    """Check the newest snapshot. ``place``: one that is to be proven, instead of the table's own.
+    """Check the newest snapshot. ``place``: one to prove, instead of the table's own.
 
-    Raises InvalidRequest for a topic that was made anew, and what `is_of_all`.
+    Raises InvalidRequest for a topic that was re-created, and as `is_of_all`.
     """
     if log.topic_id() != table.facts.topic_id:
         raise InvalidRequest(
@@ -92,28 +92,28 @@ def check_table(
             topic=table.facts.topic,
         )
     require_tiered(table, log)
-    found = CheckedTable()
+    checked = CheckedTable()
     reaches = (place or table.place()).partitions
     for number in range(log.partitions()):
         try:
             extent = log.extent(number)
             reach = reaches.get(number, Reach(extent.start, extent.start))
-            done = _check_partition(table, log, number, reach, window_bytes, keep, found.findings)
+            partition_checked = _check_partition(table, log, number, reach, window_bytes, keep, checked.findings)
         except TierstateError as error:
             if is_of_all(error):
                 raise
             error = for_good(error)
-            found.findings.append(TableFinding(number, f"not compared: {error}"))
-            found.errors.append(error)
+            checked.findings.append(TableFinding(number, f"not compared: {error}"))
+            checked.errors.append(error)
             continue
-        done.behind = max(0, extent.end - max(reach.end, extent.start))
-        found.partitions.append(done)
-    named = sum(each.rows + each.older for each in found.partitions)
-    if (total := table.count()) != named and not found.findings:
-        found.findings.append(
+        partition_checked.behind = max(0, extent.end - max(reach.end, extent.start))
+        checked.partitions.append(partition_checked)
+    named = sum(each.rows + each.older for each in checked.partitions)
+    if (total := table.count()) != named and not checked.findings:
+        checked.findings.append(
             TableFinding(None, f"{counted(total - named, 'row is', 'rows are')} outside of what the table's place says")
         )
-    return found
+    return checked
 
 
 def _check_partition(
@@ -127,27 +127,27 @@ def _check_partition(
 ) -> CheckedPartition:
     log_start, log_end = log.extent(number)
     start = max(reach.start, log_start)
-    done = CheckedPartition(number, start, max(start, reach.end))
+    checked = CheckedPartition(number, start, max(start, reach.end))
     if reach.start < start:
-        done.older = table.count(between(number, reach.start, start))
+        checked.older = table.count(between(number, reach.start, start))
     if log_end < reach.end:
         problem = f"the log ends at {log_end}, and the table has rows up to {reach.end}"
         findings.append(TableFinding(number, problem, log_end))
-        done.end = max(start, log_end)
-    if start < done.end:
-        keep({number: Extent(start, done.end)})
-    done.skipped = log.skipped(number, start, done.end)
-    done.older += sum(table.count(between(*gap)) for gap in done.skipped)
+        checked.end = max(start, log_end)
+    if start < checked.end:
+        keep({number: Extent(start, checked.end)})
+    checked.skipped = log.skipped(number, start, checked.end)
+    checked.older += sum(table.count(between(*gap)) for gap in checked.skipped)
     digest, alike = RecordDigest(), True
-    parts = reach.written(start, done.end)
-    if start < done.end and (not parts or parts[0].start > start):
+    parts = reach.written(start, checked.end)
+    if start < checked.end and (not parts or parts[0].start > start):
         findings.append(TableFinding(number, "the table's place does not say which columns wrote its rows", start))
         alike = False
-    for written in parts:
-        made_by = table.rows_by(written.version)
-        for first, last, records in _windows(log, number, written, window_bytes):
+    for part in parts:
+        made_by = table.rows_by(part.version)
+        for first, last, records in _windows(log, number, part, window_bytes):
             rows = rows_between(table, number, first, last)
-            done.rows += rows.num_rows
+            checked.rows += rows.num_rows
             if (problem_at := _difference(rows, made_by, records)) is not None:
                 findings.append(TableFinding(number, *problem_at))
                 alike = False
@@ -156,16 +156,16 @@ def _check_partition(
                 continue
             for batch in records.to_batches():
                 digest.update(batch)
-        done.corrupt += made_by.corrupt
+        checked.corrupt += made_by.corrupt
     if alike and table.facts.columns == Columns(tuple(record_schema().names)):
-        done.digest = digest.hexdigest()
-    return done
+        checked.digest = digest.hexdigest()
+    return checked
 
 
 def _windows(
     log: TopicLog, number: int, written: Written, window_bytes: int
 ) -> Iterator[tuple[Offset, Offset, pa.Table]]:
-    """Ranges that follow each other, and the log's records in them, with times that a table can have."""
+    """Yield ranges that follow each other, and the log's records in them, with times that a table can have."""
     for split in log.splits(number, written.start, written.end, window_bytes):
         with closing(log.read(split)) as batches:
             records = pa.Table.from_batches([within_years(each) for each in batches], record_schema())
@@ -173,12 +173,12 @@ def _windows(
 
 
 def _difference(rows: pa.Table, made_by: Rows, records: pa.Table) -> tuple[str, int | None] | None:
-    """What is wrong with the rows of a window, and the offset of the first one."""
+    """Return what is wrong with the rows of a window, and the offset of the first wrong row."""
     have, want = rows.column("offset").combine_chunks(), records.column("offset").combine_chunks()
     if not have.equals(want):
         if len(lacking := _not_in(want, have)):
-            said = counted(len(lacking), "record of the log is no row", "records of the log are no rows")
-            return said, lacking[0].as_py()
+            problem = counted(len(lacking), "record of the log is no row", "records of the log are no rows")
+            return problem, lacking[0].as_py()
         if len(strange := _not_in(have, want)):
             return f"{counted(len(strange), 'row is no record', 'rows are no records')} of the log", strange[0].as_py()
         counts = pc.value_counts(have)

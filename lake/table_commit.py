@@ -1,10 +1,10 @@
-"""The acts that change a table, each of them one commit: rows come, or rows go, and the place says so in the same step.
+"""The acts that change a table. Each is one commit: rows are added or removed, together with the new place.
 
     files of its own  ->  manifests  ->  commit, if the table is still as it was read  ->  the table's
                                          another was first  ->  own files removed, place read again
 
-A writer may die before any of these steps: until the commit the table is as it was, and what was written is named by no
-snapshot. It may be told nothing about its commit: the place says whether it landed, and the next round begins there.
+A writer may die before any of these steps: until the commit the table is as it was, and no snapshot names what was
+written. The outcome of its commit may be unknown: the place shows whether it landed, and the next round begins there.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from .table_place import TablePlace
 from .table_rows import between, of_partition, rows_of_file
 
 Splits: TypeAlias = Mapping[int, list[PlannedSplit]]
-"""By partition, each one's in the order of offsets."""
+"""The splits of each partition, in the order of offsets."""
 Write: TypeAlias = Callable[[LakeTable, TopicLog, Attempt, Splits], Act[None]]
-"""Makes the attempt's files of the records of splits. An act; what it leaves when it fails is named by no snapshot."""
+"""Makes the attempt's files of the records of splits. An act; files that it leaves when it fails are in no snapshot."""
 
 
 def append(
     table: LakeTable, log: TopicLog, attempt: Attempt, place: TablePlace, splits: Splits, write: Write
 ) -> Act[bool]:
-    """The records of ``splits``, and the place where they bring the table to. False: another was first, or the log
-    changed its lineage meanwhile. Raises ColumnsGrown, and leaves nothing then.
+    """Add the records of ``splits``, and set the place that they bring the table to. False: another writer was first,
+    or the log changed its lineage while it was read. Raises ColumnsGrown, and then leaves nothing.
     """
     lineages = {number: log.lineage(number) for number in splits}
     with nothing_left(table, attempt):
         yield from write(table, log, attempt, splits)
-        if any(log.lineage(number) != known for number, known in lineages.items()):
+        if any(log.lineage(number) != before for number, before in lineages.items()):
             yield from give_back(table, attempt)
             return False
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files))))
 
 
 def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
-    """In this process, one split after another."""
+    """Write the files in this process, one split after another."""
     made_by = table.new_rows()
     for number, parts in splits.items():
         for at, split in enumerate(parts):
@@ -70,7 +70,7 @@ def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits
 
 
 def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, Extent]) -> Act[bool]:
-    """The rows of these offsets (end exclusive), by partition. Files that hold no others go whole.
+    """Remove the rows of these offsets (end exclusive), by partition. Files with no other rows are dropped whole.
 
     A file of several partitions, which another engine wrote, becomes one file for each partition.
     """
@@ -85,20 +85,20 @@ def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapp
                 if first >= start and end_of_file <= end:
                     continue
                 rows = (of_partition(each, number) for each in rows_of_file(table, file))
-                kept = grouped(_without(each, start, end) for each in rows)
+                remaining = grouped(_without(each, start, end) for each in rows)
                 name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
-                yield from rewrite(table, attempt, name, kept)
+                yield from rewrite(table, attempt, name, remaining)
     attempt.dropped = sum(file.record_count for file in drop.values())
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), tuple(drop.values()))))
 
 
 def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
-    """False: another was first; what was written is removed. Raises UnknownOutcome, and leaves it then."""
+    """Return False where another was first; its files are removed. Raises UnknownOutcome, and then leaves them."""
     with nothing_left(table, attempt):
         yield "write manifests"
         transaction = table.prepared(change, attempt.id)
     yield "commit"
-    landed = table.commit(transaction, attempt.id)  # from here on the rows are the table's, and its place says so
+    landed = table.commit(transaction, attempt.id)  # from here on the rows are the table's, and its place includes them
     if not landed:
         yield from give_back(table, attempt)
     return landed

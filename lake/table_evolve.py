@@ -1,6 +1,6 @@
-"""The columns of a table become others: fields are added, types widened, and nothing is taken away.
+"""Evolves the columns of a table: fields are added, types widened, and nothing is removed.
 
-Rows that are there stay as they were written: null where a field was added, and what did not parse stays in `_corrupt`.
+Existing rows stay as they were written: null where a field was added, and what did not parse stays in `_corrupt`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .table_place import TablePlace
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """``before`` None: it is added."""
+    """One change. ``before`` None: the field is added."""
 
     field: str
     before: str | None
@@ -32,28 +32,28 @@ class FieldChange:
 
 
 def evolve(table: LakeTable, attempt: Attempt, place: TablePlace, columns: Columns) -> Act[bool]:
-    """The next version of the columns, by an empty snapshot of the same place. False: another was first.
+    """Commit the next version of the columns, by an empty snapshot of the same place. False: another was first.
 
-    The snapshot makes it conditional. Of two that evolve a table to what is one to Iceberg (smallint and int), both
-    would be first otherwise, and the second change what a version says, under rows that were written by it.
+    The snapshot makes it conditional. Otherwise two writers that evolve a table to columns that are equal in Iceberg
+    (smallint and int) would both be first, and the second would change a version that rows were written by.
     Raises InvalidRequest for columns that those of the table cannot become.
     """
     return (yield from commit(table, attempt, Change(place, columns=columns)))
 
 
 def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
-    """Raises InvalidRequest where the columns became others so often since the last row that they seem to never end.
+    """Raise InvalidRequest where the columns changed so often since the last row that they seem to never settle.
 
-    The table itself says how often, so a follower that begins anew counts on.
+    The table itself has the count, so a follower that starts again counts on.
     """
-    written = max((reach.versions[-1].version for reach in place.partitions.values() if reach.versions), default=0)
-    if table.facts.version - written >= most:
+    used = max((reach.versions[-1].version for reach in place.partitions.values() if reach.versions), default=0)
+    if table.facts.version - used >= most:
         raise InvalidRequest(
             "the schema grows again whenever the columns have become it, and no row was written between; once it has"
             " settled, `tierstate table evolve` takes it, and the table goes on",
             table=table.name,
             topic=table.facts.topic,
-            evolved=table.facts.version - written,
+            evolved=table.facts.version - used,
             most=most,
         )
 
@@ -61,18 +61,18 @@ def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
 def evolve_table(
     table: LakeTable, wanted: Mapping[str, Form], attempt_id: Callable[[], str], *, execute: bool
 ) -> list[FieldChange]:
-    """To these forms of `key` and `value`; what changed, or would. Raises InvalidRequest where it cannot be."""
+    """Evolve to these forms of `key` and `value`; return the changes. Raises InvalidRequest where it cannot."""
     while True:
         columns = evolved_columns(table.facts.columns, wanted)
-        found = list(changes(table.facts.columns.schema(), columns.schema()))
+        changed = list(changes(table.facts.columns.schema(), columns.schema()))
         if columns == table.facts.columns or not execute:
-            return found
+            return changed
         if run(evolve(table, Attempt(attempt_id()), table.place(), columns)):
-            return found
+            return changed
 
 
 def evolved_columns(now: Columns, wanted: Mapping[str, Form]) -> Columns:
-    """Raises InvalidRequest, which names the field, for what cannot evolve."""
+    """Return the evolved columns. Raises InvalidRequest, which names the field, where that is impossible."""
     for name, form in wanted.items():
         now = now.with_form(name, evolved(now.forms[name], form))
     return now
@@ -82,7 +82,7 @@ Fields: TypeAlias = pa.Schema | pa.StructType
 
 
 def changes(before: Fields, after: Fields, path: str = "") -> Iterator[FieldChange]:
-    """Of fields, by their names with dots."""
+    """Yield the changes of fields, by their names with dots."""
     for each in after:
         name = f"{path}{each.name}"
         if each.name not in before.names:

@@ -1,5 +1,5 @@
-"""What a table is, as its properties say it: which topic it follows and how. Written once, when it is created; where
-its schema evolves one is added, `tierstate.columns.1` and so on.
+"""The facts of a table, which are its properties: which topic it follows and how. Written once, when it is created; a
+schema that evolves adds one, `tierstate.columns.1` and so on.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ WRITTEN = {
     "write.metadata.previous-versions-max": "20",
     "write.metadata.metrics.column.value": "none",
 }
-"""Of every table of ours. Retries*: pyiceberg repeats an append by itself when another writer was first, on top of what
-that one wrote; of two followers both would land then. 0 makes the second fail, and it reads its place again.
+"""Properties of every table. Retries*: pyiceberg repeats an append by itself when another writer was first, on top of
+that writer's commit; both of two followers would then land. 0 makes the second fail, and it reads its place again.
 """
 NEEDED = ("partition", "offset", "timestamp")
-"""Without these no row can be told from another, or be taken out."""
+"""Without these no row can be distinguished from another, or removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """``versions`` of the columns, the newest last: each row was written by one. ``keep``: rows stay when the log
-    deletes its own, the table is an archive. ``grows``: of `key` and `value`, whose schemas are the registry's.
+    """``versions`` of the columns, the newest last: each row was written by one. ``keep``: the table is an archive,
+    whose rows stay when the log deletes its own. ``grows``: those of `key` and `value` with schemas of the registry.
     """
 
     topic: str
@@ -50,16 +50,16 @@ class TableFacts:
 
     @property
     def columns(self) -> Columns:
-        """That new rows are written with."""
+        """Return the columns of new rows."""
         return self.versions[-1]
 
     @property
     def version(self) -> int:
-        """Of these."""
+        """Return the version of these columns."""
         return len(self.versions) - 1
 
     def as_properties(self) -> dict[str, str]:
-        said = {
+        properties = {
             TOPIC: self.topic,
             TOPIC_ID: str(self.topic_id),
             ISOLATION: self.isolation.value,
@@ -67,13 +67,13 @@ class TableFacts:
             GROWS: ",".join(self.grows),
         }
         for version, columns in enumerate(self.versions):
-            said |= columns_property(version, columns)
-        return {**WRITTEN, **said}
+            properties |= columns_property(version, columns)
+        return {**WRITTEN, **properties}
 
     @classmethod
     def of_properties(cls, said: Mapping[str, str], table: str) -> TableFacts | None:
-        """None: no table of ours. Raises CorruptData for one that says half of it, InvalidRequest for one that lets
-        pyiceberg repeat commits.
+        """Return the facts; None for a table that tierstate did not create. Raises CorruptData for incomplete
+        properties, and InvalidRequest where they let pyiceberg repeat commits.
         """
         if TOPIC not in said:
             return None
@@ -103,7 +103,7 @@ def columns_property(version: int, columns: Columns) -> dict[str, str]:
 
 
 def _versions(said: Mapping[str, str]) -> Iterator[Columns]:
-    """From 0 on. Raises KeyError where there is none, ValueError and such for one that cannot be read."""
+    """Yield the versions from 0 on. Raises KeyError where there is none, ValueError and such for an unreadable one."""
     for version in count():
         if version and f"{COLUMNS}.{version}" not in said:
             return
@@ -111,7 +111,7 @@ def _versions(said: Mapping[str, str]) -> Iterator[Columns]:
 
 
 def require_columns(columns: Columns) -> None:
-    """Raises InvalidRequest where one is missing that every table needs."""
+    """Raise InvalidRequest where a column is missing that every table needs."""
     missing = [name for name in NEEDED if name not in columns.names]
     if missing:
         raise InvalidRequest("a table needs this column", column=missing[0], columns=",".join(columns.names))

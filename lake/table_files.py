@@ -1,7 +1,7 @@
-"""Rows into new files of a table, and out of files that it has: each file is of one partition and one day, by offset.
+"""Writes rows into new files of a table, and reads its files: each has one partition and one day, by offset.
 
-A file's name is its attempt's own, so no two writers ever write the same one; what an attempt leaves behind is named by
-no snapshot.
+A file's name is its attempt's own, so no two writers ever write the same file; files that an attempt leaves behind are
+in no snapshot.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ROW_GROUP_BYTES = 32 * 2**20
 
 @dataclass
 class Attempt:
-    """What one writer makes for one commit. ``files``: written, and the table's once the commit landed. ``corrupt``: of
-    ``rows``, those whose key or value does not parse. ``dropped``: rows of files that the commit takes out.
+    """The work of one writer for one commit. ``files``: written, and the table's once the commit landed. ``corrupt``:
+    those of ``rows`` whose key or value does not parse. ``dropped``: rows of files that the commit removes.
     """
 
     id: str
@@ -46,19 +46,19 @@ class Attempt:
 def write_rows(
     table: LakeTable, attempt: Attempt, task: ExportTask, batches: Iterable[pa.RecordBatch], made_by: Rows
 ) -> Act[None]:
-    """The records of a task as files by day. ``batches``: as `parted.laid_out` takes them.
+    """Write the records of a task as files by day. ``batches``: as `parted.laid_out` takes them.
 
-    Raises what ``batches`` and ``made_by`` do, and DiskFull.
+    Raises what ``batches`` and ``made_by`` raise, and DiskFull.
     """
     shape = Shape(table.facts.columns, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
     plan = ExportPlan(table.facts.topic, table.facts.topic_id, 0, shape, ())
     making: dict[str, ParquetFile] = {}
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         for group in laid_out(plan, task, map(within_years, batches)):
             if group.records is not None:
                 if group.key not in making:
                     making[group.key] = begun = ParquetFile(table.schema, {})
-                    opened.callback(begun.close)
+                    stack.callback(begun.close)
                 making[group.key].write(aligned(made_by.of(group.records), table.schema))
                 continue
             day, _, name = group.key.rpartition("/")
@@ -66,21 +66,21 @@ def write_rows(
 
 
 def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Act[None]:
-    """Rows of one partition and day, by offset and in the schema of the table, as one file: each of ``groups`` is a row
-    group. None where there are no rows.
+    """Write rows of one partition and day, by offset and in the table's schema, as one file: each of ``groups`` is a
+    row group. Without rows no file is written.
     """
-    made, count = ParquetFile(table.schema, {}), 0
-    with ExitStack() as opened:
-        opened.callback(made.close)
+    output, count = ParquetFile(table.schema, {}), 0
+    with ExitStack() as stack:
+        stack.callback(output.close)
         for rows in groups:
-            made.write(rows)
+            output.write(rows)
             count += rows.num_rows
         if count:
-            yield from _put(table, attempt, name, made)
+            yield from _put(table, attempt, name, output)
 
 
 def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
-    """The same rows, in groups of one chunk each that have about so many bytes in memory. None of them is empty."""
+    """Yield the same rows, in groups of one chunk each, of about so many bytes in memory. No group is empty."""
     waiting, size = [], 0
     for each in parts:
         if each.num_rows:
@@ -94,7 +94,7 @@ def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> It
 
 
 def give_back(table: LakeTable, attempt: Attempt) -> Act[None]:
-    """Removes what an attempt wrote that did not land."""
+    """Remove the files of an attempt that did not land."""
     for each in attempt.files:
         yield f"remove {each.file_path}"
         table.remove(each.file_path)
@@ -104,7 +104,7 @@ def give_back(table: LakeTable, attempt: Attempt) -> Act[None]:
 
 @contextmanager
 def nothing_left(table: LakeTable, attempt: Attempt) -> Iterator[None]:
-    """What was written is removed when the block fails: no commit was sent yet that names it."""
+    """Remove the attempt's files when the block fails: no commit that names them was sent yet."""
     try:
         yield
     except Exception:
@@ -114,7 +114,7 @@ def nothing_left(table: LakeTable, attempt: Attempt) -> Iterator[None]:
 
 
 def day_folder(file: DataFile) -> str:
-    """``date=2026-11-24``, of a file's rows."""
+    """Return the folder of a file's day, as in ``date=2026-11-24``."""
     return f"date={day_name(file.partition[0])}"
 
 
@@ -128,7 +128,7 @@ def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Ac
 
 
 def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
-    """Return the offsets (end exclusive) of each Kafka partition in a file. A file of several is read."""
+    """Return the offsets (end exclusive) of each Kafka partition in a file. A file of several partitions is read."""
     schema = table.iceberg.schema()
     number = single_partition(file, schema.find_field("partition").field_id)
     offset_id = schema.find_field("offset").field_id
@@ -137,7 +137,7 @@ def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
         return {number: Extent(Offset(first), Offset(last + 1))}
     with table.opened(file.file_path) as source:
         rows = pq.read_table(source, columns=["partition", "offset"])
-    found = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).sort_by("partition")
+    ranges = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).sort_by("partition")
     return {
-        row["partition"]: Extent(Offset(row["offset_min"]), Offset(row["offset_max"] + 1)) for row in found.to_pylist()
+        row["partition"]: Extent(Offset(row["offset_min"]), Offset(row["offset_max"] + 1)) for row in ranges.to_pylist()
     }

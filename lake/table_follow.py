@@ -1,12 +1,12 @@
-"""Keeping a table as its topic is: one commit after another, each computed from the table's own place.
+"""Keeps a table like its topic: one commit after another, each computed from the table's own place.
 
     topic of another id              the table stops
-    rows of a branch the log left    taken out, by a commit of their own
-    rows below the log start         taken out, unless the table is an archive
-    what is new                      appended
+    rows of a branch the log left    removed, by a commit of their own
+    rows below the log start         removed, unless the table is an archive
+    new records                      appended
     what the columns lack            added first, by a commit of its own: a field of a schema that the registry has
 
-Any number of followers may keep one table: of two that are at it, one is first, and the other reads the place again.
+Any number of followers may keep one table: of two that commit, one is first, and the other reads the place again.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ COMMIT_BYTES = 1024 * 2**20
 
 
 class Step(StrEnum):
-    """What a round did."""
+    """The result of a round."""
 
     NOTHING = "nothing"
     APPENDED = "appended"
     EXPIRED = "expired"
-    """Rows that the log deleted are gone."""
+    """Rows that the log deleted were removed."""
     LOST_BRANCH = "lost branch"
-    """Rows that the log lost are gone."""
+    """Rows that the log lost were removed."""
     EVOLVED = "evolved"
-    """Fields were added or types widened, as the registry has them; what is new is read again. So often in a row as
-    `TableLimits` says: one that grows again and again under what is read would evolve for ever.
+    """Fields were added or types widened, as the registry has them; new records are read again. `TableLimits` bounds
+    how often this happens in a row: a schema that grows again and again while it is read would evolve for ever.
     """
     RACED = "raced"
     """Another writer was first, or the log changed its lineage: nothing was done."""
@@ -51,9 +51,9 @@ class Step(StrEnum):
 
 @dataclass
 class Round:
-    """``waiting``: partitions that cannot be read now, and why. ``missed``: offsets that the log lost before they
-    were rows: of an archive by deleting them, of any table where a person accepted the gap. ``corrupt``: of ``rows``,
-    those whose key or value does not parse. Where rows went, ``rows`` are those, and ``rewritten`` the other rows of
+    """``waiting``: partitions that cannot be read now, and why. ``missed``: offsets that the log lost before they were
+    rows: of an archive by deleting them, of any table where a person accepted the gap. ``corrupt``: those of ``rows``
+    whose key or value does not parse. Where rows were removed, ``rows`` are those, and ``rewritten`` the other rows of
     their files.
     """
 
@@ -68,7 +68,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class TableLimits:
-    """In bytes of log: of a file, and of a commit. ``evolutions``: in a row, with no row between them."""
+    """Bytes of log in a file and in a commit. ``evolutions``: in a row, with no row between them."""
 
     file_bytes: int = FILE_BYTES
     commit_bytes: int = COMMIT_BYTES
@@ -81,7 +81,7 @@ def no_lease(ranges: Mapping[int, Extent]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How a round reads and writes. ``keep``: from being deleted meanwhile; ``write``: who makes the files."""
+    """The functions of a round. ``keep`` keeps records while they are read; ``write`` makes the files."""
 
     keep: Keep = no_lease
     write: Write = write_here
@@ -92,7 +92,7 @@ ALONE = Means()
 
 @dataclass
 class Look:
-    """The table beside the log, as both are now."""
+    """The table compared with the log, as both are now."""
 
     place: TablePlace
     waiting: dict[int, TierstateError] = field(default_factory=dict)
@@ -102,11 +102,11 @@ class Look:
 
     @property
     def lag(self) -> int:
-        """Offsets that are to become rows."""
+        """Return the number of offsets that are to become rows."""
         return sum(end - start for start, end in self.news.values())
 
     def leave_out(self, waiting: Mapping[int, TierstateError]) -> None:
-        """Add nothing of these partitions. Each has the error that says why."""
+        """Add nothing of these partitions. Each comes with the error that is the reason."""
         for number, error in waiting.items():
             self.news.pop(number, None)
             self.waiting[number] = error
@@ -121,17 +121,17 @@ class Look:
 def follow_round(
     table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: TableLimits, means: Means = ALONE
 ) -> Act[Round]:
-    """One commit, or none. ``look``: of this table as it was loaded. Raises what reading and writing do."""
+    """Make one commit, or none. ``look``: at this table as it was loaded. Raises what reading and writing raise."""
     attempt, place = Attempt(attempt_id), look.place
     if look.lost:
         ranges = {number: Extent(end, place.partitions[number].end) for number, end in look.lost.items()}
         cut = place.with_({number: place.partitions[number].cut(end) for number, end in look.lost.items()})
         landed = yield from take_out(table, attempt, cut, ranges)
         return _taken_out(Step.LOST_BRANCH if landed else Step.RACED, attempt, look)
-    gone = below(table, look)
-    if gone:
-        ranges = {number: Extent(reach.start, min(reach.end, look.starts[number])) for number, reach in gone.items()}
-        begun = place.with_({number: reach.from_(look.starts[number]) for number, reach in gone.items()})
+    expired = below(table, look)
+    if expired:
+        ranges = {number: Extent(reach.start, min(reach.end, look.starts[number])) for number, reach in expired.items()}
+        begun = place.with_({number: reach.from_(look.starts[number]) for number, reach in expired.items()})
         landed = yield from take_out(table, attempt, begun, ranges)
         return _taken_out(Step.EXPIRED if landed else Step.RACED, attempt, look)
     if not look.news:
@@ -164,25 +164,25 @@ def _append(
         require_settling(table, look.place, limits.evolutions)
         landed = yield from evolve(table, attempt, look.place, grown.columns)
         return _round(Step.EVOLVED if landed else Step.RACED, attempt, look)
-    done = _round(Step.APPENDED if landed else Step.RACED, attempt, look)
-    done.missed = missed if landed else 0
-    return done
+    appended = _round(Step.APPENDED if landed else Step.RACED, attempt, look)
+    appended.missed = missed if landed else 0
+    return appended
 
 
 def look_at(table: LakeTable, log: TopicLog) -> Look:
-    """What is to be done. The table has just been loaded, or was `refresh`ed.
+    """Return what is to be done. The table has just been loaded, or was `refresh`ed.
 
     A partition that cannot be looked at is in `Look.waiting`. Raises InvalidRequest and CorruptData where the table
     cannot go on, Unavailable where Kafka or the store is away.
     """
     facts = table.facts
-    if (found := log.topic_id()) != facts.topic_id:
+    if (topic_id := log.topic_id()) != facts.topic_id:
         raise InvalidRequest(
             "the topic was made anew, and the rows of this table are the old one's; create another table for it",
             table=table.name,
             topic=facts.topic,
             followed=facts.topic_id,
-            found=found,
+            found=topic_id,
         )
     look = Look(table.place())
     for number in range(log.partitions()):
@@ -196,9 +196,9 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
 
 
 def require_tiered(table: LakeTable, log: TopicLog) -> None:
-    """Raises InvalidRequest for a topic of which no agent ever told the tier-state topic anything."""
-    known = any(log.lineage(number).last_epoch is not None for number in range(log.partitions()))
-    if not known and log.topic_id() == table.facts.topic_id:
+    """Raise InvalidRequest for a topic of which the tier-state topic never had a fact."""
+    is_tiered = any(log.lineage(number).last_epoch is not None for number in range(log.partitions()))
+    if not is_tiered and log.topic_id() == table.facts.topic_id:
         raise InvalidRequest(
             "the topic is not tiered: no agent has copied or reported anything of it, so there is nothing to follow",
             table=table.name,
@@ -210,16 +210,16 @@ def _look_at(look: Look, log: TopicLog, number: int) -> None:
     start, end = log.extent(number)
     lineage = log.lineage(number)
     if lineage.last_epoch is None:
-        return  # nothing was ever said of it, and nothing copied
+        return  # there is no fact about it, and nothing was copied
     look.starts[number] = start
     reach = look.place.partitions.get(number)
     if reach is None:
         if end > start:
             look.news[number] = Extent(start, end)
         return
-    known = reach.lineage.last_epoch
-    if known is not None and known > lineage.last_epoch:
-        # another follower knows more: what looks like a lost branch here is what this view has not heard of yet
+    last_epoch = reach.lineage.last_epoch
+    if last_epoch is not None and last_epoch > lineage.last_epoch:
+        # another follower knows more: what looks like a lost branch here is not in this view yet
         raise ViewBehind("the table has rows of a later leader epoch than this view knows", partition=number)
     if (shared := common_end(reach, lineage, start)) < reach.end:
         look.lost[number] = shared
@@ -230,7 +230,7 @@ def _look_at(look: Look, log: TopicLog, number: int) -> None:
 
 
 def below(table: LakeTable, look: Look) -> dict[int, Reach]:
-    """Partitions with rows that the log deleted; none of an archive."""
+    """Return the partitions with rows that the log deleted; none for an archive."""
     if table.facts.keep:
         return {}
     return {

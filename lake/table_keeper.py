@@ -1,6 +1,6 @@
-"""Tables kept as their topics are, for as long as a process runs: each looked at in turn, each for itself.
+"""Keeps tables like their topics, as long as a process runs: looks at each in turn, independently of the others.
 
-A table that cannot go on says why and is looked at again, so that it goes on once the reason is gone; the others never
+A table that cannot go on shows why and is looked at again, so that it goes on once the reason is gone; the others never
 wait for it longer than one commit takes.
 """
 
@@ -26,14 +26,14 @@ from .table_log import TopicLog
 from .table_upkeep import expire_some
 
 LOOK_S = 5.0
-"""Between two looks at a table that has nothing to commit yet."""
+"""Seconds between two looks at a table that has nothing to commit yet."""
 AGAIN = (*MOVED, UnknownOutcome)
-"""What was read went meanwhile, or nobody said whether a commit landed: the table's place tells how to go on."""
+"""Records were deleted while they were read, or a commit's outcome is unknown: the table's place shows how to go on."""
 
 
 @dataclass
 class CaughtUp:
-    """What was committed. ``waiting``: partitions that cannot be read now, and why."""
+    """The commits of one call. ``waiting``: partitions that cannot be read now, and why."""
 
     commits: int = 0
     rows: int = 0
@@ -55,7 +55,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class FollowPace:
-    """``interval_s``: how long what is new waits for more of it. ``snapshot_age_s``: how long old snapshots stay."""
+    """``interval_s``: how long new records wait for more. ``snapshot_age_s``: how long old snapshots stay."""
 
     clock: Clock
     interval_s: float
@@ -64,7 +64,7 @@ class FollowPace:
 
     @property
     def expired(self) -> TimestampMs:
-        """Snapshots before it may go."""
+        """Return the time before which snapshots may be expired."""
         return TimestampMs(self.clock.now_ms() - int(self.snapshot_age_s * 1000))
 
 
@@ -76,12 +76,12 @@ def catch_up(
     pace: FollowPace,
     means: Means = ALONE,
 ) -> CaughtUp:
-    """Commit until the table has what is there now. A partition that cannot be read is left out, and is in ``waiting``.
+    """Commit until the table has all that is there now. A partition that cannot be read is in ``waiting``.
 
-    Raises what a round does, and InvalidRequest for a topic that is not tiered.
+    Raises what a round raises, and InvalidRequest for a topic that is not tiered.
     """
     require_tiered(catalog.table(name), log)
-    done, tries = CaughtUp(), TRIES
+    caught_up, tries = CaughtUp(), TRIES
     left_out: dict[int, TierstateError] = {}
     while True:
         table = catalog.table(name)
@@ -98,15 +98,15 @@ def catch_up(
             left_out[number], tries = for_good(error), TRIES
             continue
         tries = TRIES
-        done.count(round_)
+        caught_up.count(round_)
         if round_.step is Step.NOTHING:
-            return done
+            return caught_up
         expire_some(table, pace.expired)
 
 
 @dataclass
 class Kept:
-    """How a table is. ``stopped``: why it cannot go on, for people; ``behind_since``: by the monotonic clock."""
+    """The state of a table. ``stopped``: why it cannot go on, for people; ``behind_since``: by the monotonic clock."""
 
     done: CaughtUp = field(default_factory=CaughtUp)
     lag: int = 0
@@ -122,13 +122,13 @@ class Kept:
 
     @property
     def format(self) -> str:
-        """Of values; bytes where they are not typed, or nobody could look yet."""
+        """Return the format of values; bytes where they are not typed, or the table was not loaded yet."""
         form = None if self.facts is None else self.facts.columns.value
         return "bytes" if form is None else form.format
 
 
 class Keeper:
-    """Its `work` is a service's; the rest may be asked from other threads."""
+    """`work` runs in a service's thread; other threads may call the other methods."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Keeper:
         pace: FollowPace,
         logger: FilteringBoundLogger,
     ) -> None:
-        """``names``: empty for all of the catalog that follow a topic, new ones too."""
+        """``names``: empty for all tables of the catalog that follow a topic, also new ones."""
         self._catalog, self._names, self._log, self._limits = catalog, names, log, limits
         self._pace, self._logger = pace, logger
         self.tables: dict[str, Kept] = {}
@@ -152,7 +152,7 @@ class Keeper:
                 stopping.wait(min(LOOK_S, max(self._pace.interval_s, 0.1)))
 
     def turn(self, stopping: threading.Event) -> bool:
-        """A look at each table, and a commit where one is due. False: nothing was done."""
+        """Look at each table, and commit where it is due. False: nothing was done."""
         acted = False
         names = self._ours()
         # a dropped table is no longer reported; other threads may be iterating over the earlier dictionary
@@ -175,7 +175,7 @@ class Keeper:
         kept.stopped = reason
 
     def lag_seconds(self, kept: Kept) -> float:
-        """Since it was first seen that something is not in the table that is there by now."""
+        """Return the seconds since records were first seen that the table still lacks."""
         return 0.0 if kept.behind_since is None else self._pace.clock.monotonic() - kept.behind_since
 
     def stopped(self) -> list[str]:
@@ -189,12 +189,12 @@ class Keeper:
         if self._names:
             return self._names
         try:
-            found = self._catalog.ours()
+            reasons = self._catalog.ours()
         except TierstateError as error:
             self._logger.warning("the catalog does not say which tables there are", reason=str(error))
             return tuple(self.tables)
-        self._unread = {name for name, reason in found.items() if reason is not None}
-        return tuple(found)
+        self._unread = {name for name, reason in reasons.items() if reason is not None}
+        return tuple(reasons)
 
     def _keep(self, name: str, kept: Kept, stopping: threading.Event) -> bool:
         table = self._catalog.table(name)
@@ -230,9 +230,9 @@ class Keeper:
             counts = {"rows": round_.rows, "rewritten_rows": round_.rewritten, "files": round_.files}
             self._logger.info("table", table=name, step=str(round_.step), **counts)
             expire_some(table, self._pace.expired)
-            left = look_at(table, log)
-            self._saw(kept, left)
-            if round_.step is not Step.EVOLVED:  # what the new columns are for has waited long enough
+            remaining = look_at(table, log)
+            self._saw(kept, remaining)
+            if round_.step is not Step.EVOLVED:  # the records that need the new columns have waited long enough
                 kept.due = self._pace.clock.monotonic() + self._pace.interval_s
         return True
 

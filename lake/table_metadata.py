@@ -51,37 +51,37 @@ def listed(io: FileIO, location: str, name: str) -> Iterator[tuple[str, FileInfo
     location = location.rstrip("/")
     scheme, host, path = PyArrowFileIO.parse_location(location)
     with foreign(table=name):
-        found = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
-    for each in found:
+        infos = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    for each in infos:
         if each.type == FileType.File:
             yield location + each.path.removeprefix(path), each
 
 
 def metadata_below(io: FileIO, location: str, name: str, known: Container[Place] = ()) -> list[ForeignMetadata]:
-    """Return the metadata files below a table's location, but for ``known`` ones; the newest last.
+    """Return the metadata files below a table's location, except ``known`` ones; the newest last.
 
-    A file that was not written to its end is left out: no catalog can name it.
+    An incomplete file is left out: no catalog can name it.
     """
-    found = []
+    files = []
     for url, _ in listed(io, f"{location.rstrip('/')}/metadata", name):
         if url.endswith(SUFFIX) and place_of(url) not in known:
             with suppress(ValueError, ValidationError), foreign(table=name):
                 metadata = FromInputFile.table_metadata(io.new_input(url))
-                if not isinstance(metadata, TableMetadataV1):  # no table of ours
-                    found.append(ForeignMetadata(url, metadata))
-    return sorted(found, key=lambda each: (each.metadata.last_sequence_number, each.metadata.last_updated_ms))
+                if not isinstance(metadata, TableMetadataV1):  # tierstate writes no tables of format 1
+                    files.append(ForeignMetadata(url, metadata))
+    return sorted(files, key=lambda each: (each.metadata.last_sequence_number, each.metadata.last_updated_ms))
 
 
 def foreign_metadata(table: LakeTable) -> list[ForeignMetadata]:
     """Return the metadata files of this table that its catalog, as it was loaded, does not know; the newest last."""
     iceberg = table.iceberg
-    known = {place_of(each.metadata_file) for each in iceberg.metadata.metadata_log}
-    found = metadata_below(iceberg.io, iceberg.location(), table.name, known | {place_of(iceberg.metadata_location)})
-    return [each for each in found if each.metadata.table_uuid == iceberg.metadata.table_uuid]
+    own = {place_of(each.metadata_file) for each in iceberg.metadata.metadata_log}
+    files = metadata_below(iceberg.io, iceberg.location(), table.name, own | {place_of(iceberg.metadata_location)})
+    return [each for each in files if each.metadata.table_uuid == iceberg.metadata.table_uuid]
 
 
 def lost_its_race(table: LakeTable, metadata: TableMetadata, existing: Container[Place]) -> bool:
-    """Return whether this metadata is of an attempt that another writer preceded: it removed the files that it added.
+    """Return whether this metadata belongs to an attempt that another writer preceded and that removed its files.
 
     ``existing``: the places of the files below the table's location.
     """

@@ -1,4 +1,4 @@
-"""Wiring: settings -> a catalog, and the log that a table follows."""
+"""Opens a catalog of the settings, and the log that a table follows."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_catalog(settings: Settings, *, new: bool) -> Iterator[LakeCatalog]:
-    """Open it for as long as the block lasts. Raises as `catalog_properties`, and StorageUnavailable, AccessDenied."""
+    """Yield the open catalog. Raises as `catalog_properties`, and StorageUnavailable, AccessDenied."""
     with closing(LakeCatalog(catalog_properties(settings, new=new), registry_access(settings.registry))) as catalog:
         yield catalog
 
 
 def catalog_properties(settings: Settings, *, new: bool) -> Mapping[str, str]:
-    """Return those of ``[catalog]``, or of the embedded one, which is made if ``new``, else InvalidRequest."""
+    """Return ``[catalog]``, or the properties of the embedded one, which is created if ``new``, else InvalidRequest."""
     if settings.catalog:
         return settings.catalog
     folder = settings.table.folder.absolute()
@@ -60,7 +60,7 @@ def pace_of(settings: Settings, clock: Clock) -> FollowPace:
 
 
 def means_of(settings: Settings, keep: Keep, run: AnyRun | None) -> Means:
-    """``run``: None: this process makes the files."""
+    """Return how rounds read and write. ``run`` None: this process makes the files."""
     return Means(keep) if run is None else Means(keep, by_tasks(run, access_by(settings), keep))
 
 
@@ -76,7 +76,7 @@ def log_of(reader: LogReader, facts: TableFacts, reads: Open, *, local: bool) ->
 def open_log(
     connection: Connection | BucketConnection, facts: TableFacts, tell: Callable[[str], None], *, local: bool
 ) -> Iterator[tuple[TopicLog, Keep]]:
-    """What a command reads a table's topic with, and what keeps it from being deleted meanwhile."""
+    """Yield the log that a command reads, and the function that keeps its records while they are read."""
     view = connection.view(None)
     reader = connection.reader(view)
     reads = reads_of(connection.settings, connection.clock)
@@ -85,5 +85,5 @@ def open_log(
 
 
 def fresh_attempt() -> str:
-    """What an attempt's files are named after."""
+    """Return a new attempt id, which the attempt's files are named after."""
     return FactId.of(RandomIds().uuid())

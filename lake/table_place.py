@@ -1,11 +1,11 @@
-"""How far a table is, as each commit writes it: the table's place, in its snapshot's summary.
+"""The place of a table, which is how far it is: each commit writes it into its snapshot's summary.
 
 tierstate.offsets   {"0": 1200}                 rows of partition 0 end there, exclusive
-tierstate.starts    {"0": 0}                    and begin there: what lies below was deleted, or was never followed
+tierstate.starts    {"0": 0}                    and begin there: records below were deleted, or never followed
 tierstate.epochs    {"0": [[3, 0], [5, 900]]}   the newest leader epochs of its rows, and where each began
 tierstate.versions  {"0": [[0, 0], [1, 700]]}   which columns (tierstate.columns.N) wrote its rows, from which offset on
-tierstate.topic-id  x2Qk…                       of this topic, and of no other one of its name
-tierstate.attempt   4f…                         which attempt made the snapshot
+tierstate.topic-id  x2Qk…                       of this topic, not of another topic of the same name
+tierstate.attempt   4f…                         the attempt that made the snapshot
 
 The same commit writes the place into a property of the table, tierstate.place, with the snapshot's sequence number and
 the rows of the table. It is read only where every snapshot with a place was expired by another tool.
@@ -32,11 +32,11 @@ PLACE, ROWS = "tierstate.place", "total-records"
 
 EMPTY = Lineage()
 KEPT_EPOCHS = 8
-"""Of a partition, the newest: every commit says them again. A branch that was lost further down stops the table."""
+"""The newest epochs of a partition: every commit repeats them. A branch that was lost further down stops the table."""
 
 
 class VersionStart(NamedTuple):
-    """From this offset on, up to the next one's, rows were written by this version of the columns."""
+    """Rows from this offset up to the next start were written by this version of the columns."""
 
     version: int
     start: Offset
@@ -62,31 +62,31 @@ class Reach:
     versions: tuple[VersionStart, ...] = ()
 
     def to(self, end: Offset, log: Lineage, version: int) -> Reach:
-        """With rows up to ``end``, the new ones of the log that has the lineage ``log``, written by ``version``."""
-        known = {entry.epoch: entry for entry in _within(log, self.end, end)}
-        if self.end > self.start:  # an epoch that goes on began where it began
-            known.update({entry.epoch: entry for entry in self.lineage.entries})
+        """Return the reach with rows up to ``end``. New ones have the lineage ``log``, and ``version`` wrote them."""
+        entries = {entry.epoch: entry for entry in _within(log, self.end, end)}
+        if self.end > self.start:  # an epoch that continues keeps its start
+            entries.update({entry.epoch: entry for entry in self.lineage.entries})
         versions = self.versions
         if end > self.end and (not versions or versions[-1].version != version):
             versions = (*versions, VersionStart(version, self.end))
-        return Reach(self.start, end, Lineage(tuple(sorted(known.values())[-KEPT_EPOCHS:])), versions)
+        return Reach(self.start, end, Lineage(tuple(sorted(entries.values())[-KEPT_EPOCHS:])), versions)
 
     def cut(self, end: Offset) -> Reach:
-        """Without the rows from ``end`` on."""
-        kept = tuple(entry for entry in self.lineage.entries if entry.start_offset < end)
-        return Reach(self.start, end, Lineage(kept), tuple(each for each in self.versions if each.start < end))
+        """Return the reach without the rows from ``end`` on."""
+        remaining = tuple(entry for entry in self.lineage.entries if entry.start_offset < end)
+        return Reach(self.start, end, Lineage(remaining), tuple(each for each in self.versions if each.start < end))
 
     def from_(self, start: Offset) -> Reach:
-        """Without the rows below ``start``."""
+        """Return the reach without the rows below ``start``."""
         end = max(self.end, start)
         return Reach(start, end, Lineage(_within(self.lineage, start, end)), self.versions)
 
     def missing(self, end: Offset) -> Reach:
-        """Up to ``end``, of which nobody had the records any more."""
+        """Return the reach up to ``end``, of offsets whose records no longer exist."""
         return replace(self, end=end)
 
     def written(self, start: Offset, end: Offset) -> list[Written]:
-        """Of these offsets, by which version. What lies below the first one an archive has missed."""
+        """Return which version wrote which of these offsets. An archive has missed those below the first."""
         ends = [each.start for each in self.versions[1:]] + [self.end]
         parts = [
             Written(each.version, max(each.start, start), min(until, end))
@@ -96,10 +96,10 @@ class Reach:
 
 
 def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
-    """Up to which offset (exclusive) the rows are the log's: below ``reach.end`` where the log lost a branch.
+    """Return the offset up to which (exclusive) rows equal the log: below ``reach.end`` where the log lost a branch.
 
-    An epoch is one leader's, so an offset that both have under one epoch is the same record, and all below it are
-    (decision 0016). What the log has deleted is held to be its own. Raises InvalidRequest where that cannot be known.
+    An epoch has one leader, so an offset that both have under one epoch is the same record, and all below it are
+    (decision 0016). Offsets that the log deleted count as its own. Raises InvalidRequest where that cannot be known.
     """
     lowest = max(reach.start, log_start)
     if not reach.lineage.entries or log.first_offset is None or reach.end <= max(lowest, log.first_offset):
@@ -113,7 +113,7 @@ def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
         if shared > max(owned[0], entry.start_offset):
             return shared
     if max(reach.lineage.entries[0].start_offset, log.first_offset) <= lowest:
-        return lowest  # no row of what the log still has is its own
+        return lowest  # of the offsets that the log still has, no row is its own
     raise InvalidRequest(
         "the log left the branch that this table follows further down than the table knows its leader epochs; "
         "drop the table and create it again",
@@ -124,7 +124,7 @@ def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """By partition. One that is not there has no row yet."""
+    """The reach of each partition. A partition without one has no row yet."""
 
     partitions: Mapping[int, Reach]
 
@@ -148,7 +148,7 @@ class TablePlace:
 
     @classmethod
     def of_summary(cls, said: Mapping[str, str], topic_id: TopicId) -> TablePlace:
-        """Raises CorruptData for what is none, or is another topic's."""
+        """Parse a place. Raises CorruptData for what is none, or is another topic's."""
         if said.get(TOPIC_ID) != str(topic_id):
             raise CorruptData(
                 "a snapshot of this table is of another topic", topic_id=said.get(TOPIC_ID), expected=topic_id
@@ -171,9 +171,9 @@ class TablePlace:
 
 def place_property(snapshot: Snapshot) -> dict[str, str]:
     """Return the property that repeats the place of a new snapshot."""
-    said = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
     names = (OFFSETS, STARTS, EPOCHS, VERSIONS, TOPIC_ID, ROWS)
-    return {PLACE: _said({"sequence": snapshot.sequence_number, **{name: said[name] for name in names}})}
+    return {PLACE: _said({"sequence": snapshot.sequence_number, **{name: summary[name] for name in names}})}
 
 
 def place_kept(properties: Mapping[str, str], topic_id: TopicId, now: Snapshot | None = None) -> TablePlace | None:
@@ -183,11 +183,11 @@ def place_kept(properties: Mapping[str, str], topic_id: TopicId, now: Snapshot |
     as many rows: it is the same rows in other files, as far as metadata can show.
     """
     try:
-        kept = json.loads(properties[PLACE])
-        place = TablePlace.of_summary(kept, topic_id)
+        properties_place = json.loads(properties[PLACE])
+        place = TablePlace.of_summary(properties_place, topic_id)
         if now is not None:
             rows = None if now.summary is None else now.summary.additional_properties.get(ROWS)
-            if rows != kept[ROWS] or (now.sequence_number or 0) < kept["sequence"]:
+            if rows != properties_place[ROWS] or (now.sequence_number or 0) < properties_place["sequence"]:
                 return None
     except (KeyError, TypeError, ValueError, CorruptData):
         return None

@@ -1,4 +1,4 @@
-"""A table whose place is lost, or whose catalog is behind its files: found again from what lies in the store.
+"""Repairs a table whose place is lost, or whose catalog is behind its files, from what is in the store.
 
 the catalog names older metadata     it is brought to the newest metadata that was made from it
 no snapshot and no property fits     the place is computed from the rows, and proven: each row equals its record
@@ -26,7 +26,7 @@ from .table_place import Reach, TablePlace, VersionStart, place_kept
 def newer_metadata(table: LakeTable) -> ForeignMetadata | None:
     """Return the newest metadata that was made from the catalog's, or None where the catalog has the newest.
 
-    Raises InvalidRequest where two catalogs went on from there: a person must say which is the table's.
+    Raises InvalidRequest where two catalogs went on from there: a person must decide which is the table's.
     """
     existing = {place_of(url) for url, _ in listed(table.iceberg.io, table.iceberg.location(), table.name)}
     later = [
@@ -45,27 +45,27 @@ def newer_metadata(table: LakeTable) -> ForeignMetadata | None:
 
 
 def place_of_rows(table: LakeTable, log: TopicLog) -> TablePlace:
-    """Return the place that the rows have: where each partition's begin and end, in the lineage that the log has now.
+    """Return the place that the rows have: where those of each partition begin and end, in the present lineage.
 
-    It holds only if every row equals its record. Raises InvalidRequest where the columns evolved and nothing says which
-    of their versions wrote which rows.
+    It holds only if every row equals its record. Raises InvalidRequest where the columns evolved and it is unknown
+    which of their versions wrote which rows.
     """
-    found: dict[int, tuple[Offset, Offset]] = {}
+    ranges: dict[int, tuple[Offset, Offset]] = {}
     for file in table.data_files():
         for number, (start, end) in partitions_of(table, file).items():
-            before = found.get(number, (start, end))
-            found[number] = min(before[0], start), max(before[1], end)
-    kept = place_kept(table.iceberg.properties, table.facts.topic_id)
-    if kept is None and table.facts.version:
+            before = ranges.get(number, (start, end))
+            ranges[number] = min(before[0], start), max(before[1], end)
+    property_place = place_kept(table.iceberg.properties, table.facts.topic_id)
+    if property_place is None and table.facts.version:
         raise InvalidRequest(
             "the columns of this table evolved, and nothing says which rows are older; create another table",
             table=table.name,
         )
     reaches = {}
-    for number, (start, end) in found.items():
+    for number, (start, end) in ranges.items():
         reach = Reach(start, start).to(end, log.lineage(number), table.facts.version)
-        known = None if kept is None else kept.partitions.get(number)
-        reaches[number] = replace(reach, versions=known.versions if known else (VersionStart(0, start),))
+        known_reach = None if property_place is None else property_place.partitions.get(number)
+        reaches[number] = replace(reach, versions=known_reach.versions if known_reach else (VersionStart(0, start),))
     return TablePlace(reaches)
 
 
@@ -80,7 +80,7 @@ class Repaired:
 def repair(
     table: LakeTable, log: TopicLog, attempt_id: Callable[[], str], *, execute: bool, keep: Keep = no_lease
 ) -> Repaired:
-    """Find the place of a table again, prove it, and commit it. Raises what reading and writing do."""
+    """Find the place of a table again, prove it, and commit it. Raises what reading and writing raise."""
     try:
         table.place()
     except PlaceLost:

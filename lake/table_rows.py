@@ -1,7 +1,7 @@
-"""Rows as a table has them: out of its files, as its columns are now, and beside each other.
+"""Rows as a table has them: read from its files with its present columns, and compared with each other.
 
-A file that was written before a field was added has null there; one that was written before a type was widened has its
-values in the wider one.
+A file that was written before a field was added has null there; one that was written before a type was widened has
+its values in the wider type.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from .table import LakeTable
 
 
 def rows_of_file(table: LakeTable, file: DataFile, start: int = 0, end: int = 2**63) -> Iterator[pa.Table]:
-    """Row group by row group, in the schema of the table. Memory: one.
+    """Yield row group by row group, in the schema of the table. Memory: one group.
 
-    Row groups without an offset of ``[start, end)`` are left out. Not by pyiceberg's own scan, which shows the headers
-    of a record that has none as an empty list.
+    Row groups without an offset of ``[start, end)`` are left out. pyiceberg's own scan is not used: it shows the
+    headers of a record that has none as an empty list.
     """
     with table.opened(file.file_path) as source:
-        found = pq.ParquetFile(source)
-        leaf = next(at for at in range(found.metadata.num_columns) if found.schema.column(at).path == "offset")
-        for at in range(found.num_row_groups):
-            told = found.metadata.row_group(at).column(leaf).statistics
-            if told is None or not told.has_min_max or (told.max >= start and told.min < end):
-                yield aligned(found.read_row_group(at), table.schema)
+        parquet = pq.ParquetFile(source)
+        leaf = next(at for at in range(parquet.metadata.num_columns) if parquet.schema.column(at).path == "offset")
+        for at in range(parquet.num_row_groups):
+            statistics = parquet.metadata.row_group(at).column(leaf).statistics
+            if statistics is None or not statistics.has_min_max or (statistics.max >= start and statistics.min < end):
+                yield aligned(parquet.read_row_group(at), table.schema)
 
 
 def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.Table:
-    """The rows of these offsets, by offset, in the schema of the table."""
-    found = [table.schema.empty_table()]
+    """Return the rows of these offsets, by offset, in the schema of the table."""
+    tables = [table.schema.empty_table()]
     for file in table.data_files(between(partition, start, end)):
         for rows in rows_of_file(table, file, start, end):
             offsets = rows.column("offset")
             inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-            found.append(of_partition(rows.filter(inside), partition))
-    rows = pa.concat_tables(found)
+            tables.append(of_partition(rows.filter(inside), partition))
+    rows = pa.concat_tables(tables)
     return rows.take(pc.sort_indices(rows.column("offset")))
 
 
@@ -49,12 +49,12 @@ def of_partition(rows: pa.Table, partition: int) -> pa.Table:
 
 
 def between(partition: int, start: int, end: int) -> str:
-    """As a condition on rows."""
+    """Return a condition for the rows of these offsets."""
     return f"partition == {partition} and offset >= {start} and offset < {end}"
 
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same rows in this schema: columns and fields by their names, null where ``rows`` have none, wider types."""
+    """Return the same rows in this schema: columns and fields by name, null where ``rows`` have none, wider types."""
     columns = [
         rows.column(each.name).cast(each.type) if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
         for each in schema
@@ -63,7 +63,7 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def first_difference(these: pa.Table, those: pa.Table) -> tuple[str, int] | None:
-    """The first column that is not the same in both, and the first row where. Both: as many rows, one schema."""
+    """Return the first column that differs, and its first row that does. Both have as many rows, and one schema."""
     for name in these.column_names:
         one, other = these.column(name).combine_chunks(), those.column(name).combine_chunks()
         if not same(one, other):
@@ -72,7 +72,7 @@ def first_difference(these: pa.Table, those: pa.Table) -> tuple[str, int] | None
 
 
 def same(these: pa.Array, those: pa.Array) -> bool:
-    """Of one type: the same values, null where null is, floating ones by their bits: NaN is NaN."""
+    """Return whether two arrays of one type have the same values and nulls; floating ones by their bits: NaN is NaN."""
     kind = these.type
     if pa.types.is_floating(kind):
         bits = {32: pa.int32(), 64: pa.int64()}[kind.bit_width]

@@ -1,10 +1,10 @@
-"""A commit's files by tasks elsewhere: processes of this machine, or executors of Spark. Who commits is the driver.
+"""Makes a commit's files by tasks elsewhere: processes of this machine, or executors of Spark. The driver commits.
 
-    splits of one commit  ->  a job each  ->  files of the table  ->  what a manifest says of them  ->  commit
+    splits of one commit  ->  a job each  ->  files of the table  ->  their manifest entries  ->  commit
 
-A task that is done twice, because its executor was lost or was slow, writes other files each time, for their names are
-of that one run of it. The driver commits those that it was told of; the others are named by no snapshot, and `compact`
-removes them a day later.
+A task that is done twice, because its executor was lost or was slow, writes other files each time, for their names
+belong to one run of it. The driver commits the files that were reported to it; the others are in no snapshot, and
+`compact` removes them a day later.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ FORGOTTEN: dict[str, Any] = {
     "refs": {},
     "statistics": [],
 }
-"""Of a table's metadata: a task needs the columns, and there may be thousands of snapshots."""
+"""Parts of a table's metadata that no task needs: there may be thousands of snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedTable:
-    """A table as a task needs it: where its files go and what they are like; credentials included."""
+    """A table as a task needs it: where its files go and how they are written; credentials included."""
 
     name: tuple[str, ...]
     metadata: TableMetadata
@@ -78,7 +78,7 @@ def _shipped(properties: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task made."""
+    """The result of a task."""
 
     files: tuple[DataFile, ...]
     rows: int
@@ -100,7 +100,7 @@ class TableJob:
         return self.task.number
 
     def made(self) -> Written | Columns:
-        """Columns: what the table's must grow to, before anything of it is a row."""
+        """Write the rows. Columns as a result: those that the table must grow to first."""
         # of this run of the task alone: a lost executor may have left a file, or still be writing it
         mine = Attempt(f"{self.attempt}-{FactId.of(RandomIds().uuid())}")
         table = self.table.opened()
@@ -114,7 +114,7 @@ class TableJob:
 
 
 def by_tasks(run_jobs: AnyRun, access: Access, keep: Keep) -> Write:
-    """``keep``: asked again as tasks end, for one commit may take hours. Raises what a task does."""
+    """Return a `Write` by tasks. ``keep`` is called as tasks end: a commit may take hours. Raises as tasks do."""
 
     def write(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
         ranges = {number: Extent(parts[0].start, parts[-1].end) for number, parts in splits.items()}

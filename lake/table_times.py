@@ -1,6 +1,6 @@
 """Times that a table cannot have. Kafka takes any int64 of milliseconds; a table is partitioned by days, and pyiceberg,
-Python and Spark name only those of the years 1 to 9999. A time beyond is written as the nearest microsecond within them
-that no millisecond is, so that its row can be told from all others.
+Python and Spark name only those of the years 1 to 9999. Another time is written as the nearest microsecond within them
+that is no whole millisecond, so that its row differs from all others.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ def within_years(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def beyond_years(times: pa.Array) -> pa.Array:
-    """Return for each time of `within_years` whether it stands for one beyond."""
+    """Return for each time of `within_years` whether it stands for a time beyond the years."""
     return pc.is_in(times.cast(pa.int64()), value_set=pa.array([FIRST_US, LAST_US]))

@@ -1,4 +1,4 @@
-"""Columns in Arrow's types as an Iceberg schema, with ids that are given here."""
+"""Converts columns in Arrow's types to an Iceberg schema, with ids that are assigned here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..state.errors import InvalidRequest
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
-    """Every column and field optional, but for the keys of maps. Raises InvalidRequest for what Iceberg cannot hold."""
+    """Return a schema, all optional but keys of maps. Raises InvalidRequest for types that Iceberg cannot hold."""
     fields = _fields(columns, count(1), "")
     try:
         return Schema(*fields)
@@ -57,9 +57,9 @@ def _type(kind: pa.DataType, ids: Iterator[int], path: str) -> IcebergType:
         return DecimalType(kind.precision, kind.scale)
     if kinds.is_timestamp(kind) and kind.unit == "us":
         return TimestampType() if kind.tz is None else TimestamptzType()
-    for known, found in PRIMITIVES.items():
-        if kind in known:
-            return found
+    for arrow_types, iceberg_type in PRIMITIVES.items():
+        if kind in arrow_types:
+            return iceberg_type
     raise InvalidRequest("an Iceberg table cannot hold this type", column=path.lstrip("."), type=str(kind))
 
 

@@ -1,7 +1,7 @@
-"""One task of an export: its records into files by date, the files into the place, and then what it made, as done.
+"""Runs one task of an export: puts its records into files by date, the files into the place, then its outcome.
 
-A file's bytes follow from the plan and the records, so who does a task again, after a crash or beside another, puts the
-same files, and finds those that are there. Until it is committed nobody counts on any of them.
+A file's bytes follow from the plan and the records, so a second run of a task, after a crash or concurrent, puts the
+same files, and finds those that are there. Until it is committed no process relies on any of them.
 
 Memory: a row group, decoded and encoded, and an upload's parts. Disk (the folder for temporary files): the files of one
 task, some `file_bytes` of the plan.
@@ -37,36 +37,36 @@ def export_task(
     registry: RegistryAccess | None = None,
     skipped: tuple[Skipped, ...] = (),
 ) -> Act[TaskDone]:
-    """An act. ``batches``: as `parted.laid_out` takes them.
+    """Run the task, as an act. ``batches``: as `parted.laid_out` takes them.
 
-    Raises what the store and ``batches`` do, DiskFull, CorruptData where another run made other files, and
-    InvalidRequest where the task was given up meanwhile.
+    Raises what the store and ``batches`` raise, DiskFull, CorruptData where another run made other files, and
+    InvalidRequest where the task was given up while it ran.
     """
     rows = Rows(plan.shape.columns, registry)
     files: list[ExportedFile] = []
     making: dict[str, ParquetFile] = {}
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         for group in laid_out(plan, task, batches):
             if group.records is not None:
                 if group.key not in making:
                     making[group.key] = begun = _begun(plan, rows.schema)
-                    opened.callback(begun.close)
+                    stack.callback(begun.close)
                 making[group.key].add(group.records, rows.of(group.records))
                 continue
-            made = making.pop(group.key)
-            size, sha256 = made.finish()
+            file = making.pop(group.key)
+            size, sha256 = file.finish()
             yield f"put {group.key}"
-            _put(ledger.place, group.key, made, size, sha256)
-            files.append(_described(group.key, task, made, size, sha256))
-            made.close()
-    done = TaskDone(task.number, tuple(sorted(files, key=lambda each: each.key)), skipped=skipped)
+            _put(ledger.place, group.key, file, size, sha256)
+            files.append(_described(group.key, task, file, size, sha256))
+            file.close()
+    outcome = TaskDone(task.number, tuple(sorted(files, key=lambda each: each.key)), skipped=skipped)
     yield "commit the task"
-    if not ledger.commit(plan, done):
-        for each in done.files:
+    if not ledger.commit(plan, outcome):
+        for each in outcome.files:
             yield f"remove {each.key}"
             ledger.place.delete(each.key)
         raise given_up(plan)
-    return done  # from the commit on its records are exported, and no other run of it is needed
+    return outcome  # from the commit on its records are exported, and no other run of it is needed
 
 
 def _begun(plan: ExportPlan, schema: pa.Schema) -> ParquetFile:
@@ -83,12 +83,12 @@ def _put(place: ObjectStore, key: str, made: ParquetFile, size: int, sha256: str
 
 
 def sha256_of(place: ObjectReader, key: str) -> tuple[int, str]:
-    """Size and SHA-256 of an object. Raises ObjectNotFound."""
+    """Return size and SHA-256 of an object. Raises ObjectNotFound."""
     size = place.head(key).size
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for piece in place.stream_range(key, ByteRange(0, size)) if size else ():
-        found.update(piece)
-    return size, found.hexdigest()
+        sha256.update(piece)
+    return size, sha256.hexdigest()
 
 
 def _described(key: str, task: ExportTask, made: ParquetFile, size: int, sha256: str) -> ExportedFile:

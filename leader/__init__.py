@@ -1,1 +1,1 @@
-"""What an agent does for the partitions that its broker leads: terms, acts, custody; what to do, `rules/` says."""
+"""An agent's work for the partitions that its broker leads: terms, acts, custody. `rules/` decides what to do."""

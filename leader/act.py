@@ -1,8 +1,8 @@
 """An act: a generator that yields the name of each irreversible step before taking it.
 
 A runner that stops consuming before step k is a crash before step k, so crash points are enumerated from the code, not
-sampled. What happens when an act fails (an exception inside it) is the act's own business; what happens when its
-process dies is nobody's: every later state must be one that some live set explains.
+sampled. An act handles its own failures (an exception inside it). Nothing handles the death of its process: every later
+state must be one that some live set explains.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def run(act: Act[R]) -> R: ...
 @overload
 def run(act: Act[R], stop: threading.Event) -> R | None: ...
 def run(act: Act[R], stop: threading.Event | None = None) -> R | None:
-    """Take every step, but none once ``stop`` is set; the act's result, None if stopped. Its errors pass through."""
+    """Take every step, none once ``stop`` is set. Return the act's result, None if stopped. Its errors pass through."""
     while True:
         try:
             next(act)
@@ -33,9 +33,9 @@ def run(act: Act[R], stop: threading.Event | None = None) -> R | None:
 
 
 def run_until(act: Act[R], step: int) -> list[str]:
-    """Stop before the ``step``-th step (from 0) as a crash would: nothing of the act runs any more.
+    """Stop before the ``step``-th step (from 0), as a crash would: nothing of the act runs after that.
 
-    Returns the names of the steps taken; fewer than ``step`` when the act ended before.
+    Return the names of the steps taken; fewer than ``step`` when the act ended before.
     """
     taken: list[str] = []
     for at, name in enumerate(act):

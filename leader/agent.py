@@ -1,12 +1,12 @@
-"""The agent's loop: reconcile what the disk hosts with what is being worked on, and hand what is due to a pool.
+"""The agent's loop: compare the partitions on the disks with those being worked on, and hand what is due to a pool.
 
-Partitions are independent; one act at a time per partition, ``copy.concurrency`` acts at once per agent. A partition
-with a long backlog goes to the end of the queue after every few acts, so that it never keeps the others waiting; and
-after every act while one waits that is not behind (`turn_queue.py`).
+Partitions are independent: one act at a time per partition, ``copy.concurrency`` acts at once per agent. A partition
+with a long backlog goes to the end of the queue after a few acts, so that it never keeps the others waiting. It does so
+after every act while a partition without a backlog waits (`turn_queue.py`).
 
-Looks that nothing but time calls for go through one thread of the pool, one after the other: most of them end in
-nothing, and several at once hand Python's lock to and fro at every file they touch, four times the processor. What
-still waits at the next reconcile has all the threads there are, and so has what something calls for.
+Looks that are due only because time passed share one thread of the pool. Most of them find nothing to do, and several
+at once pass Python's lock back and forth at every file they touch, which takes four times the processor time. Looks
+that still wait at the next reconcile use all threads, and so do looks that an event calls for.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from .turn_queue import TurnQueue
 RECONCILE_S = 0.25
 AGAIN_S = 1.0
 LOOKS_AT_ONCE = 500
-"""So many partitions are asked about together, and looked at before what was answered is old."""
+"""How many partitions are asked about together: few enough to look at all of them before the answers are too old."""
 ACTS_A_TURN = 8
 CATCHING_UP = 2
-"""More rolled segments than so many that are not copied are a backlog."""
+"""A partition has a backlog when more rolled segments than this are not copied."""
 ONCE_TRIES = 3
-"""How often in a row `run_once` finds nothing but failures before it gives up."""
+"""After how many rounds in a row that end in nothing but failures `run_once` gives up."""
 
 
 HostedPartitions = Callable[[], Mapping[TopicIdPartition, Hosted]]
-"""It may answer the very same object while nothing changed."""
+"""Returns the partitions on the disks, possibly as the same object while nothing changed."""
 Ahead = Callable[[Mapping[TopicIdPartition, str], Collection[str]], Collection[str]]
-"""Partitions that are about to be looked at, and the topics of all that are led -> topics whose settings changed."""
+"""Partitions about to be looked at, and the topics of all led partitions -> the topics whose settings changed."""
 NewWorker = Callable[[TopicIdPartition, str], PartitionWorker]
 
 
 def nothing_ahead(due: Mapping[TopicIdPartition, str], topics: Collection[str]) -> Collection[str]:
-    """Each look asks for itself."""
+    """Ask for nothing in advance: each look asks for itself."""
     return ()
 
 
 class Agent:
-    """``hosted`` is asked at every reconcile; ``new_worker`` makes the worker of a partition. Runs once."""
+    """Calls ``hosted`` at every reconcile; ``new_worker`` makes the worker of a partition. An instance runs once."""
 
     def __init__(
         self,
@@ -79,24 +79,24 @@ class Agent:
 
     @property
     def last_error(self) -> str | None:
-        """Why nothing can be decided now: a disk or a cluster that does not answer."""
+        """Return why nothing can be decided now: a disk or a cluster does not answer."""
         away = self._away
         return str(away) if away else None
 
-    def returned(self, kind: type[TierstateError]) -> None:
-        """What raised errors of this kind is back: whom it kept waiting is looked at by the next `reconcile`.
+    def returned(self, *kinds: type[TierstateError]) -> None:
+        """Note that what raised errors of these kinds is back: the next `reconcile` looks at every failing partition.
 
         Thread-safe.
         """
-        self._returned.append(kind)
+        self._returned.extend(kinds)
 
     @property
     def led_topics(self) -> frozenset[str]:
-        """Those that are tiered, as of the last look: not what is hosted only to be refused."""
-        return frozenset(found.name for found in self._known.values() if found.leads and found.barred is None)
+        """Return the led topics that are tiered, as of the last look, without those hosted only to be refused."""
+        return frozenset(entry.name for entry in self._known.values() if entry.leads and entry.barred is None)
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``; acts in progress are finished first. Raises what only a bug raises."""
+        """Reconcile until ``stop`` is set, then finish the acts in progress. Raises only errors that are bugs."""
         try:
             go_round("agent", stop, lambda: self.reconcile(stop), lambda: RECONCILE_S)
         finally:
@@ -104,9 +104,9 @@ class Agent:
         self._raise_bug()
 
     def run_once(self, stop: threading.Event, upkeep: Callable[[], None] = lambda: None) -> None:
-        """Until nothing is left to do, or ``stop``. Raises the error that kept it from going on, once tried again.
+        """Work until nothing is left to do, or until ``stop``. Raises the error that prevented it, after some tries.
 
-        ``upkeep``: called when nothing is left, and again after what could be done only because of it.
+        ``upkeep``: called when nothing is left, and again after acts that became possible only because of it.
         """
         tries, kept_up = ONCE_TRIES, -1
         try:
@@ -137,16 +137,16 @@ class Agent:
             raise Unavailable("partitions are not done", partitions=names, because=failing[0].last_error)
 
     def _finish(self) -> None:
-        """Acts that are under way end; no other one begins."""
+        """Begin no further act, and wait for those in progress."""
         self._over = True
         self._pool.shutdown(wait=True)
 
     def reconcile(self, stop: threading.Event) -> None:
-        """Notice new and gone partitions; let those go on that are due. Raises what a worker's bug raised."""
+        """Take up new partitions, drop removed ones, and start what is due. Raises what a worker's bug raised."""
         self._raise_bug()
         try:
             hosted = self._hosted()
-        except TierstateError as error:  # a disk or a broker that is away for a while: nothing is decided meanwhile
+        except TierstateError as error:  # a disk or broker does not answer: nothing is decided until it does
             self._away = error
             return
         self._away = None
@@ -163,7 +163,10 @@ class Agent:
             due = self._attention.due(self._busy, LOOKS_AT_ONCE)
         changed = self._ahead({partition: hosted[partition].name for partition in due}, self._led_topics)
         if changed:
-            self._attention.call(partition for partition, found in hosted.items() if found.name in changed)
+            self._attention.call(partition for partition, entry in hosted.items() if entry.name in changed)
+        for worker in self._busy_workers():
+            if not worker.look_at_local_log():
+                break  # wait only once for a broker that does not answer
         for partition in due:
             worker = self._worker(partition, hosted[partition].name)
             worker.barred = hosted[partition].barred
@@ -172,32 +175,37 @@ class Agent:
             self._line_up(worker)
         self._lend_hands(urgent, stop)
 
+    def _busy_workers(self) -> list[PartitionWorker]:
+        """Return the workers that wait for a thread or have one."""
+        with self._turns:
+            return [self._workers[each] for each in self._busy if each in self._workers]
+
     def _follow(self, hosted: Mapping[TopicIdPartition, Hosted]) -> None:
-        """From now on: whom to look at, and who is to rest."""
+        """Take over the hosted partitions: look at those that this broker leads, and let all others rest."""
         before, self._known = self._known, hosted
         for partition in hosted.keys() | before.keys():
-            found = hosted.get(partition)
-            if found == before.get(partition):
+            entry = hosted.get(partition)
+            if entry == before.get(partition):
                 continue
-            if found is not None and found.leads:
+            if entry is not None and entry.leads:
                 self._resting.discard(partition)
                 self._attention.follow(partition)
             else:
                 self._attention.drop(partition)
                 self._resting.add(partition)
-        self._led_topics = frozenset(found.name for found in hosted.values() if found.leads)
+        self._led_topics = frozenset(entry.name for entry in hosted.values() if entry.leads)
 
     def _rest(self) -> None:
-        """Whom this broker does not lead, once nobody works on it."""
+        """Put workers to rest whose partition this broker does not lead, once no thread works on it."""
         with self._turns:
             idle = self._resting - self._busy
         for partition in sorted(idle):
             self._resting.discard(partition)
-            found = self._known.get(partition)
-            worker = self._workers.get(partition) if found is None else self._worker(partition, found.name)
+            entry = self._known.get(partition)
+            worker = self._workers.get(partition) if entry is None else self._worker(partition, entry.name)
             if worker is not None:
                 worker.rest()
-            if found is None:
+            if entry is None:
                 self._workers.pop(partition, None)
                 self._board.drop(partition)
 
@@ -208,7 +216,7 @@ class Agent:
         return worker
 
     def wait_idle(self, timeout: float | None = None) -> bool:
-        """Until no partition is worked on; False when that took longer than ``timeout`` seconds."""
+        """Wait until no partition is worked on. Return False if that took longer than ``timeout`` seconds."""
         with self._turns:
             return self._turns.wait_for(lambda: not self._busy, timeout)
 
@@ -216,34 +224,34 @@ class Agent:
         self._queue.put(worker, catching_up=worker.behind > CATCHING_UP)
 
     def _lend_hands(self, urgent: bool, stop: threading.Event) -> None:
-        """Threads for those who wait: all that are free, or one if there is none."""
+        """Give threads to waiting workers: if ``urgent`` all that are free, otherwise one unless one already works."""
         with self._turns:
             most = self._concurrency if urgent else 1
-            lent = max(0, min(self._queue.waits, most - self._hands))
-            self._hands += lent
-        for _ in range(lent):
+            threads = max(0, min(self._queue.waits, most - self._hands))
+            self._hands += threads
+        for _ in range(threads):
             self._pool.submit(inherited(self._work), stop)
 
     def _work(self, stop: threading.Event) -> None:
-        """Whoever is next, until nobody waits."""
+        """Let waiting workers take their turns, one after another, until none waits."""
         while (worker := self._next()) is not None:
             with loop("acts", f"{worker.name}-{worker.partition.partition}"):
                 self._turn(worker, stop)
 
     def _next(self) -> PartitionWorker | None:
-        with self._turns:  # who comes now finds this thread, or that it is gone
+        with self._turns:  # a worker that is queued now finds this thread, or finds it gone
             if self._queue.waits:
                 return self._queue.take()
             self._hands -= 1
         return None
 
     def _turn(self, worker: PartitionWorker, stop: threading.Event) -> None:
-        """A few acts; then, while there is more to do, the end of the queue."""
+        """Take a few acts, then put the worker at the end of the queue if there is more to do."""
         more = False
         try:
             for _ in range(ACTS_A_TURN):
                 alive()
-                # whose leadership went rests as soon as its act is over, however much it has to do
+                # a partition that lost its leadership rests after its current act, however much is left to do
                 over = self._over or stop.is_set() or worker.partition in self._resting
                 more = not over and worker.advance()
                 if not more:

@@ -1,4 +1,4 @@
-"""What the archive says of segments whose facts were erased: the ones that an accepted delete-finished names."""
+"""Segments whose facts were erased and that the archive shows as deleted, by an accepted delete-finished."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from .recover_archive import about_partitions
 def deleted_in(
     entries: Iterable[Entry], wanted: Collection[tuple[TopicIdPartition, RemoteSegmentId]]
 ) -> dict[tuple[TopicIdPartition, RemoteSegmentId], str]:
-    """Those of ``wanted`` that are deleted, with the base key of their own objects.
+    """Return the segments of ``wanted`` that are deleted, with the base key of their own objects.
 
-    ``entries``: the whole history of a tier-state partition, tombstones included, as it was archived. What a tombstone
-    erases counts all the same, else nothing would be left to ask. Terms are read too: they tell which deletes were
-    accepted. Memory: the terms of the partitions that are asked for, and the facts of those segments.
-    Raises CorruptData for a key that no tierstate minted: what it meant nobody knows.
+    ``entries``: the whole history of a tier-state partition, tombstones included, as it was archived. Facts count even
+    if a tombstone erased them: otherwise nothing would be left to find. Terms are read too: they show which deletes
+    were accepted. Memory: the terms of the partitions that are asked for, and the facts of those segments. Raises
+    CorruptData for a key that no tierstate minted, because its meaning is unknown.
     """
     states = {partition: PartitionState(partition) for partition, _ in wanted}
-    asked = frozenset(wanted)
+    segments = frozenset(wanted)
     for key, entry in about_partitions(entries):
         if entry.value is None or key.partition not in states:
             continue
-        of_segment = key.segment_id is not None and (key.partition, key.segment_id) in asked
+        of_segment = key.segment_id is not None and (key.partition, key.segment_id) in segments
         if of_segment or key.kind is KeyKind.LEADER:
             fact = decode_fact(entry.key, entry.value)
             states[key.partition].insert(LiveFact(entry.key, entry.position, fact))
-    found = {}
+    base_keys = {}
     for partition, state in states.items():
         for segment_id, segment in state.view().segments.items():
             subject = segment.subject
             if subject is not None and is_deleted(segment) and not_own(subject) is None:
-                found[partition, segment_id] = subject.object_key
-    return found
+                base_keys[partition, segment_id] = subject.object_key
+    return base_keys

@@ -1,4 +1,4 @@
-"""The time by which an agent deletes and readers take leases: the brokers', never the machine's alone."""
+"""The time that agents use for deletes and readers for leases: the brokers' time, never the machine's alone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..state.offsets import TimestampMs
 from ..storage.store_date import ShowsDate
 
 PROMPT_S = 5.0
-"""An append whose answer took longer does not tell the time well enough."""
+"""An append whose answer took longer does not show the time precisely enough."""
 KEEP_S = 3_600.0
-"""Older appends are not compared, except for the newest."""
+"""Appends older than this are not compared, except the newest one."""
 AGAIN_S = 300.0
 """How often an agent appends a fact only because clocks are in doubt."""
 
 
 class BrokersTime:
-    """A `Clock` that shows the brokers' time: that of the newest append plus the monotonic seconds since.
+    """A `Clock` that shows the brokers' time: the time of the newest append plus the monotonic seconds since.
 
     Holds no state of its own. Thread-safe.
     """
@@ -28,7 +28,7 @@ class BrokersTime:
         self._clock, self._topic, self._store = clock, topic, store
 
     def now_ms(self) -> TimestampMs:
-        """The brokers' time; before the first append of this process the machine's."""
+        """Return the brokers' time, or the machine's time before the first append of this process."""
         newest = max(self._appends().values(), key=lambda each: each.answered, default=None)
         return self._clock.now_ms() if newest is None else self._now(newest)
 
@@ -39,7 +39,7 @@ class BrokersTime:
         self._clock.sleep(seconds)
 
     def clocks(self) -> Clocks:
-        """What every clock shows that can be compared now."""
+        """Return the current time of every clock that can be compared now."""
         now, appends = self._clock.monotonic(), self._appends()
         newest = max((each.answered for each in appends.values()), default=0.0)
         brokers = [
@@ -53,20 +53,20 @@ class BrokersTime:
         return Clocks(Witness(MACHINE, self._clock.now_ms()), tuple(brokers))
 
     def ask(self, partition: TopicIdPartition, new: FactId) -> None:
-        """Learn the time of the broker that keeps the facts of ``partition``: by the acknowledgement of a tombstone for
-        a lease that never was, which changes nothing. Raises what `TierTopic.append` raises.
+        """Learn the time of the broker that keeps the facts of ``partition``: append a tombstone for a lease that never
+        existed, which changes nothing, and use its acknowledgement. Raises what `TierTopic.append` raises.
         """
         number = tier_partition_of(partition, self._topic.mapped_partitions)
         self._topic.append(number, f"{partition_prefix(partition)}{KeyKind.LEASE}/{new}", None)
 
     def may_ask_again(self, tier_partition: int) -> bool:
-        """Whether the last append there is so old that another one may be made to learn the time."""
-        known = self._topic.append_times.get(tier_partition)
-        return known is None or self._clock.monotonic() - known.answered >= AGAIN_S
+        """Return whether the last append there is so old that another one may be made to learn the time."""
+        last = self._topic.append_times.get(tier_partition)
+        return last is None or self._clock.monotonic() - last.answered >= AGAIN_S
 
     def _appends(self) -> dict[int, AppendTime]:
-        known = self._topic.append_times
-        return {number: each for number, each in known.items() if each.answered - each.sent <= PROMPT_S}
+        appends = self._topic.append_times
+        return {number: each for number, each in appends.items() if each.answered - each.sent <= PROMPT_S}
 
     def _now(self, append: AppendTime) -> TimestampMs:
         return TimestampMs(append.at + round((self._clock.monotonic() - append.answered) * 1000))

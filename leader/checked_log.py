@@ -1,12 +1,12 @@
-"""The log of one segment, read once and sequentially, checking every batch on its way to the object store.
+"""The log of one segment, read once and sequentially; every batch is checked on its way to the object store.
 
-Checked: CRC-32C, magic 2, strictly increasing offsets inside the segment's range, leader epochs that agree with the
-lineage. The indexes that the broker left are checked against it, and rebuilt where they do not fit. What is aborted is
-read from the markers, never from the broker's transaction index. The largest timestamp is that of all batches, markers
-of transactions too, as Kafka's retention has it (KIP-405, seen by the gold run). A batch that Kafka serves and readers
-of the remote tier refuse is copied, and noted. Memory: 256 KiB or the largest batch,
-and the indexes twice, the broker's and ours: 3 MiB for 1 GiB of batches of 16 KiB, 10 MiB where they have 4; and
-`log.transactions`, 6 MiB for 20,000 aborted ones.
+The checks are: CRC-32C, magic 2, strictly increasing offsets inside the segment's range, leader epochs that agree with
+the lineage. The broker's indexes are checked against the log, and rebuilt where they do not fit. Aborted transactions
+are read from the markers, never from the broker's transaction index. The largest timestamp is that of all batches,
+including transaction markers, as in Kafka's retention (KIP-405, seen by the gold run). A batch that Kafka serves but
+readers of the remote tier refuse is copied, and noted. Memory: 256 KiB or the largest batch, and the indexes twice, the
+broker's and ours: 3 MiB for 1 GiB of batches of 16 KiB, 10 MiB where they have 4; and `log.transactions`, 6 MiB for
+20,000 aborted ones.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.segment import AbortedRange
 
 PIECE_BYTES = 256 * 1024
-"""Read, checked and handed on at once: some 1 ms of a processor, which is what a broker beside it may wait for."""
+"""Bytes checked and passed on at once: about 1 ms of processor time, for which a broker on this machine may wait."""
 
 
 class CheckedLog:
-    """Iterate `pieces` to the end; then the attributes below speak for the whole segment."""
+    """Iterate `pieces` to the end; then the attributes below describe the whole segment."""
 
     def __init__(self, files: SegmentFiles, offsets: OffsetRange, chunk_bytes: int) -> None:
         self.files, self._source = files, str(files.path)
@@ -49,7 +49,7 @@ class CheckedLog:
         self._batch_starts: dict[int, Offset] = {}
 
     def pieces(self) -> Iterator[memoryview]:
-        """The plain bytes, whole batches each, in order; a piece is overwritten when the next one is asked for.
+        """Yield the plain bytes in order, whole batches each; a piece is overwritten when the next one is asked for.
 
         Raises CorruptData naming file and position; nothing after it is yielded.
         """
@@ -64,41 +64,41 @@ class CheckedLog:
                 if self.undecodable is None and not is_decodable(window, batch.position - position, batch):
                     self.undecodable = Offset(batch.base_offset)
                 stop = batch.position + batch.size_bytes
-            taken = stop - position
-            claimed = self._claimed(window[taken : taken + HEADER_BYTES], stop)
-            if taken:
+            whole_bytes = stop - position
+            batch_bytes = self._claimed(window[whole_bytes : whole_bytes + HEADER_BYTES], stop)
+            if whole_bytes:
                 self.files.log.drop(stop)
-                yield window[:taken]
-            elif claimed <= len(window):  # half a header, or zeros
+                yield window[:whole_bytes]
+            elif batch_bytes <= len(window):  # half a header, or zeros
                 raise CorruptData("log segment ends inside a batch", file=self._source, position=position)
-            if claimed > len(buffer):
-                buffer = bytearray(claimed)
-            position = stop  # what was cut off is read again, from its batch's beginning: nothing is kept and moved
+            if batch_bytes > len(buffer):
+                buffer = bytearray(batch_bytes)
+            position = stop  # a batch that was cut off is read again from its start: nothing is kept and moved
 
     def _read(self, position: int, window: memoryview) -> memoryview:
-        """``window``, filled."""
-        filled = self.files.log.read_into(window, position)
-        if filled < len(window):
-            raise CorruptData("log segment is shorter than it was", file=self._source, position=position + filled)
+        """Fill ``window`` from ``position`` and return it. Raises CorruptData when the file is shorter than it was."""
+        count = self.files.log.read_into(window, position)
+        if count < len(window):
+            raise CorruptData("log segment is shorter than it was", file=self._source, position=position + count)
         return window
 
     def _claimed(self, head: memoryview, position: int) -> int:
-        """The bytes that the batch at ``position`` says to have; 0 when there is no whole header yet.
+        """Return the size in bytes that the batch at ``position`` claims; 0 when there is no whole header yet.
 
-        One that claims more than the segment has is found at once, not after reading all of it.
+        Raises CorruptData for a batch that claims more than the segment has, before all of it is read.
         """
         if len(head) < HEADER_BYTES:
             return 0
-        claimed = int.from_bytes(head[8:12], "big", signed=True) + 12
-        if position + claimed > self.size_bytes:
+        batch_bytes = int.from_bytes(head[8:12], "big", signed=True) + 12
+        if position + batch_bytes > self.size_bytes:
             raise CorruptData(
                 "batch reaches past the end of the log segment",
                 file=self._source,
                 position=position,
-                bytes=claimed,
+                bytes=batch_bytes,
                 log_bytes=self.size_bytes,
             )
-        return claimed
+        return batch_bytes
 
     def _check(self, batch: BatchHeader) -> None:
         first, last = batch.base_offset, batch.last_offset
@@ -134,38 +134,38 @@ class CheckedLog:
             self.record_count += batch.record_count
 
     def _epoch_agrees(self, batch: BatchHeader) -> bool:
-        """Below its log start the broker's checkpoint knows nothing: there an epoch may only not be too new."""
+        """Return whether the epoch fits the checkpoint. Below its log start, only an epoch that is too new does not."""
         epoch, oldest = batch.partition_leader_epoch, self._lineage.entries[:1]
-        known = {self._lineage.epoch_at(batch.base_offset), self._lineage.epoch_at(batch.last_offset)}
-        if None in known and (not oldest or epoch > oldest[0].epoch):
+        epochs = {self._lineage.epoch_at(batch.base_offset), self._lineage.epoch_at(batch.last_offset)}
+        if None in epochs and (not oldest or epoch > oldest[0].epoch):
             return False
-        return known <= {epoch, None}
+        return epochs <= {epoch, None}
 
     def chunk_first_offsets(self) -> tuple[Offset | None, ...]:
-        """For each chunk the base offset of the first batch that begins in it (`storage.segment.chunks`)."""
+        """Return for each chunk the base offset of the first batch that begins in it (`storage.segment.chunks`)."""
         chunks = max(1, -(-self.size_bytes // self._chunk_bytes))
         return tuple(self._batch_starts.get(chunk) for chunk in range(chunks))
 
     def offset_index(self) -> bytes:
-        """The broker's, where every entry points to a batch of this log; else rebuilt as Kafka's recovery would."""
+        """Return the broker's index if each entry points to a batch of the log, else rebuilt as in Kafka's recovery."""
         check, own = self._check_offsets, self.files.offset_index
         return own if own is not None and check is not None and check.fits else self._offset_index.bytes()
 
     def time_index(self) -> bytes:
-        """The broker's, where every entry is true of this log and the last one is its highest; rebuilt otherwise."""
+        """Return the broker's index if each entry is true of this log and the last one its highest, else rebuilt."""
         check, own = self._check_times, self.files.time_index
         return own if own is not None and check is not None and check.fits else self._time_index.bytes()
 
     def aborted(self) -> tuple[AbortedRange, ...]:
-        """Every aborted range that touches the segment, by the markers; those of what is open at its end lie behind."""
+        """Return every aborted range that touches the segment, by its marker, which may lie behind its end."""
         later = self.files.aborted_later(self._transactions.open)
         return tuple(sorted([*(each.range for each in self._transactions.aborted), *later]))
 
     def transaction_index(self) -> tuple[bytes | None, str | None]:
-        """The broker's, where it says what the markers say; otherwise rebuilt from them, and what the broker's said.
+        """Return the broker's index if it agrees with the markers; else one rebuilt from them, and how they differ.
 
-        Raises CorruptData where nobody knows which transactions were open at the segment's base: what an entry below
-        the segment must be is in no other file, and Kafka's readers go by it.
+        Raises CorruptData if it differs and no file shows which transactions were open at the segment's base: an entry
+        below it cannot be rebuilt then, and Kafka's readers rely on it.
         """
         check, own = self._transactions, self.files.transaction_index
         difference = check.difference()
@@ -179,7 +179,7 @@ class CheckedLog:
 
 
 def _broker_index(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, TimeIndexCheck | None]:
-    """The broker's own indexes, ready to be checked against the log; None for one that is missing."""
+    """Return checks for the broker's offset and time index against the log; None for an index that is missing."""
     check, times = None, None
     if files.offset_index is not None:
         entries = offset_index_entries(files.offset_index, offsets.start, str(files.path.with_suffix(".index")))

@@ -1,8 +1,8 @@
-"""What an agent does for the tier-state partitions that its broker leads, beside the partitions it hosts.
+"""An agent's work for the tier-state partitions that its broker leads, in addition to the partitions it hosts.
 
-Chores (the archive, checkpoints) are handed in: their rooms are strangers to this one. One thread; a chore that fails
-is told and comes again at its next turn, and holds up no other. All of it looks at ``stop`` before each irreversible
-step: what is left undone then comes again after the next start, as after a crash before that step.
+Chores (the archive, checkpoints) are passed in: their packages are not imported here. All share one thread. A chore
+that fails is reported, runs again when it is next due, and delays no other. Everything checks ``stop`` before each
+irreversible step: the rest is done after the next start, as after a crash before that step.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """``act`` for one tier-state partition, every ``every_s`` seconds, and once at the start.
+    """Runs ``act`` for one tier-state partition every ``every_s`` seconds, and once at the start.
 
-    It is handed the event that says that the process stops, for what takes long between two steps. ``called``: it
-    cannot wait for its turn.
+    ``act`` also gets the event that is set when the process stops, for long work between two steps. ``called`` returns
+    whether the chore must run before it is due.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Chore:
 
 
 class ChoreLoop:
-    """``led``: the tier-state partitions that this broker leads now. ``look_around`` runs before every round."""
+    """Runs chores. ``led``: the tier-state partitions this broker leads. ``look_around`` runs before each round."""
 
     def __init__(
         self,
@@ -53,26 +53,30 @@ class ChoreLoop:
         self._look_around, self._clock, self._listener = look_around, clock, listener
         self._due: dict[tuple[str, int], float] = {}
         self._failing: set[tuple[str, int]] = set()
-        """What failed when last taken comes at its turn only, whoever calls for it."""
+        """Chores whose last run failed: they run only when they are due, even if called for."""
         self._custody_due = 0.0
+        self._blind: str | None = None
+        """Why the last look failed."""
 
     @property
     def names(self) -> list[str]:
-        """Of all chores, as `ChoreFailed` has them."""
+        """Return the names of all chores, as `ChoreFailed` has them."""
         return ["look", "custody", *(chore.name for chore in self._chores)]
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
+        """Run chores until ``stop`` is set."""
         go_round("chores", stop, lambda: self.advance(stop), lambda: LOOK_S)
 
     def advance(self, stop: threading.Event) -> None:
-        """Everything that is due now."""
+        """Do everything that is due now."""
         try:
             self._look_around()
             led = sorted(self._led())
         except TierstateError as error:  # a cluster that does not answer now
-            self._listener(ChoreFailed("look", NOBODY, str(error)))
+            before, self._blind = self._blind, str(error)
+            self._listener(ChoreFailed("look", NOBODY, self._blind, again=self._blind == before))
             return
+        self._blind = None
         for number in led:
             for chore in self._chores:
                 if not stop.is_set():
@@ -92,7 +96,7 @@ class ChoreLoop:
             self._failing.discard((chore.name, number))
         except TierstateError as error:
             self._failing.add((chore.name, number))
-            if not stop.is_set():  # it may be what ended the act
+            if not stop.is_set():  # the stop may have ended the act
                 self._listener(ChoreFailed(chore.name, number, str(error)))
 
     def _look_after(self, stop: threading.Event) -> None:

@@ -1,9 +1,9 @@
-"""Copy one rolled segment to the object store, and say so.
+"""Copy one rolled segment to the object store, and record it in facts.
 
     copy-started applied  →  log  →  indexes  →  manifest  →  checks  →  copy-finished   ← the commit point
 
-An attempt that fails removes its own objects and is delete-started by its own term; the next attempt has a new id. An
-attempt whose process dies leaves a `copy-started` that the next term makes ABANDONED, to be swept.
+When an attempt fails, it removes its own objects and its own term appends delete-started; the next attempt has a new
+id. When its process dies, it leaves a `copy-started` that the next term makes ABANDONED, to be swept.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .term import Reign
 from .upload import FormatPolicy, upload
 
 MAGIC_AT = 16
-"""Where the version of a batch stands, of every version there was."""
+"""The position of a batch's version byte, the same in every version."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTools:
-    """What every copy of this agent uses. ``throttle`` is told the bytes of all that is sent, before it is.
+    """The tools that every copy of this agent uses. ``throttle`` gets the number of all bytes before they are sent.
 
     ``longest_s``: an attempt that takes longer aborts itself, long before a sweeper could take it for dead*.
     """
@@ -54,16 +54,16 @@ class CopyTools:
 
 
 def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Act[RemoteSegment]:
-    """One attempt. Raises CorruptData (the segment is not what it must be), Fenced, Unavailable kinds.
+    """Make one attempt. Raises CorruptData (the segment is not what it must be), Fenced, Unavailable kinds.
 
-    Every file is opened before anything is said, so that a broker that deletes the segment meanwhile changes nothing.
+    Every file is opened before the first fact is appended, so that the copy goes on if the broker deletes the segment.
     """
     seat = reign.seat
-    began = seat.clock.monotonic()
+    start_s = seat.clock.monotonic()
 
     def paced(size: int) -> None:
         tools.throttle(size)
-        if seat.clock.monotonic() - began > tools.longest_s:
+        if seat.clock.monotonic() - start_s > tools.longest_s:
             raise TimedOut("the copy took too long", offsets=candidate.offsets, seconds=tools.longest_s)
 
     with seat.log.open_segment(reign.partition, reign.name, candidate.base_offset, candidate.next_base) as files:
@@ -90,14 +90,14 @@ def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Ac
             segment.offsets,
             segment.log_bytes,
             segment.object_bytes,
-            seat.clock.monotonic() - began,
+            seat.clock.monotonic() - start_s,
         )
     )
     return segment
 
 
 def _check_format(files: SegmentFiles, candidate: CopyCandidate) -> None:
-    """Raises NotTiered for message formats older than v2, before anything is said. Older batches come first."""
+    """Raise NotTiered for message formats older than v2, before the first fact. Older batches come first."""
     head = files.head()
     if len(head) > MAGIC_AT and head[MAGIC_AT] < 2:
         raise NotTiered(
@@ -106,10 +106,10 @@ def _check_format(files: SegmentFiles, candidate: CopyCandidate) -> None:
 
 
 def _check_answers(store: ObjectReader, attempt: CopyAttempt) -> None:
-    """Raises what the store raises when it is away, before anything is said*: nobody can erase facts of an attempt
-    before its store is back, so an outage of hours would leave two facts an attempt, of every partition.
+    """Raise what the store raises when it is away, before the first fact is appended*. Facts of an attempt cannot be
+    erased before its store is back, so an outage of hours would leave two facts per attempt, for every partition.
 
-    Asks for a key that no object ever has: one that is written later, a store might remember as missing.
+    Asks for a key that no object ever has: a store might remember a key as missing that is written later.
     """
     with suppress(ObjectNotFound):
         store.head(attempt.object_key)
@@ -133,7 +133,7 @@ def _attempt(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> CopyAt
 
 
 def _check_again(reign: Reign, candidate: CopyCandidate, files: SegmentFiles) -> None:
-    """Leadership, epoch, topic id, last stable offset and directory are still what they were. Raises Fenced."""
+    """Check that leadership, epoch, topic id, last stable offset and directory are unchanged. Raises Fenced."""
     reign.confirm_leadership()
     bounds = reign.bounds()
     if candidate.next_base > bounds.last_stable_offset:
@@ -141,15 +141,15 @@ def _check_again(reign: Reign, candidate: CopyCandidate, files: SegmentFiles) ->
             "the last stable offset went back", offsets=candidate.offsets, last_stable_offset=bounds.last_stable_offset
         )
     files.confirm()
-    reign.view(max_age=0)  # up to now: a finish that is fenced would leave its objects to the sweeper
+    reign.view(max_age=0)  # as of now: a fenced copy-finished would leave its objects to the sweeper
 
 
 def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectWriter, error: Exception) -> Act[None]:
-    """Remove the attempt's objects and say so, as far as that is still possible. Never raises a tierstate error.
+    """Remove the attempt's objects and record that, as far as it is still possible. Never raises a tierstate error.
 
-    Objects first: no reader ever knew them, and a fenced term may still remove what it wrote itself. That they are gone
-    is said only when it is so: a write of unknown outcome may land later, and then the facts must still name the
-    segment id for a sweeper.
+    Objects first: no reader ever knew them, and a fenced term may still remove what it wrote itself. Delete-finished is
+    appended only when they are certainly gone: a write of unknown outcome may land later, and then the facts must still
+    name the segment id for a sweeper.
     """
     gone = False
     yield "delete own objects"

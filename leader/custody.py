@@ -1,6 +1,6 @@
-"""The custodian at work: which partitions it looks after, what it asks the cluster about them, one act after another.
+"""The custodian: finds the partitions to look after, asks the cluster about them, and takes one act after another.
 
-It looks after the tier-state partitions that this broker leads: whose facts are there, of whatever topic.
+It looks after partitions of any topic whose facts are in a tier-state partition that this broker leads.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ class ClusterEvidence:
         topic_problems: Callable[[], list[str]],
         clock: Clock,
     ) -> None:
-        """``recorded_cluster``: of the ``meta/topic`` fact. ``replication_factor``: of the tier-state topic, so that a
-        cluster of which one broker is left is not taken for a cluster of one. ``topic_problems``: `TierTopic.problems`.
+        """``recorded_cluster``: from the ``meta/topic`` fact. ``replication_factor``: of the tier-state topic, so that
+        a cluster with one broker left is not taken for a cluster of one. ``topic_problems``: `TierTopic.problems`.
         """
         self._broker, self._recorded, self._copies = broker, recorded_cluster, replication_factor
         self._problems, self._clock = topic_problems, clock
         self._drift: tuple[float, str | None] | None = None
 
     def __call__(self, view: PartitionView) -> Evidence:
-        """Raises BrokerUnavailable when nobody answers."""
+        """Return what enough brokers answer. Raises BrokerUnavailable when no broker answers."""
         cluster = self._broker.cluster()
-        wanted = max(min(2, len(cluster.brokers)), min(2, self._copies))
+        enough = max(min(2, len(cluster.brokers)), min(2, self._copies))
         answers: dict[BrokerId, bool] = {}
-        hidden: str | None = None
+        why_hidden: str | None = None
         for broker in cluster.brokers:
-            if len(answers) == wanted:
+            if len(answers) == enough:
                 break
             try:
-                answers[broker], seen = self._ask(broker, view)
+                answers[broker], reason = self._ask(broker, view)
             except (BrokerUnavailable, TimedOut):
                 continue
-            hidden = hidden or seen
-        return Evidence(self._recorded, cluster.cluster_id, answers, wanted, hidden, self._standing_drift())
+            why_hidden = why_hidden or reason
+        return Evidence(self._recorded, cluster.cluster_id, answers, enough, why_hidden, self._standing_drift())
 
     def _ask(self, broker: BrokerId, view: PartitionView) -> tuple[bool, str | None]:
-        """Whether it knows the id, and why it could hide it."""
+        """Return whether the broker knows the topic id, and why it might hide the topic (None: it would not)."""
         hidden = f"broker {broker} may hide topics: the agent needs DESCRIBE on every topic"
         try:
             exists = self._broker.topic_exists(view.partition.topic_id, broker=broker)
@@ -77,14 +77,14 @@ class ClusterEvidence:
 
 
 def led_by(broker: BrokerControl, tier_topic: str, me: BrokerId, mapped: int) -> Callable[[], Collection[int]]:
-    """The tier-state partitions that this broker leads, asked at every call. Raises what `BrokerControl.topic` does.
+    """Return a function that asks which tier-state partitions this broker leads. Raises as `BrokerControl.topic`.
 
-    ``mapped``: so many of the topic's partitions hold facts. Somebody may have given it more: nothing is in them.
+    ``mapped``: how many of the topic's partitions hold facts. Partitions that were added later are empty.
     """
 
     def led() -> Collection[int]:
-        found = broker.topic(tier_topic).partitions
-        return {each.partition for each in found if each.leader == me and each.partition < mapped}
+        partitions = broker.topic(tier_topic).partitions
+        return {each.partition for each in partitions if each.leader == me and each.partition < mapped}
 
     return led
 
@@ -99,7 +99,7 @@ class _Ward:
 
 
 class Custodian:
-    """One thread at a time. ``leads``: the tier-state partitions to look after now."""
+    """Used by one thread at a time. ``leads`` returns the tier-state partitions to look after now."""
 
     def __init__(self, custody: CustodyTools, leads: Callable[[], Collection[int]]) -> None:
         self._custody, self._leads = custody, leads
@@ -107,18 +107,18 @@ class Custodian:
 
     @property
     def reasons(self) -> dict[TopicIdPartition, str]:
-        """Why nothing is done now, for each partition that is looked after and waits."""
+        """Return why nothing is done now, for each partition that is looked after and waits."""
         return {partition: ward.reason for partition, ward in list(self._wards.items()) if ward.reason}
 
     def advance(self) -> bool:
-        """At most one act about each partition; True when there may be more to do at once.
+        """Take at most one act for each partition. Return True when there may be more to do at once.
 
-        Raises Unavailable kinds when nothing at all can be asked; what fails about one partition stops no other.
+        Raises Unavailable kinds when nothing at all can be asked; a failure of one partition stops no other.
         """
         return run(self.steps())
 
     def steps(self) -> Act[bool]:
-        """`advance`, stopping before each irreversible step."""
+        """Do what `advance` does, yielding before each irreversible step."""
         more = False
         wards = self._find()
         for partition in [each for each in self._wards if each not in wards]:
@@ -135,20 +135,20 @@ class Custodian:
         return more
 
     def _find(self) -> list[TopicIdPartition]:
-        """Partitions of topics that are not listed, and those that some fact calls missing or ended; not what is over:
-        that stays for good, and costs no question.
+        """Return partitions of unlisted topics, and those that some fact calls missing or ended, but not those that are
+        over: they stay for good, and are not asked about.
         """
         seat = self._custody.seat
         led = self._leads()
         for number in sorted(led):
             seat.view.require_fresh(number, 0)
-        listed: set[TopicId] = {topic.topic_id for topic in seat.broker.topics()}
-        found = [each for each in seat.view.partitions() if seat.view.tier_partition(each) in led]
-        views = [seat.view.partition(each) for each in found]
+        topic_ids: set[TopicId] = {topic.topic_id for topic in seat.broker.topics()}
+        partitions = [each for each in seat.view.partitions() if seat.view.tier_partition(each) in led]
+        views = [seat.view.partition(each) for each in partitions]
         return [
             view.partition
             for view in views
-            if (view.partition.topic_id not in listed or _is_missing_or_ended(view)) and not is_over(view)
+            if (view.partition.topic_id not in topic_ids or _is_missing_or_ended(view)) and not is_over(view)
         ]
 
     def _step(self, partition: TopicIdPartition, ward: _Ward) -> Act[bool]:
@@ -177,7 +177,7 @@ class Custodian:
         return reign
 
     def _clear(self, partition: TopicIdPartition, ward: _Ward, step: TermStep) -> Act[None]:
-        """By a terminal term of this process: one that another process began cannot be continued."""
+        """Take the step in a terminal term of this process: a term that another process began cannot be continued."""
         if ward.reign is None:
             yield from self._end(partition, ward)
         else:

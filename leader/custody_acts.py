@@ -1,7 +1,7 @@
-"""The custodian's acts: each step is named, then decided anew on a fresh view and fresh evidence, then taken.
+"""The custodian's acts: each step is named, then decided again on a fresh view and fresh evidence, then taken.
 
 Two custodians of one partition are harmless: the higher terminal term fences the other, and what no term writes
-(`PartitionMissing`, tombstones at the very end) means the same twice.
+(`PartitionMissing`, tombstones at the very end) means the same when it is written twice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AskCluster = Callable[[PartitionView], Evidence]
 
 @dataclass(frozen=True, slots=True)
 class CustodyTools:
-    """What every act of a custodian shares."""
+    """The tools that every act of a custodian uses."""
 
     seat: Seat
     look: AskCluster
@@ -58,13 +58,13 @@ class CustodyTools:
     """Positions of a tier-state partition below this are archived; None: no archive is kept."""
 
     def view(self, partition: TopicIdPartition) -> PartitionView:
-        """Up to an end captured now. Raises ViewBehind."""
+        """Return the partition from a view up to an end captured now. Raises ViewBehind."""
         self.seat.view.require_fresh(self.seat.view.tier_partition(partition), 0)
         return self.seat.view.partition(partition)
 
     def next(self, partition: TopicIdPartition) -> CustodyStep:
-        """On fresh evidence and a fresh view: what stands in it stood after the cluster answered."""
-        alive()  # with a broker away, a look at each of thousands of partitions takes its time
+        """Return the next step, from fresh evidence and a view that was captured after the cluster answered."""
+        alive()  # with a broker away, looking at thousands of partitions takes long
         evidence = self.look(self.seat.view.partition(partition))
         archived_to = self.archived_to(self.seat.view.tier_partition(partition))
         clocks = self.seat.time.clocks()
@@ -73,7 +73,7 @@ class CustodyTools:
         return next_custody(self.view(partition), evidence, self.policy, clocks.for_deletion, archived_to)
 
     def must(self, partition: TopicIdPartition, *steps: type[CustodyStep]) -> CustodyStep:
-        """The next step, which is one of these kinds. Raises Fenced."""
+        """Return the next step. Raises Fenced when it is of none of these kinds."""
         seat = self.seat
         if EndPartition in steps and seat.time.clocks().alone:
             seat.time.ask(partition, FactId.of(seat.ids.uuid()))  # no term begins by the machine's clock alone
@@ -84,7 +84,7 @@ class CustodyTools:
 
 
 def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Act[None]:
-    """Say that the topic is gone. From here on `custody_acts.grace` passes."""
+    """Append the fact that the topic is gone. The grace of `CustodyPolicy` begins here."""
     yield "append partition-missing"
     step = custody.must(partition, DeclareMissing)
     assert isinstance(step, DeclareMissing)
@@ -95,7 +95,7 @@ def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Act[N
 
 
 def withdraw(custody: CustodyTools, partition: TopicIdPartition, keys: tuple[str, ...]) -> Act[None]:
-    """The topic is there after all: what said otherwise goes."""
+    """Erase the facts that call the topic missing, because it exists after all."""
     for key in keys:
         yield "append tombstone"
         step = custody.must(partition, Withdraw)
@@ -104,9 +104,9 @@ def withdraw(custody: CustodyTools, partition: TopicIdPartition, keys: tuple[str
 
 
 def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Act[Reign]:
-    """Take the terminal term: no other term can write about the partition any more. Then say that it is deleted.
+    """Begin the terminal term, after which no other term can write about the partition, and append that it is deleted.
 
-    Also begins a further terminal term where another process left off. A term taken too late is taken back at once: it
+    Also begins a further terminal term where another process stopped. A term that began too late is erased at once: it
     has written nothing else, so nothing of it can still land.
     """
     yield "append leader-elected"
@@ -133,7 +133,7 @@ ENDED = (CondemnSegment, RemoveCondemned, EraseFacts)
 
 
 def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> Reign:
-    """It keeps the lineage: what readers get changes by deletes alone, and by nothing when the term is taken back."""
+    """Begin a terminal term with the lineage unchanged: what readers get changes only by deletes, not by this term."""
     seat = custody.seat
     view = custody.view(partition)
     elected = LeaderElected(
@@ -152,7 +152,7 @@ def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> Reign:
 
 
 def clear(custody: CustodyTools, reign: Reign, step: TermStep) -> Act[None]:
-    """One step on a partition that this process ended."""
+    """Take one step on a partition that this process ended."""
     match step:
         case CondemnSegment(segment_id=segment_id):
             yield from _start_delete(custody, reign, segment_id)
@@ -170,7 +170,7 @@ def _start_delete(custody: CustodyTools, reign: Reign, segment_id: RemoteSegment
 
 
 def _remove_objects(custody: CustodyTools, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
-    """The manifest first, all of them seen to be gone, then the fact. Raises what the store raises."""
+    """Delete the objects, manifest first, check that all are gone, append the fact. Raises what the store raises."""
     yield "delete objects"
     subject = _subject(custody, reign, RemoveCondemned(segment_id))
     delete_segment(custody.store, subject)
@@ -184,7 +184,7 @@ def _remove_objects(custody: CustodyTools, reign: Reign, segment_id: RemoteSegme
 def _subject(
     custody: CustodyTools, reign: Reign, step: CondemnSegment | RemoveCondemned
 ) -> CopyAttempt | RemoteSegment:
-    """What is known of the segment of this very step, which is still the next one. Raises Fenced."""
+    """Return the descriptor of the step's segment. Raises Fenced when the step is no longer the next one."""
     reign.require_safe_topic()
     now = custody.must(reign.partition, type(step))
     segment = reign.view().segments.get(step.segment_id)
@@ -207,7 +207,7 @@ def _erase(custody: CustodyTools, reign: Reign, keys: tuple[str, ...]) -> Act[No
                 raise Fenced(
                     "the fact is not to be erased now", topic=reign.name, partition=reign.partition, key=key, now=step
                 )
-            return  # what may go next changed with what has gone: decided anew
+            return  # erasing the keys before changed what may go next: decide again
         reign.require_safe_topic()
         reign.view()
         reign.erase(key)

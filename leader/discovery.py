@@ -1,8 +1,8 @@
-"""Which partitions are on the disks, which of them this broker leads, and which of them something happened to.
+"""Which partitions are on the disks, which of them this broker leads, and which of them changed.
 
-The system tells when a file comes or goes on the disks. The metadata is asked for at most every `METADATA_S` seconds,
-which is how long it takes at most until a partition whose leadership went rests, and what was learnt is kept while the
-answers stay the same. Disks are listed anew every `DISKS_S` seconds, whatever was told.
+The operating system reports when a file appears or disappears on the disks. The metadata is asked for at most every
+`METADATA_S` seconds, so a partition that lost its leadership rests after at most that time. Results are kept while the
+answers stay the same. Disks are listed again every `DISKS_S` seconds, whatever was reported.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .term import Seat
 METADATA_S = 2.0
 DISKS_S = 30.0
 FACTS_S = 10.0
-"""How old what the view knows of excluded partitions may be."""
+"""The greatest age of what is known about the facts of excluded partitions."""
 UNSEEN_S = 60.0
-"""A partition that this broker leads is in one of its folders by then, or in none that the agent knows."""
+"""A led partition that is in no known log folder after this time is in a folder that the agent does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A partition on this broker's disks that the settings include, or did: ``barred`` says why it is not tiered.
+    """A partition on this broker's disks that the settings include, or did: ``barred`` tells why it is not tiered.
 
-    ``epoch``: in which this broker leads it, as the metadata has it; that it changed calls for a look*, however seldom
-    they are: a term is to begin in every epoch before its records can be gone.
+    ``epoch``: the epoch in which this broker leads it, by the metadata. A new epoch calls for a look*, however rare
+    looks are: a term must begin in every epoch before its records can be gone.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Hosted:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Of a topic. One that is not ``covered`` stays hosted as long as facts name it; ``barred``: why not tiered."""
+    """The choice for a topic. If not ``covered`` it is hosted while facts name it; ``barred``: why not tiered."""
 
     covered: bool
     barred: Why | None = None
 
 
 def led_unseen(topic: TopicDescription, broker: BrokerId, here: Collection[TopicIdPartition]) -> list[str]:
-    """Partitions of it (``topic-3``) that this broker leads and that are not ``here``."""
+    """Return the topic's partitions (``topic-3``) that this broker leads and that are not in ``here``."""
     return [
         f"{topic.name}-{each.partition}"
         for each in topic.partitions
@@ -58,10 +58,10 @@ def led_unseen(topic: TopicDescription, broker: BrokerId, here: Collection[Topic
 
 
 class Discovery:
-    """What an agent asks at every turn. One thread."""
+    """The partitions that an agent asks for at every reconcile. Used by one thread, except `unseen`."""
 
     def __init__(self, seat: Seat, choose: Callable[[TopicDescription], Choice | None], attention: Attention) -> None:
-        """``choose``: None for a topic of no interest whatsoever."""
+        """``choose`` returns None for a topic that is of no interest at all."""
         self._log, self._broker, self._broker_id = seat.log, seat.broker, seat.broker_id
         self._choose, self._with_facts, self._attention = choose, seat.view.partitions, attention
         self._clock = seat.clock
@@ -79,14 +79,14 @@ class Discovery:
         self._listed = self._asked = float("-inf")
 
     def __call__(self) -> Mapping[TopicIdPartition, Hosted]:
-        """The very same object while nothing changed. Raises what the disks and the cluster raise."""
-        told = self._log.touched()
-        self._touched |= told.names
-        self._attention.longest_s = BLIND_S if told.blind else LONGEST_S
+        """Return what is hosted, as the same object while nothing changed. Raises what disks and cluster raise."""
+        changes = self._log.touched()
+        self._touched |= changes.names
+        self._attention.longest_s = BLIND_S if changes.blind else LONGEST_S
         # a folder that was no partition yet when it was listed may have become one
-        listed = self._list(told.folders or not self._touched <= self._folders.keys())
-        asked = self._ask(listed)
-        if asked or listed:
+        disks_changed = self._list(changes.folders or not self._touched <= self._folders.keys())
+        cluster_changed = self._ask(disks_changed)
+        if cluster_changed or disks_changed:
             self._hosted = self._compose()
         if self._look():
             self._hosted = self._compose()
@@ -95,14 +95,14 @@ class Discovery:
         return self._hosted
 
     def afresh(self) -> Mapping[TopicIdPartition, Hosted]:
-        """The same, with the disks and the cluster asked now, however lately they were."""
+        """Return the hosted partitions, asking the disks and the cluster now, however recently they were asked."""
         self._listed = self._asked = float("-inf")
         return self()
 
     def unseen(self) -> tuple[str, ...]:
-        """Partitions (``topic-3``) to be tiered that this broker has led for `UNSEEN_S` and that are in no log folder.
+        """Return partitions (``topic-3``) to be tiered that this broker has led for `UNSEEN_S`, and in no log folder.
 
-        Nobody copies them. A disk is not mounted here, or ``agent.log_dirs`` lacks one. Any thread.
+        They are not copied: a disk is not mounted here, or ``agent.log_dirs`` lacks one. May be called by any thread.
         """
         now = self._clock.monotonic()
         return tuple(sorted(name for name, since in self._unseen.items() if now - since >= UNSEEN_S))
@@ -133,10 +133,10 @@ class Discovery:
     def _look_for_hidden(self, topics: Collection[TopicDescription]) -> bool:
         """Return whether other partitions than before are on the disks, to be tiered, and hidden by the cluster.
 
-        A topic that the agent may not describe is in no metadata, as one that was deleted.
+        A topic that the agent may not describe is missing from the metadata, like one that was deleted.
         """
-        seen = {described.topic_id for described in topics}
-        away = {each: name for each, name in self._local.items() if each.topic_id not in seen}
+        topic_ids = {described.topic_id for described in topics}
+        away = {each: name for each, name in self._local.items() if each.topic_id not in topic_ids}
         chosen = frozenset(each for each, name in away.items() if self._is_chosen(each.topic_id, name))
         if chosen == self._away:
             return False
@@ -157,7 +157,7 @@ class Discovery:
         return False
 
     def _look(self) -> bool:
-        """Whether facts came or went of partitions that are not covered (any more)."""
+        """Return whether facts came or went for partitions that are not covered, or are no longer covered."""
         now = self._clock.monotonic()
         if not self._uncovered or now - self._looked < FACTS_S:
             return False
@@ -166,9 +166,9 @@ class Discovery:
         return before != self._left
 
     def _compose(self) -> dict[TopicIdPartition, Hosted]:
-        """Under the topic id that the cluster gives the name now."""
-        # nobody tells who leads a hidden one: a look at it fails with the right that lacks, and that is shown
-        found = {each: Hosted(self._local[each], leads=True) for each in self._hidden if each in self._local}
+        """Return the hosted partitions, under the topic id that the cluster now gives each name."""
+        # the leader of a hidden partition is unknown: a look at it fails and shows which permission is missing
+        hosted = {each: Hosted(self._local[each], leads=True) for each in self._hidden if each in self._local}
         unseen = list[str]()
         self._uncovered = False
         for described in self._topics:
@@ -177,15 +177,15 @@ class Discovery:
                 continue
             if choice.covered and choice.barred is None:
                 unseen += led_unseen(described, self._broker_id, self._local)
-            for each in described.partitions:
-                partition = TopicIdPartition(described.topic_id, each.partition)
+            for metadata in described.partitions:
+                partition = TopicIdPartition(described.topic_id, metadata.partition)
                 if partition not in self._local:
                     continue
                 self._uncovered = self._uncovered or not choice.covered
                 if choice.covered or partition in self._left:
-                    leads = each.leader == self._broker_id
-                    epoch = each.leader_epoch if leads else None
-                    found[partition] = Hosted(described.name, leads, choice.barred, epoch)
+                    leads = metadata.leader == self._broker_id
+                    epoch = metadata.leader_epoch if leads else None
+                    hosted[partition] = Hosted(described.name, leads, choice.barred, epoch)
         now = self._clock.monotonic()
         self._unseen = {name: self._unseen.get(name, now) for name in unseen}
-        return found
+        return hosted

@@ -1,4 +1,4 @@
-"""From what was decided to the act that does it."""
+"""Choose the act that carries out a decision."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def act_for(
     groups: AskGroups,
     orphans: OrphanSweeps | None = None,
 ) -> Act[object]:
-    """Not yet begun. ``orphans``: who asked for them to be swept."""
+    """Return the act for the intent, not yet begun. ``orphans``: the partition's sweeps, needed for `SweepOrphans`."""
     match intent:
         case CopyCandidate():
             return copy_segment(reign, intent, tools)

@@ -1,4 +1,4 @@
-"""Erase facts: one tombstone at a time, each acknowledged and in the own view before the next."""
+"""Erase facts: one tombstone at a time, each acknowledged and applied to this process's view before the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .term import Reign
 
 
 def erase(reign: Reign, erasure: Erase, listener: Listener) -> Act[None]:
-    """Raises Fenced once the term no longer rules or something must be cleared up by somebody."""
+    """Append the tombstones. Raises Fenced once the term no longer rules or a person must resolve something first."""
     for key in erasure.keys:
         yield "append tombstone"
         last_look(reign)

@@ -1,6 +1,6 @@
-"""Expire the remote tier, one irreversible step at a time. `rules/expire.py` decides, these acts check again and do.
+"""Expire the remote tier, one irreversible step at a time. `rules/expire.py` decides; these acts check again and do it.
 
-Every step is preceded by a look at the view up to now, with nothing between the two but a proof of leadership.
+Every step follows a look at the view as of now, with nothing between the two but a proof of leadership.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .trimmer import DELETE_RECORDS_TIMEOUT_S
 
 
 def trusted_view(reign: Reign, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
-    """The view up to now: no pause in it, nothing that somebody must clear up first. Raises Fenced, ViewBehind.
+    """Return the view as of now. Raises Fenced if a pause or something unresolved stands in it, ViewBehind.
 
-    ``doubts``: other than `doubt_of`.
+    ``doubts``: used instead of `doubt_of`.
     """
     view = reign.view(max_age=0)
     doubt = (doubts or doubt_of)(view) or paused(view)
@@ -42,13 +42,13 @@ def trusted_view(reign: Reign, doubts: Callable[[PartitionView], Why | None] | N
 
 
 def last_look(reign: Reign, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
-    """`trusted_view`, over a tier-state topic that is as it must be: before what nobody can take back."""
+    """Return `trusted_view` after checking that the tier-state topic is safe. Called before irreversible steps."""
     reign.require_safe_topic()
     return trusted_view(reign, doubts)
 
 
 def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Listener) -> Act[None]:
-    """From here on no reader gets anything below ``log_start``. Raises Fenced when that is no longer to be said."""
+    """Append a log start: readers then get nothing below it. Raises Fenced when it must not be appended after all."""
     yield "append log-start"
     ordered = is_ordered(AdvanceLogStart(log_start, reason))
     view = last_look(reign, doubt_of_orders if ordered else None)
@@ -67,15 +67,15 @@ def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Li
         )
     if view.log_start is not None and view.log_start >= log_start:
         return
-    # what a person ordered away goes, of whatever log it is: else nothing would ever take what no lineage places
+    # an order applies to every log: else nothing would ever remove segments that no lineage places
     whatever_log = ordered and view.leaves_unplaced(view.lineage)
     reign.append(reign.log_start(view, log_start, reason, whatever_log=whatever_log))
     listener(LogStartMoved(reign.partition, reign.name, log_start, reason))
 
 
 def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, listener: Listener) -> Act[None]:
-    """Condemn an expired or (reason ABANDONED) an abandoned segment. Raises Fenced when it is no longer to go,
-    CorruptData when its objects are another segment's*.
+    """Mark an expired or (reason ABANDONED) an abandoned segment for deletion. Raises Fenced when it must stay after
+    all, CorruptData when its objects are another segment's*.
     """
     yield "append delete-started"
     view = last_look(reign)
@@ -95,18 +95,18 @@ def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, li
 def _condemned(
     view: PartitionView, reign: Reign, segment: SegmentMeaning, reason: DeleteReason
 ) -> CopyAttempt | RemoteSegment | None:
-    standing = view.segments.get(segment.segment_id)
-    if standing is None or standing.subject is None or segment.segment_id in view.kept:
+    current = view.segments.get(segment.segment_id)
+    if current is None or current.subject is None or segment.segment_id in view.kept:
         return None
     if reason is DeleteReason.FAILED_ATTEMPT:
-        attempt = standing.attempt if standing.state is SegmentState.COPY_SEGMENT_STARTED else None
+        attempt = current.attempt if current.state is SegmentState.COPY_SEGMENT_STARTED else None
         own = attempt is not None and attempt.term == reign.term
-        return attempt if own and only_copy(view, standing, reign.bounds()) is None else None
+        return attempt if own and only_copy(view, current, reign.bounds()) is None else None
     if reason is DeleteReason.ABANDONED:
-        swept = standing.state is SegmentState.ABANDONED and only_copy(view, standing, reign.bounds()) is None
-        return standing.subject if swept else None
-    readable = standing.state is SegmentState.COPY_SEGMENT_FINISHED and standing.remote is not None
-    return standing.remote if readable and standing.remote and may_go(view, standing.remote, reason) else None
+        swept = current.state is SegmentState.ABANDONED and only_copy(view, current, reign.bounds()) is None
+        return current.subject if swept else None
+    readable = current.state is SegmentState.COPY_SEGMENT_FINISHED and current.remote is not None
+    return current.remote if readable and current.remote and may_go(view, current.remote, reason) else None
 
 
 def remove_objects(
@@ -117,27 +117,25 @@ def remove_objects(
     listener: Listener,
     quarantine: Quarantine = NO_QUARANTINE,
 ) -> Act[None]:
-    """Delete the objects of a condemned segment, see that they are gone, say so. Whichever term condemned it.
+    """Delete the objects of a segment that any term marked for deletion, check that they are gone, record that.
 
-    Those of an abandoned one go through the quarantine, when there is one: it may hold what nobody has elsewhere.
+    Those of an abandoned segment are first copied to the quarantine, if there is one: they may be the only copy.
 
     Raises Fenced when something keeps them after all, AccessDenied and Unavailable kinds when the store does.
     """
     yield "delete objects"
     if quarantine and segment.subject is not None and was_abandoned(segment):
-        quarantine.keep_segment(store, segment.subject)  # may take long: all is judged after it
+        quarantine.keep_segment(store, segment.subject)  # may take long: everything is checked after it
     view = last_look(reign)
-    standing = view.segments.get(segment.segment_id)
-    kept = (
-        "the segment is erased"
-        if standing is None
-        else kept_because(view, standing, reign.time_of_deletion(), grace_ms)
+    current = view.segments.get(segment.segment_id)
+    why = (
+        "the segment is erased" if current is None else kept_because(view, current, reign.time_of_deletion(), grace_ms)
     )
-    if standing is None or standing.subject is None or kept is not None:
+    if current is None or current.subject is None or why is not None:
         raise Fenced(
-            "the objects stay", topic=reign.name, partition=reign.partition, segment_id=segment.segment_id, because=kept
+            "the objects stay", topic=reign.name, partition=reign.partition, segment_id=segment.segment_id, because=why
         )
-    subject = standing.subject
+    subject = current.subject
     reign.confirm_leadership()
     delete_segment(store, subject)
     check_gone(store, subject.object_key)
@@ -148,7 +146,7 @@ def remove_objects(
 
 
 def check_gone(store: ObjectReader, base_key: str) -> None:
-    """None of the three objects is there. Raises StorageUnavailable naming the one that is."""
+    """Check that none of the three objects is there. Raises StorageUnavailable naming the one that is."""
     for kind in ObjectKind:
         key = object_key(base_key, kind)
         try:
@@ -159,10 +157,10 @@ def check_gone(store: ObjectReader, base_key: str) -> None:
 
 
 def delete_records_order(reign: Reign, before: Offset, listener: Listener) -> Act[Offset]:
-    """Cut the broker's log below ``before``, as an order says whose log start is accepted; the broker's new log start.
+    """Cut the broker's log below ``before`` for an order whose log start is accepted. Return the broker's log start.
 
-    To this agent's own broker, without retries, right after the last checks, as `trimmer.py` does and for its reasons;
-    but without remote segments in place of what goes: it is condemned.
+    The request goes to this agent's own broker, without retries, right after the last checks, as in `trimmer.py` and
+    for the same reasons. No remote segments replace what is cut: the order discards it.
     """
     seat, partition = reign.seat, reign.partition
     yield "delete-records"

@@ -1,4 +1,4 @@
-"""Whose facts an agent keeps: of partitions on its broker's disks, and of tier-state partitions its broker leads."""
+"""Which facts an agent keeps: of partitions on its broker's disks, and of tier-state partitions its broker leads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..state.ids import TopicIdPartition
 
 
 class FactsKept:
-    """What was so at the last `refresh`; nothing before the first. Thread-safe: sets are replaced, never changed."""
+    """The facts to keep, as of the last `refresh`; at first nothing. Thread-safe: sets are replaced, never changed."""
 
     def __init__(self, log: LocalLog, led: Callable[[], Collection[int]]) -> None:
         self._log, self._led = log, led
@@ -18,20 +18,20 @@ class FactsKept:
         self._leads: frozenset[int] = frozenset()
 
     def keep(self, tier_partition: int, partition: TopicIdPartition) -> bool:
-        """The custodian of a tier-state partition looks after everybody in it, whoever hosts them."""
+        """Return whether to keep facts. The custodian of a tier-state partition needs those of all partitions in it."""
         return tier_partition in self._leads or partition in self._hosted
 
     @property
     def leads(self) -> Collection[int]:
-        """The tier-state partitions that this broker led at the last `refresh`."""
+        """Return the tier-state partitions that this broker led at the last `refresh`."""
         return self._leads
 
     def refresh(self) -> bool:
-        """Look again; whether anything changed. Raises what the disks and the cluster raise."""
+        """Look again and return whether anything changed. Raises what the disks and the cluster raise."""
         # the agent lists the disks whenever something came or went; listing 2,000 folders takes 10 ms
-        listed = self._log.partitions() if self._listed is None else self._log.listed()
+        partitions = self._log.partitions() if self._listed is None else self._log.listed()
         leads = frozenset(self._led())
-        hosted = self._hosted if listed is self._listed else frozenset(listed)
+        hosted = self._hosted if partitions is self._listed else frozenset(partitions)
         changed = (hosted, leads) != (self._hosted, self._leads)
-        self._listed, self._hosted, self._leads = listed, hosted, leads
+        self._listed, self._hosted, self._leads = partitions, hosted, leads
         return changed

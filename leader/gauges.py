@@ -1,4 +1,4 @@
-"""What the agent measures about the partitions its broker leads: from the status board and from the view."""
+"""Gauges about the partitions that the agent's broker leads, read from the status board and the view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .status import PartitionStatus, StatusBoard
 
 
 def feed_clock_gauge(metrics: Metrics, time: BrokersTime) -> None:
-    """How far the machine's clock is from every other one that is known."""
+    """Register a gauge of the seconds between the machine's clock and every other clock that is known."""
 
     def read() -> Iterator[Sample]:
         clocks = time.clocks()
@@ -31,7 +31,7 @@ def feed_clock_gauge(metrics: Metrics, time: BrokersTime) -> None:
 
 
 def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clock) -> None:
-    """Every gauge that the board or the view can answer, for partitions led here; asked anew at every scrape."""
+    """Register every gauge that the board or the view can answer for led partitions; each scrape asks again."""
 
     def by_status(value: Callable[[PartitionStatus], float | None]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
@@ -51,10 +51,10 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
         return read
 
     def by_view(value: Callable[[PartitionView], float]) -> Callable[[], Iterator[Sample]]:
-        return by_partition(lambda _, found: value(found))
+        return by_partition(lambda _, facts: value(facts))
 
     def in_state(state: SegmentState) -> Callable[[], Iterator[Sample]]:
-        return by_view(lambda found: len(found.in_state(state)))
+        return by_view(lambda facts: len(facts.in_state(state)))
 
     def total(value: Callable[[PartitionView], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: iter([((), float(sum(number for _, number in by_view(value)())))])
@@ -64,8 +64,8 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
     def by_kind(kind: Callable[[PartitionStatus], Reason | None]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
-            counted = Counter(found for status in board.all() if status.leads and (found := kind(status)) is not None)
-            for reason, count in sorted(counted.items()):
+            counts = Counter(cause for status in board.all() if status.leads and (cause := kind(status)) is not None)
+            for reason, count in sorted(counts.items()):
                 yield (reason.value,), count
 
         return read
@@ -101,18 +101,18 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_orphan_objects", sum_of(lambda status: status.orphan_objects or 0))
     metrics.gauge("tierstate_facts_lost", by_status(lambda status: int(status.facts_lost is not None)))
     metrics.gauge("tierstate_missing_objects", by_status(lambda status: status.missing_objects))
-    metrics.gauge("tierstate_remote_log_size_bytes", by_view(lambda found: sum(s.log_bytes for s in found.readable)))
+    metrics.gauge("tierstate_remote_log_size_bytes", by_view(lambda facts: sum(s.log_bytes for s in facts.readable)))
     metrics.gauge("tierstate_remote_delete_lag_segments", in_state(SegmentState.DELETE_SEGMENT_STARTED))
     metrics.gauge("tierstate_abandoned_segments", in_state(SegmentState.ABANDONED))
     metrics.gauge("tierstate_out_of_lineage_segments", by_view(_out_of_lineage))
-    metrics.gauge("tierstate_future_segments", by_view(lambda found: future_segments(found, clock.now_ms())))
+    metrics.gauge("tierstate_future_segments", by_view(lambda facts: future_segments(facts, clock.now_ms())))
     metrics.gauge("tierstate_gap_offsets", by_start(_missing))
     metrics.gauge("tierstate_cut_elsewhere_offsets", by_start(offsets_cut_elsewhere))
-    metrics.gauge("tierstate_degraded_partitions", total(lambda found: bool(found.degraded)))
-    metrics.gauge("tierstate_contradicted_partitions", total(lambda found: bool(found.contradictions)))
-    metrics.gauge("tierstate_lineage_unknown_partitions", total(lambda found: found.lineage_unknown))
-    metrics.gauge("tierstate_integrity_holds", total(lambda found: len(found.holds)))
-    metrics.gauge("tierstate_fenced_facts", total(lambda found: len(found.fenced)))
+    metrics.gauge("tierstate_degraded_partitions", total(lambda facts: bool(facts.degraded)))
+    metrics.gauge("tierstate_contradicted_partitions", total(lambda facts: bool(facts.contradictions)))
+    metrics.gauge("tierstate_lineage_unknown_partitions", total(lambda facts: facts.lineage_unknown))
+    metrics.gauge("tierstate_integrity_holds", total(lambda facts: len(facts.holds)))
+    metrics.gauge("tierstate_fenced_facts", total(lambda facts: len(facts.fenced)))
 
 
 def _never_copied(status: PartitionStatus, view: PartitionView) -> bool:

@@ -1,9 +1,9 @@
-"""Which consumer groups still need what, so that trimming does not take it from them.
+"""Which offsets consumer groups still need, so that trimming does not take them away.
 
-A plain consumer that falls below the local start is silently reset. A group holds at its committed offset, one that
-has an assigned member and no commit holds the local start. A group that stands still before unread records for longer
-than ``trim.group_hold_max`` no longer counts: it bounds how long somebody who went away may hold disk, and never takes
-records from a group that reads on, however slowly. The time is remembered by the agent, so a new agent waits anew.
+A plain consumer that falls below the local start is silently reset. A group holds its committed offset; one that has an
+assigned member and no commit holds the local start. A group that stands still before unread records for longer than
+``trim.group_hold_max`` no longer counts. This bounds how long an abandoned group may hold disk, and never takes records
+from a group that reads on, however slowly. The agent keeps the time in memory, so a new agent waits again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GroupPolicy:
 
 
 class GroupHolds:
-    """Thread-safe."""
+    """Remembers since when each group holds its offset. Thread-safe."""
 
     def __init__(self, policy: GroupPolicy, clock: Clock) -> None:
         self._policy, self._clock = policy, clock
@@ -40,13 +40,13 @@ class GroupHolds:
         self._standing: dict[tuple[str, int], dict[str, tuple[Offset | None, float]]] = {}
 
     def unknown(self, groups: TopicGroups | None) -> str | None:
-        """Why not all groups that count are known; None when they are."""
+        """Return why not all groups that count are known; None when they are."""
         return "no broker listed them" if groups is None else groups.why_incomplete(self._policy.ignores)
 
     def holds(
         self, topic: str, partition: int, groups: TopicGroups | None, bounds: LocalBounds
     ) -> Mapping[str, Offset] | None:
-        """Group to the lowest offset it still needs; None when not all groups are known: then nothing is trimmed."""
+        """Return the lowest offset each group still needs; None when not all are known: then nothing is trimmed."""
         if groups is None or self.unknown(groups) is not None:
             return None
         behind = {
@@ -58,14 +58,14 @@ class GroupHolds:
         }
         now = self._clock.monotonic()
         with self._lock:
-            known = self._standing.get((topic, partition), {})
-            standing = {
-                group: before if (before := known.get(group)) and before[0] == committed else (committed, now)
+            earlier = self._standing.get((topic, partition), {})
+            current = {
+                group: before if (before := earlier.get(group)) and before[0] == committed else (committed, now)
                 for group, committed in behind.items()
             }
-            self._standing[topic, partition] = standing
+            self._standing[topic, partition] = current
         return {
             group: bounds.local_start if committed is None else committed
-            for group, (committed, since) in standing.items()
+            for group, (committed, since) in current.items()
             if now - since <= self._policy.hold_max
         }

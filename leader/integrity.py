@@ -1,9 +1,9 @@
 """A key that was written twice, with different values, becomes an `IntegrityHold` that quotes both.
 
-A follower keeps both, compaction would not: so a person looks before anything of the partition is deleted. Every agent
-that sees it may say so: the same hold is said again only where it does not stand, whoever said it, and which one is the
-same is told by its reason. Accepted facts that contradict each other (`lifecycle.py`) need none: they stop every delete
-by themselves, until a person settles them (`tierstate settle`).
+A follower keeps both values, compaction would not, so a person must look before anything of the partition is deleted.
+Every agent that sees both may report it, but only while no hold with the same reason stands, from any agent. Accepted
+facts that contradict each other (`lifecycle.py`) need no hold: they stop every delete by themselves, until a person
+settles them (`tierstate settle`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .termless import say
 MAX_QUOTE = 24 * 1024
 """Characters of a quoted fact."""
 MAX_QUOTE_BYTES = 28 * 1024
-"""The same in UTF-8: two of them and the rest stay below the 64 KiB of a fact."""
+"""The same limit in UTF-8 bytes: two quotes and the rest stay below the 64 KiB of a fact."""
 NEVER_STANDS = FactId.of(bytes(16))
 """The id of a hold that nobody has reported yet; `report_hold` gives it its own."""
 
@@ -36,26 +36,26 @@ NEVER_STANDS = FactId.of(bytes(16))
 def holds_to_report(
     view: PartitionView, second_values: Sequence[SecondValue], me: BrokerId, now: TimestampMs
 ) -> list[IntegrityHold]:
-    """Holds for every second value that no standing hold names, without ids. Pure.
+    """Return holds, without ids, for every second value that no standing hold names. Pure.
 
-    Standing: the same reason. A reason names the key and both positions, so that another value has another one.
+    A standing hold has the same reason. A reason names the key and both positions, so each value has its own.
     """
-    standing = {hold.reason for hold in view.holds}
-    found: dict[str, tuple[str, str]] = {}
+    reasons = {hold.reason for hold in view.holds}
+    quotes: dict[str, tuple[str, str]] = {}
     for second in second_values:
         reason = _reason(second)
         first = decode_fact(second.key, second.first)
         other = decode_fact(second.key, second.second)
-        found.setdefault(reason, (quoted(second.key, first), quoted(second.key, other)))
+        quotes.setdefault(reason, (quoted(second.key, first), quoted(second.key, other)))
     return [
         IntegrityHold(view.partition, NEVER_STANDS, me, reason, first, other, now)
-        for reason, (first, other) in sorted(found.items())
-        if reason not in standing
+        for reason, (first, other) in sorted(quotes.items())
+        if reason not in reasons
     ]
 
 
 class IntegrityHolds:
-    """Reports what this agent sees, once. Thread-safe for different partitions.
+    """Reports each second value that this agent sees, once. Thread-safe for different partitions.
 
     A second value is forgotten once its hold stands, so a hold that a person released stays released.
     """
@@ -64,7 +64,7 @@ class IntegrityHolds:
         self._seat, self._listener = seat, listener
 
     def steps(self, partition: TopicIdPartition, topic: str = "") -> Act[int]:
-        """Look once; the number of holds reported. Raises UnknownOutcome, ViewBehind."""
+        """Look once and return the number of holds reported. Raises UnknownOutcome, ViewBehind."""
         seat, reported = self._seat, 0
         seconds = seat.view.second_values(partition)
         if not seconds:
@@ -77,10 +77,10 @@ class IntegrityHolds:
 
 
 def report_hold(seat: Seat, hold: IntegrityHold, listener: Listener, topic: str = "") -> Act[bool]:
-    """Say it, by no term; False when it stood already.
+    """Append the hold, in no term. Return False when it stood already.
 
-    Of an unknown outcome it is looked for in a fresh view: where it does not stand it is said again under a new id by
-    whoever looks next. Twice is harmless: a person releases both. Raises UnknownOutcome, ViewBehind.
+    After an unknown outcome a fresh view is searched for it. If it does not stand, the next look of any agent reports
+    it under a new id. Two are harmless: a person releases both. Raises UnknownOutcome, ViewBehind.
     """
     yield "append hold"
     seat.view.require_fresh(seat.view.tier_partition(hold.partition), 0)
@@ -98,7 +98,7 @@ def report_hold(seat: Seat, hold: IntegrityHold, listener: Listener, topic: str 
 
 
 def quoted(key: str, fact: Fact | UnknownFact) -> str:
-    """A fact with its key as JSON, cut where two of them would not fit into a fact any more."""
+    """Return a fact with its key as JSON, cut so that two of them fit into one fact."""
     text = json.dumps({"key": key, **fact_to_json(fact)}, ensure_ascii=False, default=str)
     if len(text) <= MAX_QUOTE and len(text.encode()) <= MAX_QUOTE_BYTES:
         return text

@@ -1,8 +1,8 @@
-"""Look in the bucket for segments whose facts were lost, and when this process looks.
+"""Look in the bucket for segments whose facts were lost.
 
-One LIST of the partition's folder an hour, the first one at the start, and one whenever offsets come to be in no tier,
-as after a view that was rebuilt from a shorter topic, or the bucket lost what this process wrote. A manifest is read
-only where no fact says what became of its segment. Of a readable segment that is not listed the orphan sweeps tell.
+The partition's folder is listed at the start, then once an hour, and whenever offsets turn out to be in no tier (a view
+rebuilt from a shorter topic) or the bucket lost what this process wrote. A manifest is read only if no fact shows what
+became of its segment. The orphan sweeps report readable segments that are not listed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .term import Seat
 LOOK_EVERY_S = 3_600.0
 
 LeftBehind = Callable[[], Collection[RemoteSegmentId]]
-"""Segments of a history that a person left: no evidence of anything. Raises what the store does."""
+"""Returns segments of a history that a person left behind: they prove nothing. Raises what the store does."""
 
 
 def nothing_left() -> Collection[RemoteSegmentId]:
-    """Where no history was ever left."""
+    """Return no segments: no history was ever left behind."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class LostFactsTools:
-    """What every look uses."""
+    """The tools that every look for lost facts uses."""
 
     store: ObjectReader
     keys: ObjectKeys
@@ -50,7 +50,7 @@ class LostFactsTools:
     archived_deletes: ArchivedDeletes = no_archived_deletes
     left_behind: LeftBehind = nothing_left
     heartbeats_lost: Callable[[], int] = lambda: 0
-    """How often the bucket had not the heartbeat that this process wrote last: it may have been rolled back."""
+    """How often the bucket lacked the heartbeat that this process wrote last: it may have been rolled back."""
 
 
 def look_for_lost_facts(
@@ -60,27 +60,27 @@ def look_for_lost_facts(
     fresh_view: Callable[[], PartitionView],
     local_start: Offset | None,
 ) -> LostFacts:
-    """Read only. Objects first, facts second*: a copy that ends meanwhile has its facts in the fresh view.
+    """Look without writing. Objects first, facts second*: the fresh view has the facts of a copy that ends in between.
 
     ``local_start``: asked for before. Raises Unavailable kinds, AccessDenied, ViewBehind.
     """
-    listed = list_segments(tools, name, before)
-    view, unknown = fresh_view(), listed.unknown
-    said = said_by(view)
-    left: Collection[RemoteSegmentId] = ()
+    listing = list_segments(tools, name, before)
+    view, unknown = fresh_view(), listing.unknown
+    history = said_by(view)
+    left_behind: Collection[RemoteSegmentId] = ()
     if unknown:
-        left = tools.left_behind()
+        left_behind = tools.left_behind()
         deleted = tools.archived_deletes(view.partition, [each.segment.segment_id for each in unknown])
-        gone = dict.fromkeys(deleted, SegmentState.DELETE_SEGMENT_FINISHED)
-        said = replace(said, states={**said.states, **gone})
-    unlisted = {each.segment_id for each in before.readable if each.object_key not in listed.base_keys}
+        deleted_states = dict.fromkeys(deleted, SegmentState.DELETE_SEGMENT_FINISHED)
+        history = replace(history, states={**history.states, **deleted_states})
+    unlisted = {each.segment_id for each in before.readable if each.object_key not in listing.base_keys}
     is_missing = any(each.segment_id in unlisted for each in view.readable)
-    return replace(lost_facts(view, unknown, said, local_start, left), is_segment_missing=is_missing)
+    return replace(lost_facts(view, unknown, history, local_start, left_behind), is_segment_missing=is_missing)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSegments:
-    """A LIST of one partition. ``unknown``: the whole segments of which no fact says what became of them."""
+    """The result of one LIST. ``unknown``: the complete segments for which no fact shows what became of them."""
 
     unknown: list[FoundSegment]
     base_keys: set[str]
@@ -90,23 +90,23 @@ def list_segments(tools: LostFactsTools, name: str, view: PartitionView) -> List
     """List the segments of this cluster's partition. ``view``: its facts. Raises Unavailable kinds, AccessDenied."""
     base_keys: set[str] = set()
 
-    def wanted(base: str) -> bool:
+    def is_wanted(base: str) -> bool:
         base_keys.add(base)
         named = ObjectName.parse(base)
         return named is not None and is_unknown(view.segments, named.segment_id)
 
-    found: dict[str, FoundSegment] = {}
+    segments: dict[str, FoundSegment] = {}
     for folder in folders_of(tools.keys, name, view):
-        for each in scan_bucket(tools.store, folder, wanted):
-            if not isinstance(each, FoundSegment) or each.cluster_id != tools.cluster_id:
+        for finding in scan_bucket(tools.store, folder, is_wanted):
+            if not isinstance(finding, FoundSegment) or finding.cluster_id != tools.cluster_id:
                 continue
-            if each.segment.partition == view.partition:
-                found[each.segment.object_key] = each
-    return ListedSegments(list(found.values()), base_keys)
+            if finding.segment.partition == view.partition:
+                segments[finding.segment.object_key] = finding
+    return ListedSegments(list(segments.values()), base_keys)
 
 
 class LostFactsWatch:
-    """Of one partition, by one thread at a time. ``name``: of its topic. ``segment_missing``: called for one."""
+    """Watches one partition of topic ``name``, in one thread at a time. Calls ``segment_missing`` if one is missing."""
 
     def __init__(
         self,
@@ -126,11 +126,11 @@ class LostFactsWatch:
         self._why: Why | None = None
 
     def rest(self) -> None:
-        """This broker does not lead: the first look after it leads again is due at once."""
+        """Stop watching while this broker does not lead; the first look after it leads again is due at once."""
         self._due, self._holes, self._looked, self._why = self._seat.clock.monotonic(), [], False, None
 
     def why(self, view: PartitionView, local_start: Offset) -> Why | None:
-        """Why nothing may be deleted. Looks where it is time to. Never raises a tierstate error: it is told."""
+        """Return why nothing may be deleted. Looks when due. Reports tierstate errors instead of raising them."""
         empty = holes(view, local_start)
         if not empty:
             self._why = None  # recovered, or below the log start by now
@@ -141,8 +141,8 @@ class LostFactsWatch:
         if view.log_starts and self._seat.clock.monotonic() >= self._due:
             self._look(view, local_start)
         if empty and not self._looked:
-            said = f"offsets {empty[0]} are in no tier, and the bucket was not asked for segments without facts yet"
-            return Why(Reason.TIER_STATE_LOST, said)
+            sentence = f"offsets {empty[0]} are in no tier, and the bucket was not asked for segments without facts yet"
+            return Why(Reason.TIER_STATE_LOST, sentence)
         return self._why
 
     def _look(self, view: PartitionView, local_start: Offset) -> None:

@@ -1,8 +1,8 @@
-"""The proof that the objects of a segment hold what was copied, asked for before the last copy on the broker goes.
+"""The proof that the objects of a segment hold what was copied, required before the last copy on the broker goes.
 
-The manifest keeps the CRC-32C of the log object and of the indexes object as they were sent, and its own. Where the
-store keeps one of the whole object (S3, Google), the two are compared. Where it keeps none, or another, the object is
-read back. A segment of a release that kept no such checksum is read, opened and compared with its fact.
+The manifest keeps the CRC-32C of the log object and of the indexes object as they were sent, and its own. If the store
+keeps one of the whole object (S3, Google), the two are compared. If it keeps none, or another, the object is read back.
+A segment of a release that kept no such checksum is read, opened and compared with its fact.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ObjectProof:
     keys: KeyUnwrapper | None = None
 
     def require(self, segment: RemoteSegment) -> None:
-        """Memory: one piece of an object, or what `SegmentReader.verify` takes.
+        """Check that all objects hold what was copied. Memory: one piece, or what `SegmentReader.verify` takes.
 
         Raises CorruptData naming the object that is missing or different, Undecodable, and what the store raises.
         """
@@ -50,7 +50,7 @@ class ObjectProof:
     def _require_contents(
         self, segment: RemoteSegment, manifest: SegmentManifest, objects: Mapping[str, ObjectInfo]
     ) -> None:
-        """The log object and the indexes object hold what was sent*."""
+        """Check that the log object and the indexes object hold what was sent*. Raises CorruptData."""
         sent = manifest.tierstate.sent if manifest.tierstate else None
         contents = [object_key(segment.object_key, kind) for kind in (ObjectKind.LOG, ObjectKind.INDEXES)]
         if sent is None:
@@ -61,25 +61,25 @@ class ObjectProof:
         for key, expected in zip(contents, (sent.log, sent.indexes), strict=True):
             if not self.read_back and objects[key].crc32c == expected:
                 continue
-            found = self._read(key, objects[key].size)
-            if found != expected:
+            crc32c = self._read(key, objects[key].size)
+            if crc32c != expected:
                 what = "object of a live segment has other bytes than were sent"
-                raise CorruptData(what, object_key=key, expected=f"{expected:08x}", found=f"{found:08x}")
+                raise CorruptData(what, object_key=key, expected=f"{expected:08x}", found=f"{crc32c:08x}")
 
     def _head(self, key: str, size: int) -> ObjectInfo:
         try:
-            found = self.store.head(key)
+            info = self.store.head(key)
         except ObjectNotFound as error:
             raise CorruptData("object of a live segment is missing", object_key=key) from error
-        if found.size != size:
+        if info.size != size:
             raise CorruptData(
-                "object of a live segment has another size", object_key=key, expected=size, found=found.size
+                "object of a live segment has another size", object_key=key, expected=size, found=info.size
             )
-        return found
+        return info
 
     def _manifest(self, segment: RemoteSegment, objects: Mapping[str, ObjectInfo]) -> SegmentManifest:
-        """A recovery from this manifest alone would restore this very segment*: the end of the tier-state topic may be
-        lost before it is archived.
+        """Return the manifest, if a recovery from it alone would restore this very segment*: the end of the tier-state
+        topic may be lost before it is archived. Raises CorruptData otherwise.
         """
         key = object_key(segment.object_key, ObjectKind.MANIFEST)
         self.store.drop_cached(key)
@@ -89,14 +89,14 @@ class ObjectProof:
             raise CorruptData("object of a live segment is missing", object_key=key) from error
         except (CorruptData, InvalidRequest) as error:
             raise _not_restored(str(error), key) from error
-        found = found_by(manifest, segment.object_key, objects)
-        if not isinstance(found, FoundSegment) or replace(found.segment, term=segment.term) != segment:
-            problem = found.problem if isinstance(found, DamagedManifest) else "it describes another segment"
+        finding = found_by(manifest, segment.object_key, objects)
+        if not isinstance(finding, FoundSegment) or replace(finding.segment, term=segment.term) != segment:
+            problem = finding.problem if isinstance(finding, DamagedManifest) else "it describes another segment"
             raise _not_restored(problem, key)
         return manifest
 
     def _read(self, key: str, size: int) -> int:
-        """The CRC-32C of what the store has."""
+        """Return the CRC-32C of the object in the store."""
         self.store.drop_cached(key)
         crc32c = 0
         if size:
@@ -106,7 +106,7 @@ class ObjectProof:
 
 
 def require_decodable(segment: RemoteSegment, manifest: SegmentManifest) -> None:
-    """Raises Undecodable for a segment of which Kafka serves records that readers of the remote tier refuse."""
+    """Raise Undecodable for a segment with records that Kafka serves but readers of the remote tier refuse."""
     if manifest.tierstate is not None and manifest.tierstate.undecodable is not None:
         place = f"{segment.topic}:{segment.partition.partition}"
         raise Undecodable(

@@ -1,8 +1,8 @@
-"""What an agent asks the broker before it decides: bounds, configuration, who still reads. Slow answers are cached.
+"""The broker's answers that an agent decides by: bounds, configuration, consumer groups. Slow answers are cached.
 
 Configuration is at most 30 s old (the tier-state topic's own 60 s), a group listing at most 5 minutes: a listing is
-expensive on a busy cluster. An old one decides only whether it is worth asking: a trim asks again (`trimmer.py`). One
-that is not whole (a coordinator was loading its groups) is asked for again after 30 s.
+expensive on a busy cluster. An old one decides only whether a trim is worth trying: the trim asks again (`trimmer.py`).
+An incomplete one (a coordinator was loading its groups) is asked for again after 30 s.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ..broker.groups import GroupProblem, TopicGroups
@@ -30,25 +30,25 @@ GROUPS_AGE_S = 300.0
 PROBLEM_AGE_S = 30.0
 DRIFT_AGE_S = 60.0
 AHEAD_AGE_S = 2.0
-"""How old bounds may be that were asked for ahead of a look. Acts that cannot be taken back ask for themselves."""
+"""The greatest age of bounds that were asked for ahead of a look. Irreversible acts ask for themselves."""
 BETWEEN_LOOKS_S = 5.0
 
 V = TypeVar("V")
 ArchiveProblem = Callable[[TopicIdPartition], str | None]
-"""Why what the topic says of a partition is not what its archive has; None: it is, or no archive is kept."""
+"""Returns why a partition's facts differ from their archive; None: they do not, or no archive is kept."""
 
 
 def no_archive_problem(partition: TopicIdPartition) -> None:
-    """Where no archive is kept."""
+    """Return None, because no archive is kept."""
 
 
 def always_proven() -> PrefixProof:
-    """Where no other cluster can be."""
+    """Return a proof, because no other cluster can exist."""
     return PROVEN
 
 
 class _Aged(Generic[V]):
-    """Values by topic, asked again when they are older than ``age`` says, in seconds."""
+    """Cached values by topic. A value is asked for again when it is older than its ``age`` in seconds."""
 
     def __init__(self, clock: Clock, age: Callable[[V], float], ask: Callable[[str], V]) -> None:
         self._clock, self._age, self._ask = clock, age, ask
@@ -57,28 +57,28 @@ class _Aged(Generic[V]):
         self._asking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def last(self, topic: str) -> V | None:
-        """However old; None: nothing is known."""
+        """Return the cached value, however old; None: nothing is known."""
         with self._lock:
-            known = self._known.get(topic)
-        return None if known is None else known[1]
+            entry = self._known.get(topic)
+        return None if entry is None else entry[1]
 
     def old(self, topics: Collection[str]) -> list[str]:
-        """Those that must be asked again, with those that soon must: they are asked together. All others are forgotten.
+        """Return the topics to ask about together: if any is too old, also those past half their age; else none.
 
-        Empty while none must.
+        Forgets topics that are not in ``topics``.
         """
         now = self._clock.monotonic()
         with self._lock:
-            self._known = {topic: known for topic, known in self._known.items() if topic in topics}
-            self._asking.clear()  # who asks now keeps the lock that he holds
-            known = {topic: self._known.get(topic) for topic in topics}
-        worn = {topic: (now - each[0]) / self._age(each[1]) if each else 1.0 for topic, each in known.items()}
+            self._known = {topic: entry for topic, entry in self._known.items() if topic in topics}
+            self._asking.clear()  # a thread that asks now keeps the lock that it holds
+            entries = {topic: self._known.get(topic) for topic in topics}
+        worn = {topic: (now - each[0]) / self._age(each[1]) if each else 1.0 for topic, each in entries.items()}
         if all(share < 1.0 for share in worn.values()):
             return []
         return [topic for topic, share in worn.items() if share >= 0.5]
 
     def put(self, topic: str, value: V, asked: float) -> bool:
-        """Whether it was another one before. ``asked``: when; what was asked for earlier replaces nothing."""
+        """Keep a value asked for at ``asked``, unless a later one is there. Return whether it replaced another."""
         with self._lock:
             before = self._known.get(topic)
             if before is not None and before[0] > asked:
@@ -87,18 +87,18 @@ class _Aged(Generic[V]):
         return before is not None and before[1] != value
 
     def get(self, topic: str, after: float | None = None) -> V:
-        """However many threads want it at once, one asks.
+        """Return the value. If several threads need it at once, only one asks.
 
-        ``after``: only what was asked for later than that will do, instead of what is not too old.
+        ``after``: the value must have been asked for later than that; otherwise it only must not be too old.
         """
         with self._lock:
-            asking = self._asking[topic]
-        with asking:
+            topic_lock = self._asking[topic]
+        with topic_lock:
             now = self._clock.monotonic()
             with self._lock:
-                known = self._known.get(topic)
-            if known is not None and known[0] > (now - self._age(known[1]) if after is None else after):
-                return known[1]
+                entry = self._known.get(topic)
+            if entry is not None and entry[0] > (now - self._age(entry[1]) if after is None else after):
+                return entry[1]
             value = self._ask(topic)
             self.put(topic, value, now)
             return value
@@ -111,7 +111,7 @@ class _Listing:
 
 
 class Observer:
-    """Thread-safe. ``overrides`` are the settings' own, per topic: they replace Kafka's where they are shorter."""
+    """Thread-safe. ``overrides`` applies the settings' values per topic, which replace longer ones of Kafka."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Observer:
         archive_problem: ArchiveProblem = no_archive_problem,
         prefix: Callable[[], PrefixProof] = always_proven,
     ) -> None:
-        """``waits``: told at each look whether the last stable offset keeps a rolled segment from being copied."""
+        """``waits`` learns at each look whether the last stable offset keeps a rolled segment from being copied."""
         self._archive_problem, self._respect, self._prefix = archive_problem, groups.respect, prefix
         broker, clock = seat.broker, seat.clock
         self._broker, self._broker_id, self._log = broker, seat.broker_id, seat.log
@@ -136,23 +136,29 @@ class Observer:
         self._drift = _Aged(clock, lambda _: DRIFT_AGE_S, lambda _: _first_problem(topic_problems))
 
     def __call__(self, partition: TopicIdPartition, name: str) -> Observed:
-        """Raises Fenced when the partition left the disk, BrokerUnavailable kinds."""
+        """Return all that a decision needs. Raises Fenced when the partition left the disk, BrokerUnavailable kinds."""
+        state = self.local_log(partition, name)
+        state = replace(state, drift=self._drift.get("") or self._archive_problem(partition), prefix=self._prefix())
+        if not self._respect or refusal(state.config) is not None:
+            return state
+        return replace(state, groups=self._seen(partition, name, state.bounds, self._groups.get(name)))
+
+    def local_log(self, partition: TopicIdPartition, name: str) -> Observed:
+        """Return what the broker and its disks know of the partition. Neither the store nor any group is asked.
+
+        Raises what a whole look raises.
+        """
         bounds = self._bounds(partition, name)
         local = self._log.snapshot(partition, name)
         self._waits(partition, bool(local.segments) and local.segments[-1].base_offset > bounds.last_stable_offset)
-        config = self._configs.get(name)
-        drift = self._drift.get("") or self._archive_problem(partition)
-        if not self._respect or refusal(config) is not None:
-            return Observed(local.segments, local.lineage, bounds, config, NO_GROUPS, drift, self._prefix())
-        groups = self._seen(partition, name, bounds, self._groups.get(name))
-        return Observed(local.segments, local.lineage, bounds, config, groups, drift, self._prefix())
+        return Observed(local.segments, local.lineage, bounds, self._configs.get(name), NO_GROUPS)
 
     def groups_after(
         self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float
     ) -> Mapping[str, Offset] | None:
-        """What groups hold, by a listing that was asked for later than ``moment`` of the agent's monotonic clock.
+        """Return what groups hold, by a listing asked for later than ``moment`` of the agent's monotonic clock.
 
-        The next look goes by it too. Who comes while another listing is under way shares the one after that.
+        The next look uses it too. Calls that come while another listing is under way share the one after it.
         """
         if not self._respect:
             return {}
@@ -172,27 +178,27 @@ class Observer:
         )
 
     def _bounds(self, partition: TopicIdPartition, name: str) -> LocalBounds:
-        """Each answer that was asked for ahead is good for one look."""
-        at, said = self._asked_ahead.pop(partition, (0.0, None))
-        if said is None or self._clock.monotonic() - at >= AHEAD_AGE_S:
+        """Return bounds that were asked for ahead, once, if they are recent; otherwise ask now."""
+        at, answer = self._asked_ahead.pop(partition, (0.0, None))
+        if answer is None or self._clock.monotonic() - at >= AHEAD_AGE_S:
             return self._broker.bounds(name, partition.partition, broker=self._broker_id)
-        if isinstance(said, TierstateError):
-            raise said
-        return said
+        if isinstance(answer, TierstateError):
+            raise answer
+        return answer
 
     def ahead(self, due: Mapping[TopicIdPartition, str], topics: Collection[str]) -> set[str]:
-        """Ask together what looks would ask one by one: bounds for those that are ``due``, and how topics are set.
+        """Ask together what looks would ask one by one: bounds of those that are ``due``, topic configurations, groups.
 
-        ``topics``: all that are led. Answers those whose configuration is another one now. Raises nothing: what
-        cannot be learnt here, the looks ask again, and say why it cannot.
+        ``topics``: all that are led. Returns those whose configuration changed. Raises nothing: looks repeat a question
+        that fails here, and report its error.
         """
         now = self._clock.monotonic()
         if len(due) > 1:
-            said = self._all_bounds(due)
-            # answers of earlier turns are kept: who waits for a thread has not been looked at yet
-            for each in [each for each, (at, _) in self._asked_ahead.copy().items() if now - at >= AHEAD_AGE_S]:
-                self._asked_ahead.pop(each, None)
-            self._asked_ahead.update((each, (now, found)) for each, found in said.items())
+            answers = self._all_bounds(due)
+            # recent answers are kept: a partition that waits for a thread has not been looked at yet
+            for place in [each for each, (at, _) in self._asked_ahead.copy().items() if now - at >= AHEAD_AGE_S]:
+                self._asked_ahead.pop(place, None)
+            self._asked_ahead.update((each, (now, answer)) for each, answer in answers.items())
         if not due and now - self._looked_ahead < BETWEEN_LOOKS_S:
             return set()
         self._looked_ahead = now
@@ -206,37 +212,37 @@ class Observer:
     ) -> Mapping[TopicIdPartition, LocalBounds | TierstateError]:
         places = {each: (name, each.partition) for each, name in due.items()}
         try:
-            said = self._broker.bounds_of(places.values(), broker=self._broker_id)
+            answers = self._broker.bounds_of(places.values(), broker=self._broker_id)
         except TierstateError as error:
             return dict.fromkeys(due, error)
-        return {each: said[place] for each, place in places.items()}
+        return {each: answers[place] for each, place in places.items()}
 
     def _all_configs(self, topics: Collection[str]) -> set[str]:
         old, now = self._configs.old(topics), self._clock.monotonic()
         try:
-            said = self._broker.configs(old, broker=self._broker_id) if old else {}
+            answers = self._broker.configs(old, broker=self._broker_id) if old else {}
         except TierstateError:
             return set()
-        known = {topic: config for topic, config in said.items() if isinstance(config, TopicConfig)}
+        configs = {topic: config for topic, config in answers.items() if isinstance(config, TopicConfig)}
         put, overrides = self._configs.put, self._overrides
-        return {topic for topic, config in known.items() if put(topic, overrides(topic, config), now)}
+        return {topic for topic, config in configs.items() if put(topic, overrides(topic, config), now)}
 
     def _all_groups(self, topics: Collection[str]) -> None:
         configs = {topic: self._configs.last(topic) for topic in topics}
         tiered = [topic for topic, config in configs.items() if config is not None and refusal(config) is None]
         old, now, at = self._groups.old(tiered), self._clock.monotonic(), self._clock.now_ms()
         try:
-            said = self._broker.groups_of(old) if old else {}
+            listings = self._broker.groups_of(old) if old else {}
         except (Unavailable, AccessDenied) as error:
-            said = dict.fromkeys(old, _no_groups(error))
-        for topic, groups in said.items():
+            listings = dict.fromkeys(old, _no_groups(error))
+        for topic, groups in listings.items():
             self._groups.put(topic, _Listing(at, groups), now)
 
     def _groups_age(self, listing: _Listing) -> float:
         return PROBLEM_AGE_S if self._holds.unknown(listing.groups) else GROUPS_AGE_S
 
     def _list_groups(self, topic: str) -> _Listing:
-        """When Kafka did not answer, any group may be missing: an incomplete listing means no trim."""
+        """List a topic's groups. If Kafka does not answer, any may be missing: an incomplete listing means no trim."""
         at = self._clock.now_ms()
         try:
             return _Listing(at, self._broker.groups(topic))
@@ -249,7 +255,7 @@ def _no_groups(error: TierstateError) -> TopicGroups:
 
 
 def _first_problem(topic_problems: Callable[[], list[str]]) -> str | None:
-    """None when the tier-state topic is as it must be; not being able to look is a problem too."""
+    """Return the tier-state topic's first problem; None when it is safe. A check that fails is a problem too."""
     try:
         return next(iter(topic_problems()), None)
     except (Unavailable, AccessDenied, UnknownTopic) as error:

@@ -1,4 +1,4 @@
-"""Wiring: settings, and what the caller already has, to a ready agent."""
+"""Wiring: make an agent from the settings and the parts that the caller already has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .upload import FormatPolicy
 
 @dataclass(frozen=True, slots=True)
 class LeaderRole:
-    """An agent ready to run, and what it shows of itself; ``hosted`` and ``new_worker`` are what it runs on."""
+    """An agent that is ready to run, and what it shows of itself. It runs on ``hosted`` and ``new_worker``."""
 
     agent: Agent
     board: StatusBoard
@@ -56,13 +56,13 @@ class LeaderRole:
     """See `Discovery.unseen`."""
 
     def close(self) -> None:
-        """Let the broker's folders go."""
+        """Release the broker's log folders."""
         self.log.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an agent works with: one cluster, its tier-state topic, a view of that, its store."""
+    """The parts that an agent works with: one cluster, its tier-state topic, a view of that topic, its store."""
 
     broker: BrokerControl
     topic: TierTopic
@@ -74,8 +74,8 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What runs beside an agent's own work. ``attention``: one that already listens to what lands in the view.
-    ``quota``: of all that is uploaded; None: one for the copies alone, of ``copy.quota``.
+    """Parts that run next to an agent's own work. ``attention``: an instance that already listens to what lands in the
+    view. ``quota``: for all that is uploaded; None: a quota of ``copy.quota`` for the copies alone.
     """
 
     archived_to: ArchivedTo = no_archive
@@ -99,7 +99,7 @@ def open_leader(
     management_address: str,
     beside: Beside = NOTHING_BESIDE,
 ) -> LeaderRole:
-    """``management_address``: where others reach this agent's.
+    """Return an agent that is ready to run. ``management_address``: where others reach its management port.
 
     Raises InvalidRequest for a key ring that cannot be used.
     """
@@ -163,9 +163,9 @@ def open_leader(
 
 
 def hosted_partitions(settings: Settings, seat: Seat, attention: Attention) -> Discovery:
-    """Partitions on the disks that the settings include, under the topic id that the cluster gives the name now.
+    """Return a discovery of the partitions that the settings include, under the topic ids that the cluster gives now.
 
-    Those that they exclude stay as long as facts name them: what is remote goes on expiring. Internal topics that the
+    Excluded partitions stay while facts name them, so that what is remote goes on expiring. Internal topics that the
     patterns name are hosted to be refused, so that people see why.
     """
 
@@ -179,7 +179,7 @@ def hosted_partitions(settings: Settings, seat: Seat, attention: Attention) -> D
 
 
 def overridden(settings: Settings, name: str, config: TopicConfig) -> TopicConfig:
-    """Kafka's settings with ours where they are shorter: longer ones would be undone by the broker itself."""
+    """Return Kafka's settings with ours where they are shorter: the broker itself would undo longer ones."""
     own = settings.tiering.topics.get(name)
     if own is None:
         return config

@@ -1,8 +1,8 @@
-"""When this process looks for orphans of a partition it leads, and what two of its looks a grace apart condemned.
+"""Look for orphans of a partition that this broker leads, and sweep those that two looks a grace apart condemned.
 
-A look is one LIST of the partition's folder and takes no term. Looks are a day apart, each partition at its own moment
-of the day, which a restart does not move; with a grace of less than a day, a grace apart. What this process does not
-see condemned for the whole grace it does not delete, whatever an earlier process saw.
+A look is one LIST of the partition's folder and takes no term. Looks are a day apart, or a grace if that is shorter.
+Each partition has its own moment, which a restart does not move. This process deletes only what it saw condemned for
+the whole grace, whatever an earlier process saw.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .term import Reign, Seat
 LOOK_EVERY_S = 86_400.0
 LEAST_S = 1.0
 AGAIN_S = 600.0
-"""After a look that failed, or that missed something."""
+"""The wait after a look that failed, or that found objects missing."""
 
 
 def until_turn(partition: TopicIdPartition, now_ms: TimestampMs, every_s: float) -> float:
-    """Seconds until this partition's moment comes round: spread evenly, and the same in every process."""
+    """Return seconds until this partition's next moment. Moments are evenly spread, and equal in every process."""
     share = zlib.crc32(str(partition).encode()) / 2**32
     return (1 - (now_ms / 1000 / every_s - share) % 1) * every_s
 
 
 class OrphanSweeps:
-    """Of one partition, by one thread at a time. ``name``: of its topic."""
+    """Finds and sweeps the orphans of one partition of topic ``name``. Used by one thread at a time."""
 
     def __init__(self, seat: Seat, partition: TopicIdPartition, name: str, tools: SweepTools) -> None:
         self._seat, self._partition, self._name, self._tools = seat, partition, name, tools
@@ -44,11 +44,11 @@ class OrphanSweeps:
         self._due = self._next_turn()
         self.last: OrphansFound | None = None
         self.missing: tuple[MissingObject, ...] = ()
-        """At the last look: objects of readable segments."""
+        """Missing objects of readable segments, as of the last look."""
 
     @property
     def ripe(self) -> tuple[str, ...]:
-        """What may be deleted now, by key or upload id."""
+        """Return the keys and upload ids of what may be deleted now."""
         return tuple(self._ripe)
 
     @property
@@ -56,7 +56,7 @@ class OrphanSweeps:
         return self._tools.quarantine
 
     def rest(self) -> None:
-        """This broker does not lead: another process may see to them now."""
+        """Forget all orphans: this broker does not lead, so another process may take care of them."""
         self._first_seen.clear()
         self._ripe.clear()
         self.last, self.missing = None, ()
@@ -66,8 +66,8 @@ class OrphanSweeps:
         self._due = self._seat.clock.monotonic()
 
     def look_if_due(self, view: PartitionView) -> bool:
-        """Whether it was time, and a look came to an end. Never raises a tierstate error: it is told, and tried again
-        in ten minutes.
+        """Look if a look is due, and return whether one was completed. A tierstate error is never raised but reported,
+        and the look is tried again in ten minutes.
         """
         if self._seat.clock.monotonic() < self._due:
             return False
@@ -80,32 +80,32 @@ class OrphanSweeps:
         return True
 
     def look(self, before: PartitionView) -> SweepFindings:
-        """Now. Raises what `sweeper.look` raises, and ViewBehind."""
+        """Look for orphans now. Raises what `sweeper.look` raises, and ViewBehind."""
         clock = self._seat.clock
-        found = look(self._tools, self._name, before, self._fresh_view, self._seat.time.clocks().for_deletion)
-        now, condemned = clock.monotonic(), found.condemned
+        findings = look(self._tools, self._name, before, self._fresh_view, self._seat.time.clocks().for_deletion)
+        now, condemned = clock.monotonic(), findings.condemned
         self._first_seen = {name: self._first_seen.get(name, now) for name in condemned}
         waiting = {name: self._tools.grace_s - (now - seen) for name, seen in self._first_seen.items()}
         self._ripe = {name: condemned[name] for name, left in waiting.items() if left <= 0}
-        self.missing = found.missing
-        again = [now + AGAIN_S] if found.missing else []  # somebody may restore them
+        self.missing = findings.missing
+        again = [now + AGAIN_S] if findings.missing else []  # they may be restored
         self._due = min([self._next_turn(), *again, *(now + left for left in waiting.values() if left > 0)])
-        orphans = found.orphans
+        orphans = findings.orphans
         self.last = OrphansFound(
             self._partition,
             self._name,
             objects=len(orphans),
             bytes=sum(each.found.size for each in orphans),
             condemned=len(condemned),
-            missing=len(found.missing),
+            missing=len(findings.missing),
         )
         self._tools.listener(self.last)
-        if found.uploads_unseen:
-            self._tell(f"unfinished uploads cannot be listed: {found.uploads_unseen}")
-        return found
+        if findings.uploads_unseen:
+            self._tell(f"unfinished uploads cannot be listed: {findings.uploads_unseen}")
+        return findings
 
     def sweep(self, reign: Reign) -> Act[int]:
-        """Delete what is ripe."""
+        """Delete the orphans that may be deleted now. Return how many were."""
         return sweep_orphans(reign, self._tools, self._ripe)
 
     def _fresh_view(self) -> PartitionView:

@@ -1,7 +1,7 @@
-"""What a partition's other replicas know of its past: their leader epoch checkpoints, from the agents beside them.
+"""The leader epoch checkpoints of a partition's other replicas, asked for from the agents of their brokers.
 
-Asked only where no fact knows it (`term.composed`): a replica that was away, or that Kafka's retention reached later,
-may still have an epoch that is gone from the leader's own disk. An answer is evidence like a term's lineage (0016).
+Asked only where no fact knows the log's past (`term.composed`): a replica that was away, or that Kafka's retention
+reached later, may still have an epoch that the leader's disk lacks. An answer is evidence like a term's lineage (0016).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..state.view import TierView
 
 TIMEOUT_S = 1.0
 AT_MOST = 8
-"""So many agents are asked, one after the other: a term waits for them."""
+"""How many agents are asked at most, one after the other, while a term waits for them."""
 
 
 def epochs_of(log: LocalLog, name: str, partition: int) -> dict[str, Any] | None:
-    """What an agent answers: the checkpoint of its broker's replica. None: it has none."""
-    for place, found in log.listed().items():
-        if (found, place.partition) == (name, partition):
+    """Return what an agent answers: the checkpoint of its broker's replica; None: it has none."""
+    for place, topic in log.listed().items():
+        if (topic, place.partition) == (name, partition):
             with suppress(TierstateError):
                 lineage = log.snapshot(place, name).lineage
                 entries = [[entry.epoch, entry.start_offset] for entry in lineage.entries]
@@ -39,12 +39,12 @@ def epochs_of(log: LocalLog, name: str, partition: int) -> dict[str, Any] | None
 
 
 def lineage_in_answer(answer: bytes, partition: TopicIdPartition) -> Lineage | None:
-    """What another agent's answer says; None where it is of another topic of that name, or no such answer."""
+    """Return the lineage in another agent's answer; None if it is about another topic of that name or not an answer."""
     try:
-        said = json.loads(answer)
-        if said["topic_id"] != partition.topic_id:
+        fields = json.loads(answer)
+        if fields["topic_id"] != partition.topic_id:
             return None
-        return Lineage.of(*((int(epoch), int(start)) for epoch, start in said["epochs"]))
+        return Lineage.of(*((int(epoch), int(start)) for epoch, start in fields["epochs"]))
     except (ValueError, TypeError, KeyError, InvalidRequest):
         return None
 
@@ -53,17 +53,17 @@ class OtherReplicas:
     """A `term.OtherReplicas`. Agents are found by the newest term, of any partition, that names their broker."""
 
     def __init__(self, me: BrokerId, view: TierView, ask: Callable[[str], bytes | None]) -> None:
-        """``ask``: GET of a URL; None when nobody answers in time."""
+        """``ask`` sends GET for a URL and returns the body; None when there is no answer in time."""
         self._me, self._view, self._ask = me, view, ask
 
     def __call__(self, partition: TopicIdPartition, name: str) -> list[Lineage]:
-        found = []
+        lineages = []
         for address in list(self._addresses().values())[:AT_MOST]:
             answer = self._ask(f"http://{address}/v1/epochs/{quote(name, safe='')}/{partition.partition}")
             lineage = None if answer is None else lineage_in_answer(answer, partition)
             if lineage is not None and lineage.entries:
-                found.append(lineage)
-        return found
+                lineages.append(lineage)
+        return lineages
 
     def _addresses(self) -> Mapping[BrokerId, str]:
         newest: dict[BrokerId, tuple[TimestampMs, str]] = {}
@@ -83,7 +83,7 @@ def _named(fact: LeaderElected) -> tuple[TimestampMs, str]:
 
 
 def ask_by_http(url: str) -> bytes | None:
-    """One try, and not for long."""
+    """Return the body of one GET without retries; None when there is no answer in `TIMEOUT_S` seconds, or an error."""
     try:
         answer = urllib3.PoolManager(retries=False).request("GET", url, timeout=TIMEOUT_S)
     except urllib3.exceptions.HTTPError:

@@ -1,4 +1,4 @@
-"""What a partition's status says after a look at it: how far each tier is, and why something is not done."""
+"""A partition's status after a look at it: how far each tier is, and why something is not done."""
 
 from __future__ import annotations
 
@@ -30,30 +30,11 @@ def reported(
     failing: Collection[ActKind],
     now: TimestampMs,
 ) -> PartitionStatus:
-    """``failing``: kinds of acts that went wrong when last tried; ``before`` says why, and goes on to say it."""
-    copied_to = copied_offset(view, seen.bounds)
-    local = LocalSegments.of(seen.segments)
-    first = local.number_at(copied_to + 1)
-    behind = len(local.rolled) - first
-    retention = retention_of(seen.config)
-    status = before.saying(
-        leads=True,
-        copied_to=copied_to,
-        local_log_start_offset=seen.bounds.local_start,
-        last_stable_offset=seen.bounds.last_stable_offset,
+    """Return the status after a look. ``failing``: kinds of acts whose last try failed, for reasons in ``before``."""
+    status = with_local_log(before, view, seen, now).saying(
         not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
         held_by=decision.trim.held_by,
         groups_asked_at=seen.groups.asked_at,
-        copy_lag_segments=behind,
-        copy_lag_bytes=local.rolled_bytes(first),
-        copy_lag_since=local[first].max_timestamp if behind else None,
-        uncopied_expires_at=_expires_at(local.oldest_from(first), seen.config.retention_ms),
-        local_log_bytes=local.size_bytes,
-        local_excess_bytes=_local_excess(seen, now),
-        retention_ms=retention.total_ms,
-        retention_bytes=retention.total_bytes,
-        local_retention_ms=retention.local_ms,
-        local_retention_bytes=retention.local_bytes,
     )
     copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
     trim = decision.trim.why if isinstance(decision.trim, NoTrim) else None
@@ -67,13 +48,38 @@ def reported(
     return status.refusing(copy if copy is not None and copy.kind in REFUSALS else None)
 
 
+def with_local_log(before: PartitionStatus, view: PartitionView, seen: Observed, now: TimestampMs) -> PartitionStatus:
+    """Return ``before`` with the data of the broker's log and the topic's settings, which need no object store."""
+    copied_to = copied_offset(view, seen.bounds)
+    local = LocalSegments.of(seen.segments)
+    first = local.number_at(copied_to + 1)
+    behind = len(local.rolled) - first
+    retention = retention_of(seen.config)
+    return before.saying(
+        leads=True,
+        copied_to=copied_to,
+        local_log_start_offset=seen.bounds.local_start,
+        last_stable_offset=seen.bounds.last_stable_offset,
+        copy_lag_segments=behind,
+        copy_lag_bytes=local.rolled_bytes(first),
+        copy_lag_since=local[first].max_timestamp if behind else None,
+        uncopied_expires_at=_expires_at(local.oldest_from(first), seen.config.retention_ms),
+        local_log_bytes=local.size_bytes,
+        local_excess_bytes=_local_excess(seen, now),
+        retention_ms=retention.total_ms,
+        retention_bytes=retention.total_bytes,
+        local_retention_ms=retention.local_ms,
+        local_retention_bytes=retention.local_bytes,
+    )
+
+
 def refused(before: PartitionStatus, why: Why) -> PartitionStatus:
-    """Of a partition that is not tiered, whatever else is known of it."""
+    """Return the status of a partition that is not tiered, whatever else is known of it."""
     return before.saying(leads=True).refusing(why).copying(why).trimming(why).expiring(why)
 
 
 def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> PartitionStatus:
-    """``kind``: the act that went wrong; None: nothing could even be decided."""
+    """Return the status after a failure. ``kind``: the act that failed; None: nothing could even be decided."""
     if before.refused is not None:
         return before
     status = before.saying(leads=True)
@@ -87,12 +93,12 @@ def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> Partition
 
 
 def _expires_at(oldest: TimestampMs | None, retention_ms: int) -> int | None:
-    """When Kafka's own retention by time takes something that is not copied (ms); None: not in sight."""
+    """Return when Kafka's own retention by time takes uncopied data (ms); None: not in sight."""
     return None if oldest is None or retention_ms < 0 else oldest + retention_ms
 
 
 def _local_excess(seen: Observed, now: TimestampMs) -> int:
-    """Bytes that local retention lets go, whatever keeps them."""
+    """Return the bytes that local retention would delete if nothing kept them."""
     end = local_retention_end(seen.segments, retention_of(seen.config), now)
     local = LocalSegments.of(seen.segments)
     return 0 if end is None else local.rolled_bytes(0, local.number_at(end))

@@ -1,12 +1,13 @@
-"""One partition's worker: observe, decide, begin a term in every leader epoch, take one act, again.
+"""One partition's worker: observe, decide, begin a term in every leader epoch, take one act, and repeat.
 
-It holds the partition's reign and its setbacks; one thread at a time runs it. Kinds of acts take turns, and each has
-its own back-off (after the third setback in a row exponential, 5 s to 5 min): a trim that fails holds up no copy, a
-store that takes nothing holds up no erasing.
+It holds the partition's term and its setbacks; one thread at a time runs it. Kinds of acts take turns. Each has its own
+back-off (after the third setback in a row exponential, 5 s to 5 min), so that a failing trim delays no copy, and a
+store that accepts nothing delays no erasing.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -33,26 +34,28 @@ from .integrity import IntegrityHolds
 from .lost_facts import LostFactsWatch
 from .observe import Observer
 from .orphan_sweeps import OrphanSweeps
-from .partition_report import failed, refused, reported
+from .partition_report import failed, refused, reported, with_local_log
 from .setbacks import Setbacks
 from .stable_offset_pin import StableOffsetPin
 from .status import PartitionStatus, StatusBoard
 from .term import Reign, Seat, begin_term
 
 ArchivedTo = Callable[[int], Position | None]
-"""Of a tier-state partition: what is below is archived; None: no archive is kept."""
+"""Returns the position of a tier-state partition below which all is archived; None: no archive is kept."""
 FRESH_S = 5.0
 OTHERS_EVERY_S = 10.0
 """How long a backlog of copies may keep trims, expiry, sweeping and erasing waiting."""
+LOCAL_LOG_EVERY_S = 30.0
+"""The greatest age of what a status shows of the broker's own log while a store delays everything else."""
 
 
 def no_archive(tier_partition: int) -> None:
-    """Where no archive is kept, erasing waits for none."""
+    """Return None, because no archive is kept and erasing waits for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTools:
-    """What every partition's worker of this agent uses."""
+    """The tools that every partition's worker of this agent uses."""
 
     seat: Seat
     observe: Observer
@@ -64,7 +67,7 @@ class WorkerTools:
 
 
 class PartitionWorker:
-    """`advance` until it answers False; then again at the next reconcile."""
+    """Works on one partition: call `advance` until it returns False, and again at the next reconcile."""
 
     def __init__(
         self,
@@ -81,14 +84,14 @@ class PartitionWorker:
         self._watch, self._orphans, self._lost = IntegrityHolds(seat, tools.listener), orphans, lost
         self._reign: Reign | None = None
         self.barred: Why | None = None
-        """Why the settings or its name keep it from being tiered; set by the agent at every reconcile."""
+        """Why the settings or the topic's name exclude it from tiering; the agent sets this at every reconcile."""
         self._pin = StableOffsetPin(seat, partition, name)
         self._gone = LastSeen()
         self._too_old: tuple[Offset, Why] | None = None
         self._removal_error: str | None = None
         self._reading_tiers = False
         self._beginning_for: ActKind | None = None
-        """A term that does not begin keeps only this from being done; what keeps the rest is known already."""
+        """If no term begins, only this kind of act waits for it; why the other kinds wait is known already."""
         self._returned: deque[type[TierstateError]] = deque()
         self._general = Setbacks(seat.clock)
         self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
@@ -96,22 +99,24 @@ class PartitionWorker:
         self._abandoned: dict[RemoteSegmentId, float] = {}
         self._put_off: dict[RemoteSegmentId, Setbacks] = {}
         self._status = PartitionStatus(name, partition.partition, partition.topic_id, leads=False)
+        self._publishing = threading.Lock()
+        self._looked_at = seat.clock.monotonic()
 
     @property
     def setbacks(self) -> int:
-        """How often in a row something failed; 0: all is well."""
+        """Return how often in a row something failed; 0 means that all is well."""
         return max(each.count for each in self._every_setback())
 
     def _every_setback(self) -> tuple[Setbacks, ...]:
         return (self._general, *self._by_kind.values(), *self._put_off.values())
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
-        """What failed with errors of these kinds is tried again at the next look. Thread-safe."""
+        """Try again at the next look what failed with errors of these kinds. Thread-safe."""
         self._returned.extend(kinds)
 
     @property
     def behind(self) -> int:
-        """Rolled segments that are not copied, as of the last look."""
+        """Return the number of rolled segments that are not copied, as of the last look."""
         return self._status.copy_lag_segments or 0
 
     @property
@@ -119,19 +124,20 @@ class PartitionWorker:
         return self._status.last_error
 
     def advance(self) -> bool:
-        """Take at most one act; True when there may be more to do at once.
+        """Take at most one act. Return True when there may be more to do at once.
 
-        Never raises a tierstate error: what failed is in the status, told to the listener, and retried later.
+        Never raises a tierstate error: a failure is shown in the status, reported to the listener, and retried later.
         """
         return run(self.steps())
 
     def steps(self) -> Act[bool]:
-        """`advance`, stopping before each irreversible step of the act it takes."""
+        """Do what `advance` does, yielding before each irreversible step of the act it takes."""
         while self._returned:
             kind = self._returned.popleft()
-            for each in self._every_setback():
-                each.returned(kind)
+            for setbacks in self._every_setback():
+                setbacks.returned(kind)
         if self._general.waiting:
+            self.look_at_local_log()
             return False
         try:
             return (yield from self._steps())
@@ -146,10 +152,11 @@ class PartitionWorker:
         if self.barred is not None and self.barred.kind is Reason.REFUSED_INTERNAL:
             self._refuse(self.barred)
             return False
-        seen = self._observe(self.partition, self.name)
-        refused_now = refusal(seen.config)
+        self._looked_at = self._seat.clock.monotonic()
+        observed = self._observe(self.partition, self.name)
+        refused_now = refusal(observed.config)
         if refused_now is not None:
-            self._refuse(refused_now)  # said at once, whether or not the view is there
+            self._refuse(refused_now)  # shown at once, whether or not the view is available
         self._reading_tiers = True
         view = self._reign.view() if self._reign else self._fresh_view()
         self._reading_tiers = False
@@ -157,16 +164,16 @@ class PartitionWorker:
             return True
         self._look_for_orphans(view)
         now = self._seat.time.now_ms()
-        memory = self._memory(view, seen)
-        decision = decide(view, seen, self._policy, now, memory, refused_now or self.barred)
-        if self._reign is not None:  # else once a term has begun: what keeps it from it is tried less and less often
+        memory = self._memory(view, observed)
+        decision = decide(view, observed, self._policy, now, memory, refused_now or self.barred)
+        if self._reign is not None:  # without a term, tries to begin one become less frequent
             self._general.clear()
         for idle in ActKind:
             if idle not in decision.intents:
                 self._by_kind[idle].clear()
-        self._show(view, seen, decision, memory.lost)
+        self._show(view, observed, decision, memory.lost)
         kind = self._turn(decision)
-        due = self._due(view, seen, tiered=refused_now is None and self.barred is None) or self._asks_time(memory)
+        due = self._due(view, observed, tiered=refused_now is None and self.barred is None) or self._asks_time(memory)
         if due is not None:
             self._end_term(due)
         if kind is None and due is None:
@@ -181,6 +188,25 @@ class PartitionWorker:
             self._listener(TermStarted(self.partition, self.name, str(self._reign.term)))
         elif kind is not None:
             return (yield from self._take(self._reign, kind, decision.intents[kind]))
+        return True
+
+    def look_at_local_log(self) -> bool:
+        """Show what waits in the broker's log, and until when, while an act or a back-off delays whole looks.
+
+        Any thread may call it; it works once in `LOCAL_LOG_EVERY_S`. It asks the broker and the view, never the store.
+        Returns False when that failed; the next whole look reports the error.
+        """
+        now = self._seat.clock.monotonic()
+        if now - self._looked_at < LOCAL_LOG_EVERY_S or not self._status.leads or self._status.refused is not None:
+            return True
+        self._looked_at = now
+        try:
+            observed = self._observe.local_log(self.partition, self.name)
+            view = self._seat.view.partition(self.partition)
+        except TierstateError:
+            return False
+        with self._publishing:
+            self._put(with_local_log(self._status, view, observed, self._seat.time.now_ms()))
         return True
 
     def _memory(self, view: PartitionView, seen: Observed) -> Memory:
@@ -209,11 +235,11 @@ class PartitionWorker:
     def _look_for_orphans(self, view: PartitionView) -> None:
         if self._orphans is not None and self._orphans.look_if_due(view) and self._orphans.last is not None:
             last = self._orphans.last
-            found = {"orphan_objects": last.objects, "orphan_bytes": last.bytes, "missing_objects": last.missing}
-            self._publish(self._status.saying(**found))
+            counts = {"orphan_objects": last.objects, "orphan_bytes": last.bytes, "missing_objects": last.missing}
+            self._publish(self._status.saying(**counts))
 
     def _turn(self, decision: Decision) -> ActKind | None:
-        """Copying first, but now and then the others, in turns, however long the backlog is."""
+        """Return the kind to take next: copies first, but regularly one of the others, however long the backlog is."""
         able = [kind for kind in decision.intents if not self._by_kind[kind].waiting]
         others = [kind for kind in able if kind is not ActKind.COPY]
         recently = self._seat.clock.monotonic() - self._last_other < OTHERS_EVERY_S
@@ -255,19 +281,19 @@ class PartitionWorker:
             self._listener(ActFailed(self.partition, self.name, kind.value, str(error)))
 
     def _due(self, view: PartitionView, seen: Observed, *, tiered: bool) -> str | None:
-        """Why a term is to begin, or the one of this process to be followed by another; not where nothing ever was."""
+        """Return why another term must begin; None: no need, or the partition is untiered and never had a term."""
         if view.term is None and not tiered:
             return None
         seat = self._seat
         return term_due(view, seen.bounds, seen.epochs, seat.broker_id, seat.management_address)
 
     def _asks_time(self, memory: Memory) -> str | None:
-        """Why a term is to begin for the sake of its first append, which shows the time of the broker that has it."""
+        """Return why a term must begin just for its first append, which shows its broker's time; None: no need."""
         doubt, number = memory.clock_doubt, self._seat.view.tier_partition(self.partition)
         return doubt.said if doubt is not None and self._seat.time.may_ask_again(number) else None
 
     def rest(self) -> None:
-        """This broker does not lead: nothing is done, and a term that was is over."""
+        """End the term and stop all work, because this broker does not lead."""
         self._end_term("this broker no longer leads")
         self._clear_setbacks()
         if self._orphans is not None:
@@ -277,8 +303,8 @@ class PartitionWorker:
         self._publish(PartitionStatus(self.name, self.partition.partition, self.partition.topic_id, leads=False))
 
     def _clear_setbacks(self) -> None:
-        for each in (self._general, *self._by_kind.values()):
-            each.clear()
+        for setbacks in (self._general, *self._by_kind.values()):
+            setbacks.clear()
         self._put_off.clear()
 
     def _fresh_view(self) -> PartitionView:
@@ -286,7 +312,7 @@ class PartitionWorker:
         return self._seat.view.partition(self.partition)
 
     def _failed(self, error: TierstateError, kind: ActKind | None = None) -> None:
-        """What is fenced ends the term, and so does whatever ended it already; all else is tried again within it."""
+        """Show a failure. End the term if it was fenced or has ended already; all else is tried again within it."""
         if self._reign is not None and (isinstance(error, Fenced) or self._reign.ended):
             self._end_term(self._reign.ended or str(error))
         times = max(self._general.count, self._by_kind[kind].count if kind else 0)
@@ -300,7 +326,7 @@ class PartitionWorker:
         )
 
     def _end_term(self, reason: str) -> None:
-        """A new one begins at the next look that calls for it."""
+        """End the term, if there is one. A new one begins at the next look that calls for it."""
         if self._reign is not None:
             self._reign.end(reason)
             self._listener(TermEnded(self.partition, self.name, str(self._reign.term), reason))
@@ -332,5 +358,9 @@ class PartitionWorker:
         )
 
     def _publish(self, status: PartitionStatus) -> None:
+        with self._publishing:
+            self._put(status)
+
+    def _put(self, status: PartitionStatus) -> None:
         self._status = status
         self._board.put(self.partition, status)

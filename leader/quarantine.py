@@ -1,10 +1,10 @@
-"""Where swept objects go when people want to keep them for a while, instead of being deleted.
+"""Keep swept objects for a while, instead of deleting them, in a quarantine.
 
     <quarantine prefix><key>.<modified at, ms>.quarantined
 
-The suffix keeps them from every listing that looks for segments: recover, verify and the sweep know them no more. To
-take one back, copy it to its key by the store's own tools. tierstate never deletes them: a lifecycle rule of the bucket
-on the prefix does.
+The suffix hides them from every listing that looks for segments: recover, verify and the sweep ignore them. To take one
+back, copy it to its key with the store's own tools. tierstate never deletes them: let a lifecycle rule of the bucket do
+that for the prefix.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUFFIX = ".quarantined"
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """``prefix`` empty: there is none. ``throttle`` is told of every byte, as a copy's is.
+    """An empty ``prefix`` means no quarantine. ``throttle`` is called with the size of each piece, as for copies.
 
     Raises InvalidRequest for a prefix that no key may have.
     """
@@ -45,33 +45,33 @@ class Quarantine:
         return bool(self.prefix)
 
     def key_of(self, found: ObjectInfo) -> str:
-        """The same object goes to the same key, however often it is tried; what lands later at its key, to another."""
+        """Return the same key at each try for one object, and another key for an object that lands at its key later."""
         return f"{self.prefix}{found.key}.{found.modified_at}{SUFFIX}"
 
     def keep(self, store: ObjectStore, key: str) -> None:
-        """Copy an object aside; the original stays, for the caller to delete. Raises ObjectNotFound.
+        """Copy an object to the quarantine; the caller deletes the original. Raises ObjectNotFound.
 
-        No store's own copy is used, for the seam has none: every byte is read and written once by this process, with
-        memory for a few parts of it.
+        The store's own copy operation is not used, because the protocol has none. This process reads and writes every
+        byte once, with memory for a few parts of it.
         """
-        found = store.head(key)
-        target = self.key_of(found)
+        info = store.head(key)
+        target = self.key_of(info)
         try:
-            store.put_stream(target, self._pieces(store, found))
-        except ObjectExists:  # one that died before it deleted the original, or whose answer got lost
+            store.put_stream(target, self._pieces(store, info))
+        except ObjectExists:  # by a try that died before it deleted the original, or whose answer got lost
             pass
-        kept = store.head(target)
-        if kept.size != found.size:
+        copy = store.head(target)
+        if copy.size != info.size:
             raise StorageUnavailable(
                 "quarantined object has another size",
                 object_key=key,
                 quarantined=target,
-                bytes=kept.size,
-                was=found.size,
+                bytes=copy.size,
+                was=info.size,
             )
 
     def keep_segment(self, store: ObjectStore, segment: CopyAttempt | RemoteSegment) -> None:
-        """What there is of its three objects. Raises CorruptData when those named are another segment's*."""
+        """Copy those of its three objects that exist. Raises CorruptData when they are named for another segment*."""
         require_own(segment)
         for kind in ObjectKind:
             with suppress(ObjectNotFound):

@@ -1,8 +1,8 @@
-"""Write the tier-state topic anew from a plan: for each partition a new term, then what it says.
+"""Rebuild the tier-state topic from a plan: for each partition a new term, then the facts of the plan.
 
-Nobody else may write meanwhile: the target is a fresh topic, and at the end each partition must mean what was planned
-(a term that an agent began in between would fence what follows it, and is found there). What lands under a key is a
-function of the plan and of the term, so a recovery that was interrupted finds its own term and goes on.
+Nothing else may write at the same time: the target is a fresh topic, and at the end each partition must mean what was
+planned. (A term that an agent began in between would fence what follows it, and is found there.) The value of a key is
+a function of the plan and of the term, so an interrupted recovery finds its own term and goes on.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class RecoverTools:
 
 
 def check_target(topic: TierTopic, view: TierView, plans: Iterable[PartitionPlan], *, resume: bool) -> bool:
-    """Nothing stands of the planned partitions or, to ``resume``, only what recover wrote of these plans.
+    """Check that no facts of planned partitions stand or, to ``resume``, only those recover wrote for these plans.
 
-    What others say of other partitions is theirs: topics of a cluster before this one come beside them. Facts by no
-    term count as recover's when a plan restores them. Answers whether everything stands there already. Raises Fenced,
-    InvalidRequest (it is to be resumed).
+    Facts of other partitions may stand: topics of an earlier cluster are added to them. Facts without a term count as
+    recover's when a plan restores them. Returns whether everything stands already. Raises Fenced, InvalidRequest (it
+    must be resumed).
     """
     for number in range(topic.mapped_partitions):
         view.require_fresh(number, 0)
     planned = {plan.partition: plan for plan in plans}
-    begun = 0
+    count = 0
     for partition in sorted(planned.keys() & set(view.partitions())):
         facts = view.facts(partition)
         standing = {key_of(each) for each in planned[partition].standing}
@@ -62,21 +62,21 @@ def check_target(topic: TierTopic, view: TierView, plans: Iterable[PartitionPlan
                     key=live.key,
                     position=live.position,
                 )
-            begun += 1
+            count += 1
     complete = all(_stands(plan, view.facts(plan.partition)) for plan in planned.values() if plan.writes)
-    if begun and not resume and not complete:
-        raise InvalidRequest("an interrupted recovery stands in the topic: go on with --resume", facts=begun)
-    return bool(begun) and complete
+    if count and not resume and not complete:
+        raise InvalidRequest("an interrupted recovery stands in the topic: go on with --resume", facts=count)
+    return bool(count) and complete
 
 
 def _stands(plan: PartitionPlan, facts: list[LiveFact]) -> bool:
-    """Whether everything that the plan writes is there. Raises Fenced for a term of another plan."""
+    """Return whether everything that the plan writes is there. Raises Fenced for a term of another plan."""
     elected = _own_term(plan, facts)
     if elected is None:
         return False
     at = next(live.position for live in facts if live.fact == elected)
-    wanted = {key_of(fact) for _, fact in facts_of(plan, elected, Term(elected.epoch, at, elected.id))}
-    return wanted <= {live.key for live in facts}
+    keys = {key_of(fact) for _, fact in facts_of(plan, elected, Term(elected.epoch, at, elected.id))}
+    return keys <= {live.key for live in facts}
 
 
 def _is_own(live: LiveFact) -> bool:
@@ -84,7 +84,7 @@ def _is_own(live: LiveFact) -> bool:
 
 
 def recover_all(plans: Iterable[PartitionPlan], tools: RecoverTools) -> Act[int]:
-    """Every partition that has something to write; returns how many."""
+    """Recover every partition that has something to write. Return how many there were."""
     done = 0
     for plan in plans:
         if plan.writes:
@@ -94,7 +94,7 @@ def recover_all(plans: Iterable[PartitionPlan], tools: RecoverTools) -> Act[int]
 
 
 def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Act[PartitionView]:
-    """Its new term and everything after it; what already stands is not written again.
+    """Write the partition's new term and everything after it; what already stands is not written again.
 
     Raises Fenced when something else stands there, UnknownOutcome (resume later), IllegalTransition when the partition
     does not mean what was planned in the end.
@@ -112,23 +112,23 @@ def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Act[Partition
     term = Term(elected.epoch, standing[key_of(elected)].position, elected.id)
     last: Position | None = None
     for step, fact in facts_of(plan, elected, term):
-        there = standing.get(key_of(fact))
-        if there is None:
+        existing = standing.get(key_of(fact))
+        if existing is None:
             yield step
             last = _append(plan.partition, fact, tools)
-        elif there.fact != fact:
-            raise Fenced("another value stands under a key of this plan: use a fresh topic", key=there.key)
+        elif existing.fact != fact:
+            raise Fenced("another value stands under a key of this plan: use a fresh topic", key=existing.key)
     if last is not None:
         view.wait_applied(number, last, APPLY_TIMEOUT_S)
     return _checked(plan, term, view)
 
 
 def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
-    """Add the facts of segments that are whole in the bucket to a partition of which facts stand.
+    """Add the facts of segments that are complete in the bucket to a partition that has facts.
 
-    A term by no broker rules from its own position on, so no agent may run: one that began its own meanwhile would
-    fence what follows, and is found at the end. Interrupted, it is begun again from a new look, in a term of its own.
-    Raises Fenced, UnknownOutcome, IllegalTransition.
+    The new term belongs to no broker and rules from its own position on, so no agent may run: a term that one began in
+    between would fence what follows, and is found at the end. After an interruption, start again with a new look; that
+    takes a term of its own. Raises Fenced, UnknownOutcome, IllegalTransition.
     """
     plan, partition = lost.plan, lost.plan.partition
     view, number = tools.view, tools.view.tier_partition(partition)
@@ -141,7 +141,7 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
     view.wait_applied(number, _append(partition, elected, tools), APPLY_TIMEOUT_S)
     standing = {live.key: live for live in view.facts(partition)}
     term = Term(elected.epoch, standing[key_of(elected)].position, elected.id)
-    added = replace(
+    addition = replace(
         plan,
         restored=lost.segments,
         deletes=(),
@@ -149,8 +149,8 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
         log_start=None if plan.log_start == now.log_start else plan.log_start,
     )
     last = Position(-1)
-    for step, fact in facts_of(added, elected, term):
-        if isinstance(fact, SegmentCopyStarted):  # one may stand, whose end was lost: see `is_second_value`
+    for step, fact in facts_of(addition, elected, term):
+        if isinstance(fact, SegmentCopyStarted):  # one may stand without its end, which was lost: see `is_second_value`
             fact = SegmentCopyStarted(replace(fact.attempt, broker_id=RECOVERER))
         yield step
         last = _append(partition, fact, tools)
@@ -159,16 +159,16 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
 
 
 def _added(before: PartitionView, lost: LostFacts, term: Term, view: TierView) -> PartitionView:
-    """What was readable is, and so are the lost segments: nobody wrote in between."""
+    """Return the partition. Check that old and lost segments are readable, so nothing else wrote in between."""
     now = view.partition(lost.plan.partition)
     if now.term != term:
         raise Fenced("another term began meanwhile: an agent runs", partition=now.partition, ruling=now.term)
-    wanted = {*before.readable, *(replace(each.segment, term=term) for each in lost.segments)}
-    if set(now.readable) != wanted or now.contradictions:
+    expected = {*before.readable, *(replace(each.segment, term=term) for each in lost.segments)}
+    if set(now.readable) != expected or now.contradictions:
         raise IllegalTransition(
             "the partition does not mean what was planned: look again",
             partition=now.partition,
-            planned=len(wanted),
+            planned=len(expected),
             readable=len(now.readable),
             contradictions="; ".join(now.contradictions) or None,
         )
@@ -176,20 +176,20 @@ def _added(before: PartitionView, lost: LostFacts, term: Term, view: TierView) -
 
 
 def _own_term(plan: PartitionPlan, standing: list[LiveFact]) -> LeaderElected | None:
-    begun = [live.fact for live in standing if isinstance(live.fact, LeaderElected)]
-    if not begun:
+    terms = [live.fact for live in standing if isinstance(live.fact, LeaderElected)]
+    if not terms:
         return None
-    only = begun[0]
+    only = terms[0]
     ours = elected_of(plan, only.id, only.elected_at)
-    if plan.local_start is not None:  # it may have moved since; what was said then is what the rest is made of
+    if plan.local_start is not None:  # it may have moved since; the other facts are made from the value of then
         ours = replace(ours, local_start=only.local_start)
-    if len(begun) > 1 or ours != only:
+    if len(terms) > 1 or ours != only:
         raise Fenced("a term of another plan stands in the topic: use a fresh one", partition=plan.partition)
     return only
 
 
 def _append(partition: TopicIdPartition, fact: Fact, tools: RecoverTools) -> Position:
-    """Append; of an unknown outcome wait until it appears, or until it no longer can."""
+    """Append the fact. After an unknown outcome, wait until it appears, or until it no longer can."""
     key, number = key_of(fact), tools.view.tier_partition(partition)
     try:
         return tools.topic.append(number, key, encode_fact(fact))
@@ -198,24 +198,24 @@ def _append(partition: TopicIdPartition, fact: Fact, tools: RecoverTools) -> Pos
         while tools.clock.monotonic() <= deadline:
             with suppress(Unavailable):  # a view that is behind shows it later
                 tools.view.require_fresh(number, 0)
-            found = next((live for live in tools.view.facts(partition) if live.fact == fact), None)
-            if found is not None:
-                return found.position
+            landed = next((live for live in tools.view.facts(partition) if live.fact == fact), None)
+            if landed is not None:
+                return landed.position
             tools.clock.sleep(0.5)
         raise
 
 
 def _checked(plan: PartitionPlan, term: Term, view: TierView) -> PartitionView:
-    """The partition means what was planned: nobody wrote in between, nothing landed twice."""
+    """Return the partition. Check that it means what was planned: nothing else wrote, nothing landed twice."""
     now = view.partition(plan.partition)
     if now.term != term:
         raise Fenced("another term began meanwhile: an agent runs", partition=plan.partition, ruling=now.term)
-    wanted = {replace(each.segment, term=term) for each in plan.restored}
-    if set(now.readable) != wanted or now.log_start != plan.log_start or now.contradictions or now.degraded:
+    expected = {replace(each.segment, term=term) for each in plan.restored}
+    if set(now.readable) != expected or now.log_start != plan.log_start or now.contradictions or now.degraded:
         raise IllegalTransition(
             "the recovered partition does not mean what was planned: use a fresh topic",
             partition=plan.partition,
-            planned=len(wanted),
+            planned=len(expected),
             readable=len(now.readable),
             contradictions="; ".join(now.contradictions) or None,
         )

@@ -1,10 +1,10 @@
-"""The archive as recover reads it: not what stood in the end, but the whole history of every partition.
+"""The archive as recover reads it: the whole history of every partition, not only the facts that stood at the end.
 
-A tombstone says that a fact no longer matters to the live set; to a recovery it may: a segment whose facts were all
-erased must not come back because its manifest is still there. So only facts by no term (orders, leases, holds,
-what people settled) are erased here, and the rest means what the whole history means, which is what the live set meant.
-A copy fact is erased only after its segment is deleted, so its tombstone alone says that, should the delete itself not
-be in the archive.
+A tombstone means that a fact no longer matters to the live set, but to a recovery it may: a segment whose facts were
+all erased must not come back because its manifest is still there. So only facts without a term (orders, leases, holds,
+what people settled) are erased here. The rest means what the whole history means, as the live set did. A copy fact is
+erased only after its segment is deleted, so its tombstone alone shows that, should the delete itself not be in the
+archive.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BY_NO_TERM = SAID_BY_PEOPLE | {KeyKind.LEASE, KeyKind.LATER}
 
 
 def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entry]]:
-    """The entries that name a partition, with their keys.
+    """Yield the entries that name a partition, with their keys.
 
-    Raises CorruptData for a key that no tierstate minted: what it meant nobody knows.
+    Raises CorruptData for a key that no tierstate minted, because its meaning is unknown.
     """
     for entry in entries:
         try:
@@ -45,14 +45,14 @@ def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entr
 
 
 def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPartition]:
-    """Every partition that the entries name; in order of position within a tier-state partition.
+    """Return every partition that the entries name. Those of a tier-state partition are in order of position.
 
-    Raises CorruptData for a key that no tierstate minted: what it meant nobody knows.
+    Raises CorruptData for a key that no tierstate minted, because its meaning is unknown.
     """
     states: dict[TopicIdPartition, PartitionState] = {}
     erased: set[RemoteSegmentId] = set()
     for key, entry in about_partitions(entries):
-        if entry.value is None and key.kind in BY_NO_TERM:  # may be of no partition: clocks and signatures
+        if entry.value is None and key.kind in BY_NO_TERM:  # may belong to no partition: clocks, signatures
             if key.partition in states:
                 states[key.partition].erase(entry.key)
             continue
@@ -67,21 +67,21 @@ def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPar
 
 
 def said_by(view: PartitionView, erased: Set[RemoteSegmentId] = frozenset()) -> ArchivedPartition:
-    """What the facts of a partition say to a recovery. ``erased``: segments whose copy facts were erased."""
-    # An archive whose oldest part was dropped may have a copy-finished without its copy-started: it says nothing then.
-    known = {
+    """Return what a partition's facts mean for a recovery. ``erased``: segments whose copy facts were erased."""
+    # An archive whose oldest part was dropped may have a copy-finished without its copy-started: then it says nothing.
+    states = {
         sid: each.state
         for sid, each in view.segments.items()
         if each.contradiction is None or each.state is not SegmentState.ABANDONED
     }
-    known.update({sid: SegmentState.DELETE_SEGMENT_FINISHED for sid in view.segments if sid in erased})
-    begun = {sid: each.deleting.fact for sid, each in view.segments.items() if each.deleting is not None}
+    states.update({sid: SegmentState.DELETE_SEGMENT_FINISHED for sid in view.segments if sid in erased})
+    deletes = {sid: each.deleting.fact for sid, each in view.segments.items() if each.deleting is not None}
     return ArchivedPartition(
         partition=view.partition,
         leader=view.leader,
         log_starts=view.log_starts,
-        states=known,
-        reasons={sid: fact.reason for sid, fact in begun.items() if isinstance(fact, SegmentDeleteStarted)},
+        states=states,
+        reasons={sid: fact.reason for sid, fact in deletes.items() if isinstance(fact, SegmentDeleteStarted)},
         finished={segment.segment_id: segment for segment in view.readable if segment.segment_id not in erased},
         standing=tuple(live.fact for live in view.others if isinstance(live.fact, Standing)),
         deleted=view.deleted is not None,
@@ -103,9 +103,9 @@ def said_by(view: PartitionView, erased: Set[RemoteSegmentId] = frozenset()) -> 
 def continued(
     older: Mapping[TopicIdPartition, ArchivedPartition], newer: Mapping[TopicIdPartition, ArchivedPartition]
 ) -> dict[TopicIdPartition, ArchivedPartition]:
-    """Two archives of one cluster, the second of a tier-state topic that followed the first (a recovered one).
+    """Merge two archives of one cluster, the second of a tier-state topic that followed the first (a recovered one).
 
-    The newer one speaks; of the older one what it is silent about stays, and what was deleted stays deleted.
+    The newer one counts. The older one adds what the newer one lacks, and what was deleted stays deleted.
     """
     both = dict(older)
     for partition, now in newer.items():
@@ -115,13 +115,13 @@ def continued(
 
 
 def _continued(before: ArchivedPartition, now: ArchivedPartition) -> ArchivedPartition:
-    gone = {
+    deletes = {
         sid: state
         for sid, state in before.states.items()
         if state in (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)
     }
     finished = {**before.finished, **now.finished}
-    states = {**before.states, **now.states, **gone}
+    states = {**before.states, **now.states, **deletes}
     return replace(
         now,
         leader=now.leader or before.leader,

@@ -1,7 +1,7 @@
-"""What a bucket holds, by a single LIST, in which the three objects of a segment lie side by side.
+"""Scan a bucket by a single LIST, in which the three objects of a segment lie side by side.
 
-Nothing is believed that the listing contradicts: a manifest whose log or indexes are gone, or are of another size, is
-damaged; one that describes another object than it is (a copy of a folder) is too.
+The listing overrules a manifest. A manifest is damaged if its log or indexes are gone or have another size, or if it
+describes another object than its own (a copy of a folder).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WINDOW = 256
 
 @dataclass(frozen=True, slots=True)
 class DamagedManifest:
-    """A manifest that cannot be believed."""
+    """A manifest that cannot be trusted, and why."""
 
     key: str
     problem: str
@@ -36,7 +36,7 @@ class DamagedManifest:
 
 @dataclass(frozen=True, slots=True)
 class ForeignManifest:
-    """A whole segment that another writer, cluster or tier-state topic owns. ``partition`` where it names one."""
+    """A whole segment of another writer, cluster or tier-state topic. ``partition``: the one it names, if any."""
 
     key: str
     why: str
@@ -45,7 +45,7 @@ class ForeignManifest:
 
 @dataclass(frozen=True, slots=True)
 class Uncommitted:
-    """Objects of a segment without a manifest: a copy that never ended, or a delete that did not."""
+    """Objects of a segment without a manifest: a copy or a delete that never ended."""
 
     base_key: str
     bytes: int
@@ -55,19 +55,19 @@ Found = FoundSegment | DamagedManifest | ForeignManifest | Uncommitted
 
 
 def everything(base: str) -> bool:
-    """Look at each segment."""
+    """Select every segment: a filter for `scan_bucket`."""
     return True
 
 
 def scan_bucket(store: ObjectReader, prefix: str = "", wanted: Callable[[str], bool] = everything) -> Iterator[Found]:
-    """Everything below ``prefix`` that has the name of a segment's object. Raises Unavailable kinds, AccessDenied.
+    """Yield a finding for each segment that has objects below ``prefix``. Raises Unavailable kinds, AccessDenied.
 
-    ``wanted``: of which segments, by base key. Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
+    ``wanted`` selects segments by base key. Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
     """
-    named = (found for found in store.list(prefix) if base_of(found.key) != found.key)
+    named = (info for info in store.list(prefix) if base_of(info.key) != info.key)
     segments = (
-        (base, {found.key: found for found in objects})
-        for base, objects in groupby(named, key=lambda found: base_of(found.key))
+        (base, {info.key: info for info in objects})
+        for base, objects in groupby(named, key=lambda info: base_of(info.key))
         if wanted(base)
     )
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="recover") as pool:
@@ -76,14 +76,14 @@ def scan_bucket(store: ObjectReader, prefix: str = "", wanted: Callable[[str], b
 
 
 def look_at(store: ObjectReader, base: str, objects: Mapping[str, ObjectInfo]) -> Found:
-    """What a recovery makes of one segment. ``objects``: those that are there, by key. Reads the manifest."""
+    """Read the manifest and return how a recovery treats the segment. ``objects``: those that exist, by key."""
     key = object_key(base, ObjectKind.MANIFEST)
     if key not in objects:
-        return Uncommitted(base, sum(found.size for found in objects.values()))
+        return Uncommitted(base, sum(info.size for info in objects.values()))
     try:
         return found_by(read_manifest(store, key), base, objects)
     except ObjectNotFound:
-        return Uncommitted(base, sum(found.size for found in objects.values()))
+        return Uncommitted(base, sum(info.size for info in objects.values()))
     except (CorruptData, InvalidRequest) as error:
         return DamagedManifest(key, str(error))
 
@@ -91,7 +91,7 @@ def look_at(store: ObjectReader, base: str, objects: Mapping[str, ObjectInfo]) -
 def found_by(
     manifest: SegmentManifest, base: str, objects: Mapping[str, ObjectInfo]
 ) -> FoundSegment | ForeignManifest | DamagedManifest:
-    """What a recovery makes of a segment by its manifest. ``objects``: as for `look_at`."""
+    """Return how a recovery treats a segment with this manifest. ``objects``: as for `look_at`."""
     key = object_key(base, ObjectKind.MANIFEST)
     block = manifest.tierstate
     if block is None:
@@ -120,12 +120,12 @@ def _problem(
         return f"it describes another segment, {segment.segment_id} of {segment.partition}: {foreign}"
     if manifest.metadata is None or manifest.metadata != metadata_of(segment, manifest.metadata.event_timestamp):
         return "its descriptor and its segment metadata contradict each other"
-    wanted = {
+    sizes = {
         ObjectKind.LOG: segment.log_object_bytes,
         ObjectKind.INDEXES: segment.indexes_object_bytes,
         ObjectKind.MANIFEST: segment.manifest_bytes,
     }
-    for kind, size in wanted.items():
+    for kind, size in sizes.items():
         info = objects.get(object_key(base, kind))
         if info is None and size:
             return f"its {kind} object is missing"
@@ -149,7 +149,7 @@ def _copied_at(found: FoundSegment) -> TimestampMs:
 
 
 def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicId] = ()) -> Bucket:
-    """``topic_ids``: the tier-state topics to restore from; none means the only one there is.
+    """Sort findings. ``topic_ids``: the tier-state topics to restore from; none means the only one there is.
 
     Raises InvalidRequest, naming them, when there are several and none is chosen.
     """
@@ -157,16 +157,16 @@ def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicI
     foreign: list[ForeignManifest] = []
     damaged: list[DamagedManifest] = []
     uncommitted: list[Uncommitted] = []
-    for each in found:
-        match each:
+    for finding in found:
+        match finding:
             case FoundSegment():
-                ours.append(each)
+                ours.append(finding)
             case ForeignManifest():
-                foreign.append(each)
+                foreign.append(finding)
             case DamagedManifest():
-                damaged.append(each)
+                damaged.append(finding)
             case Uncommitted():
-                uncommitted.append(each)
+                uncommitted.append(finding)
     mine = [each for each in ours if each.cluster_id == cluster_id]
     chosen = frozenset(topic_ids) or frozenset(each.tier_state_topic_id for each in mine)
     if len(chosen) > 1 and not topic_ids:
@@ -176,14 +176,14 @@ def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicI
             "first, as they stand here",
             ids=", ".join(each.tier_state_topic_id for each in sorted(last.values(), key=_copied_at)),
         )
-    for each in ours:
+    for finding in ours:
         why = None
-        if each.cluster_id != cluster_id:
-            why = f"of another cluster, {each.cluster_id}"
-        elif each.tier_state_topic_id not in chosen:
-            why = f"of another tier-state topic, {each.tier_state_topic_id}"
+        if finding.cluster_id != cluster_id:
+            why = f"of another cluster, {finding.cluster_id}"
+        elif finding.tier_state_topic_id not in chosen:
+            why = f"of another tier-state topic, {finding.tier_state_topic_id}"
         if why is not None:
-            key = object_key(each.segment.object_key, ObjectKind.MANIFEST)
-            foreign.append(ForeignManifest(key, why, each.segment.partition))
-    kept = tuple(each for each in mine if each.tier_state_topic_id in chosen)
-    return Bucket(kept, tuple(foreign), tuple(damaged), tuple(uncommitted))
+            key = object_key(finding.segment.object_key, ObjectKind.MANIFEST)
+            foreign.append(ForeignManifest(key, why, finding.segment.partition))
+    restorable = tuple(each for each in mine if each.tier_state_topic_id in chosen)
+    return Bucket(restorable, tuple(foreign), tuple(damaged), tuple(uncommitted))

@@ -1,6 +1,6 @@
 """Back-off: how often something failed in a row, and whether it is too early to try again.
 
-What failed because something was away (the store, a right) is tried again as soon as that is back.
+An act that failed because something was away (the store, a permission) is tried again as soon as that is back.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ MAX_BACKOFF_S = 300.0
 
 
 def backoff(setbacks: int) -> float:
-    """Seconds to wait after so many setbacks in a row: 1 s three times, then 5 s, doubled up to 5 min."""
+    """Return the seconds to wait after so many setbacks in a row: 1 s three times, then 5 s, doubled up to 5 min."""
     return 1.0 if setbacks <= 3 else min(MAX_BACKOFF_S, 5.0 * 2.0 ** min(setbacks - 4, 10))
 
 
 class Setbacks:
-    """Of one kind of act."""
+    """The failures in a row of one kind of act."""
 
     __slots__ = ("_clock", "_error", "_not_before", "count")
 
@@ -31,7 +31,7 @@ class Setbacks:
         self._error = error
 
     def returned(self, kind: type[TierstateError]) -> None:
-        """What raised errors of this kind is back. Should it fail again all the same, the wait is the longer one."""
+        """End the wait if the last error has this kind, because its cause is gone. A further failure waits longer."""
         if isinstance(self._error, kind):
             self._not_before = 0.0
 

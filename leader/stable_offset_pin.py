@@ -19,7 +19,7 @@ from .status import PartitionStatus, PinnedBy
 from .term import Seat
 
 NAMED_AFTER_S = 5.0
-"""Most transactions end before; and so soon a partition that waits for one is looked at again (`attention.py`)."""
+"""Most transactions end earlier; a partition that waits for one is looked at again this soon (`attention.py`)."""
 ASK_EVERY_S = 60.0
 
 
@@ -35,14 +35,14 @@ class _Pin:
 
 
 class StableOffsetPin:
-    """Of one partition, by one thread at a time. ``name``: of its topic."""
+    """Watches the last stable offset of one partition of topic ``name``. Used by one thread at a time."""
 
     def __init__(self, seat: Seat, partition: TopicIdPartition, name: str) -> None:
         self._seat, self._partition, self._name = seat, partition, name
         self._pin: _Pin | None = None
 
     def pinned_s(self, bounds: LocalBounds) -> float:
-        """Seconds this process has seen the last stable offset where it is, below the high watermark."""
+        """Return for how many seconds this process has seen the last stable offset stand below the high watermark."""
         stable, now = bounds.last_stable_offset, self._seat.clock.monotonic()
         if stable >= bounds.high_watermark:
             self._pin = None
@@ -51,7 +51,7 @@ class StableOffsetPin:
         return now - self._pin.seconds if self._pin else 0.0
 
     def named(self, status: PartitionStatus) -> PartitionStatus:
-        """With the name that is known in the sentences that an open transaction is the reason of. Asks nobody."""
+        """Return the status with the name, if known, added to reasons that are an open transaction. Asks no broker."""
         by = self._pin.by if self._pin is not None and _matters(status) else None
         if by is None:
             return status.saying(open_transaction=None)
@@ -66,8 +66,8 @@ class StableOffsetPin:
         )
 
     def learn(self, shown: PartitionStatus) -> bool:
-        """Ask the broker if it is time; whether the name was learnt that ``shown`` has not. Never raises a tierstate
-        error: without an answer, what was known stays.
+        """Ask the broker if that is due. Return whether a name is known that ``shown`` lacks. Never raises a tierstate
+        error: without an answer, the known name stays.
         """
         pin, now = self._pin, self._seat.clock.monotonic()
         if pin is None or now < pin.due or not _matters(shown):
@@ -82,7 +82,7 @@ class StableOffsetPin:
 
 
 def _sentence(by: PinnedBy) -> str:
-    """For people. The agent's own time is a bound; the record's is whatever its producer stamped it with."""
+    """Describe the holder to people. The agent's time is a bound; the record's is what its producer set."""
     more = f" (and {by.others} more are open)" if by.others else ""
     last = "" if by.last_timestamp is None else f", its producer's last record here is of {moment(by.last_timestamp)}"
     whose = f"it is of producer {by.producer_id}, epoch {by.producer_epoch}, begins at offset {by.start_offset}"
@@ -94,7 +94,7 @@ def _matters(status: PartitionStatus) -> bool:
 
 
 def _holder(found: tuple[OpenTransaction, ...], pin: _Pin) -> PinnedBy | None:
-    """The first one, unless it begins above: then the offset has moved since it was seen."""
+    """Return the first one, None if it begins above the pin: then the offset has moved since it was seen."""
     if not found or found[0].start > pin.at:
         return None
     first = found[0]

@@ -1,4 +1,4 @@
-"""What only the agent knows about a partition: why it is not copied, why it is not trimmed, what failed last."""
+"""A partition's status, as only its agent knows it: why nothing is copied or trimmed, and what failed last."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..state.offsets import TimestampMs
 class PinnedBy:
     """The transaction that holds the last stable offset. Times in ms since 1970.
 
-    ``open_since``: at the latest: this agent saw it then. ``last_timestamp``: of its producer's newest batch in the
-    partition, as the producer stamped it. ``others``: open there too, from later offsets on.
+    ``open_since``: when this agent first saw it open. ``last_timestamp``: of its producer's newest batch in the
+    partition, as the producer set it. ``others``: how many more are open there, from later offsets on.
     """
 
     producer_id: int
@@ -31,17 +31,17 @@ class PinnedBy:
 class PartitionStatus:
     """One partition as its agent sees it. Offsets are None where unknown; reasons are None when there is work.
 
-    ``…_reason``: the kind (`reasons.Reason`) of the sentence of that name. ``lso_pinned_s``: how long this agent has
-    seen the last stable offset stand below the high watermark; ``open_transaction``: whose transaction holds it there,
-    where that is why something is not done and the broker says it.
+    ``…_reason``: the kind (`reasons.Reason`) of the sentence of that name. ``lso_pinned_s``: for how long this agent
+    has seen the last stable offset stand below the high watermark; ``open_transaction``: the transaction that holds it
+    there, if that is why something is not done and the broker named it.
 
-    ``copy_lag_segments``: None until a look succeeds: what waits is unknown, not nothing.
-    ``copy_lag_since``: the time of the newest record of the oldest segment that waits to be copied; None: none waits.
-    ``uncopied_expires_at``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
-    ``groups_asked_at``: what is said of consumer groups is as of then; None: they were not asked for.
-    ``orphan_objects``: what no fact names, ``missing_objects``: of readable segments, at the last look; None: this
-    process has not looked yet. ``facts_lost``: which facts the bucket tells to be lost, and the command that adds them.
-    ``local_log_bytes``: of the broker's own log. Retention as it is obeyed: milliseconds and bytes, -1 is no limit.
+    ``copy_lag_segments``: None until a look succeeds: the lag is unknown, not zero. ``copy_lag_since``: the time of the
+    newest record of the oldest segment that waits to be copied; None: none waits. ``uncopied_expires_at``: when the
+    broker's own retention takes the oldest uncopied segment; None: not in sight. ``groups_asked_at``: when consumer
+    groups were listed; None: they were not. ``orphan_objects``: objects that no fact names, ``missing_objects``: those
+    of readable segments that are missing, at the last look; None: this process has not looked yet. ``facts_lost``:
+    which facts are lost, as the bucket shows, and the command that adds them. ``local_log_bytes``: the size of the
+    broker's own log. Retention as it is obeyed: milliseconds and bytes, -1 is no limit.
     """
 
     topic: str
@@ -83,35 +83,35 @@ class PartitionStatus:
     last_error: str | None = None
 
     def uncopied_expires_in_s(self, now: TimestampMs) -> float | None:
-        """Counts down from what was last known also while nothing new is learnt: that is when it matters."""
+        """Return the seconds left, counting down even while looks fail: that is when it matters."""
         return None if self.uncopied_expires_at is None else max(0.0, (self.uncopied_expires_at - now) / 1000)
 
     def copy_lag_s(self, now: TimestampMs) -> float | None:
-        """How long what waits longest has waited; records of the future wait for no time."""
+        """Return the seconds for which the oldest waiting segment has waited; 0 for records of the future."""
         return None if self.copy_lag_since is None else max(0.0, (now - self.copy_lag_since) / 1000)
 
     def groups_age_s(self, now: TimestampMs) -> float | None:
-        """How old what is said of consumer groups is."""
+        """Return the age in seconds of the listing of consumer groups."""
         return None if self.groups_asked_at is None else max(0.0, (now - self.groups_asked_at) / 1000)
 
     def saying(self, **changes: Any) -> PartitionStatus:
-        """With these instead; the very same where they say nothing new, which on a quiet partition is at every look."""
+        """Return a status with these changes, or this object if none changes anything, as on a quiet partition."""
         return replace(self, **changes) if any(getattr(self, name) != now for name, now in changes.items()) else self
 
     def copying(self, why: Why | None) -> PartitionStatus:
-        """With this for why nothing is copied; None: there is work."""
+        """Return a status with this reason why nothing is copied; None: there is work."""
         return self.saying(not_copied=_said(why), not_copied_reason=_kind(why))
 
     def trimming(self, why: Why | None) -> PartitionStatus:
-        """With this for why nothing is trimmed; None: there is work."""
+        """Return a status with this reason why nothing is trimmed; None: there is work."""
         return self.saying(not_trimmed=_said(why), not_trimmed_reason=_kind(why))
 
     def expiring(self, why: Why | None) -> PartitionStatus:
-        """With this for why nothing expires; None: there is work."""
+        """Return a status with this reason why nothing expires; None: there is work."""
         return self.saying(not_expired=_said(why), not_expired_reason=_kind(why))
 
     def refusing(self, why: Why | None) -> PartitionStatus:
-        """With this for why the partition is not tiered; None: it is."""
+        """Return a status with this reason why the partition is not tiered; None: it is."""
         return self.saying(refused=_said(why), refused_reason=_kind(why))
 
 
@@ -147,14 +147,14 @@ class StatusBoard:
             return sorted(self._statuses.values(), key=lambda status: (status.topic, status.partition))
 
     def find(self, topic: str, partition: int, now: TimestampMs) -> dict[str, Any] | None:
-        """As JSON; None for a partition this agent does not know."""
+        """Return one status as JSON; None for a partition that this agent does not know."""
         for status in self.all():
             if (status.topic, status.partition) == (topic, partition):
                 return _as_json(status, now)
         return None
 
     def whole(self, now: TimestampMs) -> list[dict[str, Any]]:
-        """All of them, as JSON."""
+        """Return all statuses, each as JSON."""
         return [_as_json(status, now) for status in self.all()]
 
 

@@ -1,8 +1,8 @@
-"""Sweep objects that outlived their facts: what landed after its segment was deleted, and uploads that never ended.
+"""Sweep objects that outlived their facts: those that landed after their segment was deleted, and unfinished uploads.
 
     LIST  →  a view captured after it  →  classify  →  the grace  →  all of it again  →  delete
 
-Nothing is condemned by the absence of a fact. `orphan_sweeps.py` looks, twice; the act here deletes.
+The absence of a fact condemns nothing. `orphan_sweeps.py` looks, twice; the act here deletes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .term import Reign
 
 @dataclass(frozen=True, slots=True)
 class SweepTools:
-    """What every sweep of this agent uses. ``grace_s``: between the two looks that condemn an object."""
+    """The tools that every sweep of this agent uses. ``grace_s``: between the two looks that condemn an object."""
 
     store: ObjectStore
     keys: ObjectKeys
@@ -55,12 +55,12 @@ class SweepFindings:
 
     @property
     def orphans(self) -> list[UnneededObject]:
-        """What no fact names."""
+        """Return the objects that no fact names."""
         return [each for each in self.findings if not each.condemned]
 
     @property
     def condemned(self) -> dict[str, UnneededObject | Leftover]:
-        """By what names it for good: an object's key, an upload's id. Of one segment the manifest first."""
+        """Return what is condemned by its lasting name: object key or upload id. A segment's manifest comes first."""
         objects: dict[str, UnneededObject | Leftover] = {
             each.found.key: each for each in self.findings if each.condemned
         }
@@ -68,8 +68,8 @@ class SweepFindings:
 
 
 def folders_of(keys: ObjectKeys, name: str, view: PartitionView) -> dict[str, ObjectKeys]:
-    """Where objects of a partition lie, and how to read the names there: where they are written now, and below every
-    prefix and salt of before that its facts remember.
+    """Return the folders of a partition's objects with the keys that parse the names there: the current folder, and
+    those below every earlier prefix and salt that its facts remember.
     """
     partition = view.partition
     folders = {keys.partition_prefix(name, partition.topic_id, partition.partition): keys}
@@ -89,13 +89,13 @@ def look(
     fresh_view: Callable[[], PartitionView],
     now_ms: TimestampMs,
 ) -> SweepFindings:
-    """Read only. Objects first, facts second*: an object is written after the fact that names it, so every object
-    listed here that some attempt of any agent wrote has its fact in the view. ``before``: tells where to look.
+    """Look without writing. Objects first, facts second*: an object is written after the fact that names it, so the
+    view has the facts of all objects listed here that an attempt of any agent wrote. ``before``: shows where to look.
 
     Raises Unavailable kinds, AccessDenied.
     """
     folders = folders_of(tools.keys, name, before)
-    listed = {folder: _listed(tools.store, folder, folders) for folder in folders}
+    objects = {folder: _listed(tools.store, folder, folders) for folder in folders}
     uploads: dict[str, list[UnfinishedUpload]] = {}
     unseen = None
     try:
@@ -107,15 +107,15 @@ def look(
     findings: list[UnneededObject] = []
     leftovers: list[Leftover] = []
     for folder, keys in folders.items():
-        findings += classify(listed[folder], keys, view, tools.archived_deletes)
+        findings += classify(objects[folder], keys, view, tools.archived_deletes)
         leftovers += classify_uploads(uploads.get(folder, ()), keys, view, tools.archived_deletes, older_than)
-    everything = tuple(each for some in listed.values() for each in some)
+    everything = tuple(each for some in objects.values() for each in some)
     missing = missing_objects(before, view, everything, folders)
     return SweepFindings(view, everything, tuple(findings), tuple(leftovers), unseen, missing)
 
 
 def _listed(store: ObjectReader, folder: str, folders: Iterable[str]) -> list[ObjectInfo]:
-    """One prefix of before may lie below another: what is in the longer one is not looked at twice."""
+    """List a folder without the folders inside it, which are listed separately: earlier prefixes may be nested."""
     inner = tuple(each for each in folders if each != folder and each.startswith(folder))
     return [each for each in store.list(folder) if not (inner and each.key.startswith(inner))]
 
@@ -128,10 +128,10 @@ def delete_orphan(
     *,
     condemned_only: bool = True,
 ) -> None:
-    """The deletion itself, or the move aside, right after it was judged again. ``trusted``: the view up to now, proved
-    to be one to act on. Not ``condemned_only``: a person named the object, and that no fact names it is enough.
+    """Delete the orphan, or move it to the quarantine, right after judging it again. ``trusted`` returns a view as of
+    now that may be acted on. Without ``condemned_only`` a person named it: it is enough that no fact does.
 
-    Raises Fenced when that is so no more, and what ``trusted`` raises.
+    Raises Fenced when the object must stay after all, and what ``trusted`` raises.
     """
     _judge_again(tools, item, name, trusted(), condemned_only)
     if isinstance(item, Leftover):
@@ -164,10 +164,10 @@ def _judge_again(
 
 
 def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, UnneededObject | Leftover]) -> Act[int]:
-    """Delete what two looks a grace apart found condemned, each after one more proof; how many went.
+    """Delete what two looks a grace apart condemned, each after one more proof. Return how many were deleted.
 
-    What is done, or is not to be done any more, is taken out of ``ripe``. Raises Fenced when the term no longer rules
-    or something must be cleared up by somebody.
+    Items that are done, or must stay after all, are removed from ``ripe``. Raises Fenced when the term no longer rules
+    or a person must resolve something first.
     """
 
     def trusted() -> PartitionView:

@@ -1,7 +1,7 @@
 """A term: this agent's right to write facts about one partition.
 
-Begun in every leader epoch, whether or not there is something to do (`rules/term_due.py`). The barrier: a term lives
-only while its own `LeaderElected` is in the view at Q, and Q is learnt by reading it from that view, never from the
+A term begins in every leader epoch, whether or not there is something to do (`rules/term_due.py`). The barrier: a term
+lives only while its own `LeaderElected` is in the view at position Q. Q is read from that view, never from the
 acknowledgement. Read your own writes: nothing is decided before the view has applied this term's last acknowledged
 append. Any unknown outcome ends the term; what was appended with an unknown outcome is never repeated.
 """
@@ -40,22 +40,22 @@ from .brokers_time import BrokersTime
 APPLY_TIMEOUT_S = 30.0
 FRESH_S = 60.0
 SAFE_FOR_S = 1.0
-"""An answer about the tier-state topic's settings so young is good for an act: expiry takes many in a row."""
+"""How long an answer about the tier-state topic's settings is good for acts: expiry takes many in a row."""
 UNKNOWN_LEADER_WAIT_S = APPEND_TIMEOUT_S + 60.0
 
 
 OtherReplicas = Callable[[TopicIdPartition, str], Sequence[Lineage]]
-"""The epoch checkpoints of a partition's other replicas, as far as their agents answer soon. Raises nothing."""
+"""Returns the epoch checkpoints of a partition's other replicas whose agents answer soon. Raises nothing."""
 
 
 def nobody_else(partition: TopicIdPartition, name: str) -> Sequence[Lineage]:
-    """Where no other agent can be asked."""
+    """Return no checkpoints, because no other agent can be asked."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What every term of this agent shares: who it is, and the seams it works through."""
+    """The context that every term of this agent shares: its identity, and the interfaces it works through."""
 
     broker_id: BrokerId
     management_address: str
@@ -71,7 +71,7 @@ class Seat:
 
     @property
     def time(self) -> BrokersTime:
-        """The clock of what is deleted and of what facts say; ``clock`` measures what passes within this process."""
+        """Return the clock for deletes and for times in facts; ``clock`` measures what passes within this process."""
         return BrokersTime(self.clock, self.topic, self.store)
 
 
@@ -86,18 +86,18 @@ class Reign:
         self._ended: str | None = None
 
     def counter(self) -> int:
-        """K of the next fact."""
+        """Return K, the counter of the next fact."""
         self._counter += 1
         return self._counter
 
     def now(self) -> TimestampMs:
-        """The time that facts of this term carry: the latest that any clock shows."""
+        """Return the time that facts of this term carry: the latest that any clock shows."""
         return self.seat.time.clocks().latest
 
     def time_of_deletion(self) -> TimestampMs:
-        """The time that ages are compared with, right before something is deleted because of its age.
+        """Return the time that ages are compared with, right before something is deleted because of its age.
 
-        Raises Fenced while the clocks are in doubt: the next term's first append asks again.
+        Raises Fenced while the clocks are in doubt: the next term's first append asks for the time again.
         """
         clocks = self.seat.time.clocks()
         if clocks.doubt is not None:
@@ -105,12 +105,12 @@ class Reign:
         return clocks.for_deletion
 
     def bounds(self) -> LocalBounds:
-        """As this broker, still leading in this term's epoch, knows them. Raises Fenced, BrokerUnavailable."""
+        """Return the bounds from this broker while it leads in this term's epoch. Raises Fenced, BrokerUnavailable."""
         seat, number = self.seat, self.partition.partition
         return seat.broker.bounds(self.name, number, broker=seat.broker_id, epoch=self.term.epoch)
 
     def view(self, max_age: float = FRESH_S) -> PartitionView:
-        """The partition as a fresh view has it, up to an end captured at most ``max_age`` seconds ago.
+        """Return the partition from a fresh view, up to an end captured at most ``max_age`` seconds ago.
 
         Raises Fenced once this term no longer rules, ViewBehind.
         """
@@ -128,22 +128,22 @@ class Reign:
     def log_start(
         self, view: PartitionView, offset: Offset, reason: str, *, whatever_log: bool = False
     ) -> LogStartAdvanced:
-        """A log start as this term says it: in the lineage that it leads*.
+        """Return a log start fact of this term, in the lineage that it leads*.
 
-        ``whatever_log``: in none, so that it holds on every log of before this term's epoch.
+        ``whatever_log``: in no lineage, so that it holds on every log from before this term's epoch.
         """
         lineage = Lineage() if whatever_log else below(view.lineage, offset)
         return LogStartAdvanced(self.partition, offset, self.term, self.counter(), reason, self.now(), lineage)
 
     def append(self, fact: Fact) -> Position:
-        """Append and wait until the own view has it. Raises Fenced when the view says the term ended meanwhile.
+        """Append, and wait until this process's view has it. Raises Fenced when the view shows that the term ended.
 
         An unknown outcome ends the term and passes through as UnknownOutcome.
         """
         return self._append(key_of(fact), encode_fact(fact))
 
     def erase(self, key: str) -> Position:
-        """Append the tombstone of a key and wait until the own view has it. Raises as `append` does."""
+        """Append the tombstone of a key, and wait until this process's view has it. Raises as `append` does."""
         return self._append(key, None)
 
     def _append(self, key: str, value: bytes | None) -> Position:
@@ -151,7 +151,7 @@ class Reign:
             raise Fenced(self._ended, topic=self.name, partition=self.partition, term=self.term)
         try:
             position = self.seat.topic.append(self._tier_partition, key, value)
-        except (UnknownOutcome, AccessDenied):  # an attempt before the one that was refused may have landed
+        except (UnknownOutcome, AccessDenied):  # an attempt before the refused one may have landed
             self.outcome_unknown()
             raise
         self.read_own_write(position)
@@ -159,11 +159,11 @@ class Reign:
         return position
 
     def outcome_unknown(self) -> None:
-        """What may still land was written by this term: it decides nothing any more."""
+        """End the term, so that it decides nothing further: a fact that it wrote may still land."""
         self.end("an append of unknown outcome")
 
     def read_own_write(self, position: Position) -> None:
-        """Until the own view has it*: on an older one the next decision would not know of this one."""
+        """Wait until this process's view has it*: on an older view the next decision would not know of this one."""
         try:
             self.seat.view.wait_applied(self._tier_partition, position, APPLY_TIMEOUT_S)
         except ViewBehind:
@@ -171,7 +171,7 @@ class Reign:
             raise
 
     def end(self, reason: str) -> None:
-        """This term takes no further step."""
+        """End the term: it takes no further step."""
         self._ended = self._ended or reason
 
     @property
@@ -179,7 +179,7 @@ class Reign:
         return self._ended
 
     def require_safe_topic(self) -> None:
-        """The tier-state topic is as it must be, asked just now*: the last look may have asked a minute ago.
+        """Check that the tier-state topic is safe, by asking now*: the last look may have asked a minute ago.
 
         Raises Fenced when it is not, BrokerUnavailable.
         """
@@ -193,7 +193,7 @@ class Reign:
             self._safe_at = now
 
     def confirm_leadership(self) -> None:
-        """The broker leads, in this very epoch, this very topic. Raises Fenced, BrokerUnavailable."""
+        """Check that the broker leads this very topic in this very epoch. Raises Fenced, BrokerUnavailable."""
         epoch, _ = confirmed(self.seat, self.partition, self.name)
         if epoch != self.term.epoch:
             self.end("the leader epoch changed")
@@ -207,11 +207,11 @@ class Reign:
 
 
 def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[LeaderEpoch, LocalSnapshot]:
-    """The epoch in which this broker leads the partition, and the look at its folder that ends in it.
+    """Return the epoch in which this broker leads the partition, and the snapshot of its folder that ends in it.
 
     Metadata may be stale and ListOffsets may be answered by a new leader, so the epoch counts only when the local
-    `leader-epoch-checkpoint`, read after the answer, ends in it and `partition.metadata` holds the topic id.
-    Raises Fenced when it does not, BrokerUnavailable (LeaderMoved when this broker does not lead).
+    `leader-epoch-checkpoint`, read after the answer, ends in it and `partition.metadata` holds the topic id. Raises
+    Fenced when it does not, BrokerUnavailable (LeaderMoved when this broker does not lead).
     """
     epoch = seat.broker.bounds(name, partition.partition, broker=seat.broker_id).leader_epoch
     local = seat.log.snapshot(partition, name)
@@ -227,14 +227,14 @@ def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[Leade
 
 
 def ends_in(checkpoint: Lineage, epoch: LeaderEpoch) -> bool:
-    """Whether this broker's own disk says that it leads in this epoch*: another leader may have answered."""
+    """Return whether this broker's disk shows that it leads in this epoch*: another leader may have answered."""
     return checkpoint.last_epoch == epoch
 
 
 def composed(seat: Seat, partition: TopicIdPartition, name: str, view: PartitionView, checkpoint: Lineage) -> Lineage:
-    """The lineage of a term that begins now. Only where no fact knows the log's past the other replicas are asked.
+    """Return the lineage of a term that begins now. Other replicas are asked only if no fact knows the log's past.
 
-    What lies wholly below the log start that holds on it is folded: it only grows.
+    Epochs wholly below the log start that holds on it are folded: the log start only grows.
     """
     elders = elders_of(view, checkpoint)
     lineage, _ = compose(checkpoint, elders)
@@ -245,11 +245,11 @@ def composed(seat: Seat, partition: TopicIdPartition, name: str, view: Partition
 
 
 def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]:
-    """Begin a term: append `LeaderElected`, find it in the own view, and with it Q.
+    """Begin a term: append `LeaderElected`, and find it and its position Q in this process's view.
 
     The first term of a partition also writes the broker's earliest offset as the log start, before anything is copied.
-    Raises TierStateLost where something was, UpgradeNeeded where a later release wrote facts*, and what the store does:
-    the term waits then. *Its lineage is made of what the other facts say, and would be taken for the whole.
+    The term waits when this raises TierStateLost (facts were lost), UpgradeNeeded (a later release wrote facts*), or
+    what the store raises. *Its lineage is made from the other facts, and would be taken for the whole.
     """
     tier_partition = seat.view.tier_partition(partition)
     epoch, local = confirmed(seat, partition, name)
@@ -283,7 +283,7 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
 
 
 def append_leader(seat: Seat, elected: LeaderElected) -> Position:
-    """Append, and find Q in the own view. Of an unknown outcome wait until it appears, or until it no longer can."""
+    """Append, and return Q from the view. After an unknown outcome, wait until it appears or no longer can."""
     tier_partition = seat.view.tier_partition(elected.partition)
     value = _encoded(elected)
     try:
@@ -301,7 +301,7 @@ def append_leader(seat: Seat, elected: LeaderElected) -> Position:
 
 
 def _encoded(elected: LeaderElected) -> bytes:
-    """Raises LineageTooLong where nothing more can be folded: another attempt would not be shorter."""
+    """Encode the fact. Raises LineageTooLong if nothing can be folded further: another attempt would not be shorter."""
     try:
         return encode_fact(elected)
     except InvalidRequest as error:

@@ -1,6 +1,6 @@
-"""Facts and tombstones by no term: holds, missing partitions, and what a person orders. Nothing can fence them.
+"""Facts and tombstones without a term: holds, missing partitions, and what a person orders. Nothing can fence them.
 
-So each is said only about what stands in a view that is fresh, and an outcome nobody knows is looked up, not guessed.
+So each is appended only about what stands in a fresh view, and an unknown outcome is looked up, not guessed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .term import APPLY_TIMEOUT_S
 def say(topic: TierTopic, view: TierView, partition: TopicIdPartition, fact: Fact) -> None:
     """Append a fact that no term writes, and wait until the view has it.
 
-    Raises InvalidRequest when it is too large; UnknownOutcome: look whether it stands before saying it again.
+    Raises InvalidRequest when it is too large; UnknownOutcome: check whether it stands before appending it again.
     """
     _append(topic, view, partition, key_of(fact), encode_fact(fact))
 

@@ -1,8 +1,8 @@
 """Trim the local tier of one partition with DeleteRecords.
 
-The request names only a topic and travels to whoever leads, so a paused agent could trim another branch: it goes only
-to this agent's own broker, at most 5 s, without retries, immediately after the last checks. The consumer groups that a
-decision goes by may have been asked for minutes ago: they are asked for again when the intention stands.
+The request names only a topic and is routed to the current leader, so a paused agent could trim another branch. It goes
+only to this agent's own broker, at most 5 s, without retries, immediately after the last checks. The consumer groups
+behind a decision may have been listed minutes ago: they are listed again when the intention stands.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .term import Reign
 
 DELETE_RECORDS_TIMEOUT_S = 5.0
 JUST_ASKED_S = 10.0
-"""A listing of groups so young is good enough to say an intention by."""
+"""The greatest age of a listing of groups that is good enough to append an intention."""
 LAST_CHECKS_S = 5.0
 PROVEN_FOR_S = 600.0
-"""A proof that is older says too little of an object: this process may have been frozen since."""
+"""A proof older than this is too weak: this process may have been frozen since."""
 
 AskGroups = Callable[[TopicIdPartition, str, LocalBounds, float], Mapping[str, Offset] | None]
 """See `Observer.groups_after`."""
 
 
 def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Listener, groups: AskGroups) -> Act[Offset]:
-    """Trim below ``before``, or as far as the objects are proven; returns the broker's log start.
+    """Trim below ``before``, or as far as the objects are proven. Return the broker's log start.
 
-    It is where it was when a group needs something there by now: the next look goes by the listing that said so.
+    The log start stays where it was if a group needs something there by now; the next look uses that listing.
 
     Raises Fenced when the term no longer rules, CorruptData when an object that replaces the first local data is not
     what was copied.
@@ -47,18 +47,18 @@ def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Liste
     bounds = reign.bounds()
     local_start = bounds.local_start
     recent = groups(partition, reign.name, bounds, clock.monotonic() - JUST_ASKED_S)
-    if not let_go(recent, before):  # an intention that is given up again would hide that somebody else cut the log
+    if not let_go(recent, before):  # an abandoned intention would hide that something else cut the log
         return local_start
-    # before anything is said: an intention that can never be carried out is no news
+    # before any fact is appended: an intention that can never be carried out is no news
     before, replacing = proven_below(proof, reign.view(), local_start, before)
-    proven = clock.monotonic()
+    proven_at = clock.monotonic()
     yield "append trim-intended"
     reign.append(LocalTrimIntended(partition, before, reign.term, reign.counter(), reign.now()))
     yield "delete-records"
     reign.require_safe_topic()
     if not let_go_now(groups, reign, bounds, before):
         return local_start
-    listed = clock.monotonic()
+    listed_at = clock.monotonic()
     # Last checks, with nothing between them and the request: the view up to now with our intention accepted in it,
     # nothing to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our
     # epoch.
@@ -66,11 +66,11 @@ def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Liste
     doubt = standing_order(view) or doubt_of(view)
     changed = not still_replaced(view, local_start, before, replacing)
     if doubt or changed or view.trim_intended != before:
-        said = doubt.said if doubt else "what replaces the local data changed"
-        raise Fenced(said, partition=partition, before=before)
+        problem = doubt.said if doubt else "what replaces the local data changed"
+        raise Fenced(problem, partition=partition, before=before)
     reign.confirm_leadership()
-    in_time(clock, listed)
-    if clock.monotonic() - proven > PROVEN_FOR_S:
+    in_time(clock, listed_at)
+    if clock.monotonic() - proven_at > PROVEN_FOR_S:
         raise TimedOut("the objects were proven too long ago: they must be proven again")
     try:
         new_start = seat.broker.delete_records_on(
@@ -88,8 +88,8 @@ def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Liste
 def proven_below(
     proof: ObjectProof, view: PartitionView, local_start: Offset, before: Offset
 ) -> tuple[Offset, list[RemoteSegment]]:
-    """``before``, or the start of the first segment that is not what was copied, and the segments that will alone hold
-    what is below. Raises CorruptData when that is the first one.
+    """Return ``before``, or the start of the first segment that is not what was copied, and the segments that alone
+    will hold what is below. Raises CorruptData when that is the first one.
     """
     replacing = given_up(view, local_start, before)
     for segment in replacing:
@@ -104,20 +104,20 @@ def proven_below(
 
 
 def let_go_now(groups: AskGroups, reign: Reign, bounds: LocalBounds, before: Offset) -> bool:
-    """Whether no group needs anything below ``before``, asked from now on*: what was listed before the decision knows
-    of no group that was reset, or came, since.
+    """Return whether no group needs anything below ``before``, by a new listing*: the one before the decision lacks
+    groups that were reset, or came, since.
     """
     return let_go(groups(reign.partition, reign.name, bounds, reign.seat.clock.monotonic()), before)
 
 
 def let_go(holds: Mapping[str, Offset] | None, before: Offset) -> bool:
-    """Whether all groups are known, and none holds anything below ``before``."""
+    """Return whether all groups are known, and none holds anything below ``before``."""
     return holds is not None and all(offset >= before for offset in holds.values())
 
 
 def in_time(clock: Clock, listed: float) -> None:
-    """Raises TimedOut when the last checks took so long that what groups said is old again*: this process may have been
-    frozen meanwhile.
+    """Raise TimedOut when the last checks took so long that the listing of groups is old again*: this process may have
+    been frozen.
     """
     took = clock.monotonic() - listed
     if took > LAST_CHECKS_S:
@@ -125,15 +125,15 @@ def in_time(clock: Clock, listed: float) -> None:
 
 
 def still_replaced(view: PartitionView, local_start: Offset, before: Offset, replacing: list[RemoteSegment]) -> bool:
-    """Whether the segments whose objects were looked at hold everything below ``before`` that the log still has,
-    without a gap: what lies below the log start is nobody's to read.
+    """Return whether the segments whose objects were checked hold, without a gap, everything below ``before`` that the
+    log still has. Readers get nothing below the log start.
     """
     start = Offset(max(local_start, view.log_start or 0))
     return given_up(view, local_start, before) == replacing and view.coverage.prefix_end(start) >= before - 1
 
 
 def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[RemoteSegment]:
-    """The segments that alone will hold [local_start, before)."""
+    """Return the segments that alone will hold [local_start, before)."""
     if before <= local_start:
         return []
     pieces = view.in_range(OffsetRange(local_start, Offset(before - 1)))

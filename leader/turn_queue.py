@@ -1,8 +1,8 @@
-"""Who is next: partitions that wait for a thread, fresh ones before those that catch up.
+"""The queue of partitions that wait for a thread: fresh ones come before those that catch up.
 
-A partition that is far behind has hours to go, and nobody waits for its next segment; one that rolled just now is what
-readers and the disk wait for. Within each kind the first to come is the first to go. However many fresh ones there are,
-now and then one that catches up has a turn: else a backlog would last as long as the agent is busy.
+A partition that is far behind has hours to go, and its next segment is not urgent; readers and the disk wait for one
+that rolled just now. Each kind is served first come, first served. However many fresh ones there are, one that catches
+up gets a turn now and then: otherwise a backlog would last as long as the agent is busy.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Generic, TypeVar
 
 W = TypeVar("W")
 FRESH_IN_A_ROW = 8
-"""Turns of fresh ones while one that catches up waits; then it has one."""
+"""How many fresh ones go first while one that catches up waits; then that one has a turn."""
 
 
 class TurnQueue(Generic[W]):
-    """Thread-safe; nobody waits in it."""
+    """A thread-safe queue of workers; no method blocks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class TurnQueue(Generic[W]):
             (self._behind if catching_up else self._fresh).append(worker)
 
     def take(self) -> W:
-        """Raises IndexError when nobody waits."""
+        """Return the next worker. Raises IndexError when none waits."""
         with self._lock:
             if self._fresh and not (self._behind and self._in_a_row >= FRESH_IN_A_ROW):
                 self._in_a_row += 1
@@ -40,10 +40,10 @@ class TurnQueue(Generic[W]):
 
     @property
     def waits(self) -> int:
-        """How many wait."""
+        """Return how many workers wait."""
         return len(self._fresh) + len(self._behind)
 
     @property
     def fresh_waits(self) -> bool:
-        """Whether one that catches up should let go after its act."""
+        """Return whether a worker that catches up should yield its turn after its act."""
         return bool(self._fresh)

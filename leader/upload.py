@@ -43,7 +43,7 @@ from .term import Reign
 
 @dataclass(frozen=True, slots=True)
 class FormatPolicy:
-    """The ``[format]`` settings, and what every manifest of this agent says of its origin.
+    """The ``[format]`` settings, and the origin that every manifest of this agent names.
 
     ``keys`` None: nothing is encrypted. Public keys are enough. ``work_ahead`` is shared by all copies.
     """
@@ -58,7 +58,7 @@ class FormatPolicy:
     work_ahead: WorkAhead = field(default_factory=WorkAhead)
 
     def cipher(self) -> tuple[SegmentCipher, Encryption] | tuple[None, None]:
-        """For one attempt, with a data key of its own."""
+        """Return a cipher for one attempt, with a data key of its own; (None, None): nothing is encrypted."""
         return (None, None) if self.keys is None else SegmentCipher.new(self.keys, self.random)
 
     def iv(self) -> bytes:
@@ -74,9 +74,9 @@ def upload(
     pace: Pace,
     listener: Listener,
 ) -> Act[RemoteSegment]:
-    """Upload and verify. ``pace`` is told of every byte of all three objects before it goes.
+    """Upload and verify. ``pace`` is called with the size of every piece of all three objects before it is sent.
 
-    A transaction index that contradicts its log's markers is told, and replaced (0029). Raises CorruptData when the
+    A transaction index that contradicts its log's markers is reported, and replaced (0029). Raises CorruptData when the
     log is not what it must be; then nothing was committed.
     """
     log = CheckedLog(files, attempt.offsets, policy.chunk_bytes)
@@ -167,7 +167,7 @@ def _describe(
     compression: Compression,
     encryption: Encryption | None,
 ) -> RemoteSegment:
-    """The descriptor of facts and manifest; ``manifest_bytes`` is filled in by `with_own_size`."""
+    """Return the descriptor for facts and manifest; ``manifest_bytes`` is filled in by `with_own_size`."""
     return RemoteSegment(
         partition=attempt.partition,
         topic=attempt.topic,

@@ -1,4 +1,4 @@
-"""Record batches (magic 2), by their 61-byte headers. Nothing is decompressed here.
+"""Read the 61-byte headers of record batches (magic 2). Nothing is decompressed here.
 
 Layout: Kafka's ``DefaultRecordBatch``. CRC-32C covers everything from the attributes on, not the leader epoch.
 """
@@ -23,12 +23,12 @@ MAX_BATCH_BYTES = 2**31 - 1
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME, APPEND_TIME = 0, 1
 CODEC, TRANSACTIONAL, CONTROL = 7, 16, 32
-"""Bits of the attributes; markers of transactions have the latter two."""
+"""Bits of the attributes. Transaction markers have the latter two set."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """``position`` of the batch in its source; ``size_bytes`` of all of it."""
+    """The header of a batch. ``position`` is in its source; ``size_bytes`` counts the whole batch."""
 
     position: int
     base_offset: int
@@ -47,12 +47,12 @@ class BatchHeader:
 
     @property
     def codec(self) -> int:
-        """Index into `CODECS`."""
+        """Return the index into `CODECS`."""
         return self.attributes & CODEC
 
     @property
     def timestamp_type(self) -> int:
-        """0 create time, 1 log append time."""
+        """Return 0 for create time, 1 for log append time."""
         return (self.attributes >> 3) & 1
 
     @property
@@ -73,11 +73,11 @@ def iter_batches(
     partial_tail_ok: bool = False,
     after: int = -1,
 ) -> Iterator[BatchHeader]:
-    """The batches of ``data``, which begins at ``position`` of ``source``.
+    """Yield the batches of ``data``, which begins at ``position`` of ``source``.
 
     Offsets must be above ``after``. Raises CorruptData (file, position, reason) for a bad CRC, another magic,
-    impossible sizes, offsets that do not increase, and for a batch that is cut off; with ``partial_tail_ok`` it ends
-    before that instead, and before zeros.
+    impossible sizes, offsets that do not increase, and for a batch that is cut off. With ``partial_tail_ok`` iteration
+    ends before a batch that is cut off, and before zeros.
     """
     view = memoryview(data)
     at, size, last_offset = 0, len(view), after
@@ -100,15 +100,15 @@ def iter_batches(
                 "batch offsets do not increase", file=source, position=header.position, offset=header.base_offset
             )
         if verify_crc:
-            found = google_crc32c.value(bytes(view[at + _CRC_FROM : at + header.size_bytes]))
-            if found != header.crc:
+            crc = google_crc32c.value(bytes(view[at + _CRC_FROM : at + header.size_bytes]))
+            if crc != header.crc:
                 raise CorruptData(
                     "batch CRC does not match",
                     file=source,
                     position=header.position,
                     offset=header.base_offset,
                     says=f"{header.crc:08x}",
-                    has=f"{found:08x}",
+                    has=f"{crc:08x}",
                 )
         last_offset = header.last_offset
         yield header
@@ -135,14 +135,14 @@ def read_header(view: memoryview, at: int, source: str, position: int) -> BatchH
 
 
 def first_codec(data: bytes, *, source: str) -> int:
-    """Codec of the first batch, from at least `HEADER_BYTES` bytes of it."""
+    """Return the codec of the first batch. Raises CorruptData for less data than `HEADER_BYTES`, or a bad header."""
     if len(data) < HEADER_BYTES:
         raise CorruptData("log segment is shorter than a batch header", file=source, bytes=len(data))
     return read_header(memoryview(data), 0, source, 0).codec
 
 
 def batch_bytes(data: bytes) -> int | None:
-    """How long the batch says to be that ``data`` begins with; None when that is no batch's header."""
+    """Return the size that the batch at the start of ``data`` states, or None if there is no batch header."""
     if len(data) < HEADER_BYTES:
         return None
     length = int.from_bytes(data[8:12], "big", signed=True)

@@ -1,11 +1,11 @@
-"""The codecs of record batches, bounded: whatever the input says, no more than ``limit`` bytes come out.
+"""Decompress record batches, with a bound: whatever the input claims, at most ``limit`` bytes come out.
 
-Each is the fastest well-kept library that was tried: isal (gzip), cramjam (snappy, lz4), zstandard. The Java client
-frames snappy in xerial's blocks, librdkafka does not. None says how long the result is but snappy, so output goes into
-a `Scratch` that grows with what really comes out.
+For each codec we use the fastest well-kept library that was tried: isal (gzip), cramjam (snappy, lz4), zstandard. The
+Java client frames snappy in xerial's blocks, librdkafka does not. Only snappy states the size of the result, so the
+output goes into a `Scratch` that grows with the bytes that really come out.
 
-What Kafka's own reader takes is taken: docs/formats.md has the table, tests/log/test_codecs_of_kafka.py asks Kafka.
-What it does not look at, behind a frame, is not looked at here: it was under the batch's CRC, so its producer wrote it.
+We accept what Kafka's own reader accepts: docs/formats.md has the table, tests/log/test_codecs_of_kafka.py asks Kafka.
+Like Kafka we ignore bytes behind a frame: they were under the batch's CRC, so the producer wrote them.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_PIECE_BYTES = 1 << 16
-"""Given to a member at a time: what it leaves of them is copied, and a payload may be all tiny members."""
+"""Input given to a gzip member at a time: what it leaves is copied, and a payload may consist of tiny members."""
 _ZSTD_HEADER_BYTES = 18
-"""At most (RFC 8878, 3.1.1.1)."""
+"""The maximum (RFC 8878, 3.1.1.1)."""
 _ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 """Magic numbers of frames that hold no data (RFC 8878, 3.1.2)."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_BLOCK_BYTES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 FIRST_BYTES = 2 << 20
 _SOME_BYTES = 256 << 10
-"""Looked through at once: it stays in the processor's cache."""
+"""Output that is counted at a time: it stays in the processor's cache."""
 
 
 class Scratch:
-    """Bytes to unpack into; grows, keeps what is in it, and is used again from ``used = 0``.
+    """A buffer to unpack into. It grows, keeps its content, and is reused after ``used = 0``.
 
-    It begins in ``memory`` (uint8), and grows out of it: from then on where it is, while nothing else views it.
-    So a batch at the limit costs the limit, not twice that.
+    It begins in ``memory`` (uint8) and moves to memory of its own when it grows. From then on it grows in place while
+    nothing else views it, so a batch at the limit costs the limit, not twice that.
     """
 
     def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
@@ -63,7 +63,7 @@ class Scratch:
 
     @cached_property
     def zstd(self) -> zstandard.ZstdDecompressor:
-        """For one batch after another: to make one costs a tenth of unpacking 64 KiB."""
+        """Return the decompressor for all batches: creating one costs a tenth of the time to unpack 64 KiB."""
         return zstandard.ZstdDecompressor()
 
     def _hold(self, data: npt.NDArray[np.uint8]) -> None:
@@ -72,13 +72,13 @@ class Scratch:
         self.address: int = data.ctypes.data
 
     def free(self, size: int) -> memoryview[int]:
-        """At least so many bytes behind what is used."""
+        """Return the memory behind the used bytes, at least ``size`` bytes."""
         if len(self.data) - self.used < size:
             self._grow(max(self.used + size, len(self.data) * 3 // 2))
         return self.view[self.used :]
 
     def _grow(self, size: int) -> None:
-        del self.view  # it counts as somebody who looks
+        del self.view  # numpy counts it as a reference to the array, and then refuses to resize
         try:
             self.data.resize(size)
         except ValueError:
@@ -91,7 +91,7 @@ class Scratch:
 def decompress(
     codec: int, payload: bytes | memoryview, *, source: str, position: int, limit: int = MAX_RECORDS_BYTES
 ) -> bytes:
-    """The records of one batch. Raises CorruptData naming ``source`` and ``position``."""
+    """Return the records of one batch. Raises CorruptData naming ``source`` and ``position``."""
     scratch = Scratch(np.empty(max(1024, 4 * len(payload)), np.uint8))
     decompress_into(scratch, codec, payload, source=source, position=position, limit=limit)
     return scratch.view[: scratch.used].tobytes()
@@ -106,7 +106,7 @@ def decompress_into(
     position: int,
     limit: int = MAX_RECORDS_BYTES,
 ) -> None:
-    """As `decompress`, behind what ``scratch`` has. BatchTooLarge: more than ``limit``, if that is the caller's own."""
+    """Append to ``scratch`` what `decompress` returns. Raises BatchTooLarge above a ``limit`` of the caller's own."""
     unpack = (_none, _gzip, _snappy, _lz4, _zstd)[codec]
     if codec and not payload:
         raise CorruptData(f"{CODECS[codec]} payload is empty", file=source, position=position)
@@ -129,9 +129,8 @@ def _none(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> Non
 
 
 def _gzip(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
-    """Members, one behind the other (RFC 1952, 2.2), up to what is none, or is broken: a batch whose records lack what
-    was behind it is refused by who parses them.
-    """
+    """Unpack members, one behind the other (RFC 1952, 2.2), up to bytes that are no member or a broken one. If the
+    records lack what came after that, the parser refuses the batch."""
     begun = scratch.used
     at = _gzip_member(scratch, begun, payload, 0, limit)
     while bytes(payload[at : at + len(_GZIP_MAGIC)]) == _GZIP_MAGIC:
@@ -146,7 +145,7 @@ def _gzip(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> Non
 
 
 def _gzip_member(scratch: Scratch, begun: int, payload: bytes | memoryview[int], at: int, limit: int) -> int:
-    """Where it ends. Of all members ``scratch`` takes ``limit`` bytes from ``begun`` on."""
+    """Return where the member ends. All members together may fill ``limit`` bytes of ``scratch`` from ``begun`` on."""
     member = isal_zlib.decompressobj(31)
     waiting: bytes | memoryview[int] = b""
     while not member.eof:
@@ -171,7 +170,7 @@ def _snappy(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> N
         raise ValueError("snappy header is cut off")
     at = _XERIAL_HEADER
     while at + 4 <= len(payload):
-        if bytes(payload[at : at + len(_XERIAL)]) == _XERIAL:  # as its stream does: another one is appended
+        if bytes(payload[at : at + len(_XERIAL)]) == _XERIAL:  # xerial's reader allows appended streams
             at += _XERIAL_HEADER
             continue
         (size,) = struct.unpack_from(">i", payload, at)
@@ -193,7 +192,7 @@ def _raw_snappy(scratch: Scratch, payload: bytes | memoryview[int], limit: int) 
 
 
 def _lz4(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
-    """One frame. As Kafka's reader, this one looks at nothing behind it, nor at its content's size and checksum."""
+    """Unpack one frame. Like Kafka's reader, ignore bytes behind it, and the size and checksum of its content."""
     frame = _lz4_header(payload)
     if frame.independent:  # as all Kafka clients write it
         _lz4_blocks(scratch, payload, limit, frame)
@@ -204,14 +203,14 @@ def _lz4(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None
         written = int(cramjam.lz4.decompress_into(payload[:end], free[: min(most, limit) + 1]))
     except cramjam.DecompressionError:
         if most > limit:
-            _within(most, limit)  # it had no more room; what is damaged as well is too much, too
+            _within(most, limit)  # there was no room left; a frame that is also damaged counts as too large
         raise
     _within(written, limit)
     scratch.used += written
 
 
 def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int, frame: _Lz4) -> None:
-    """Block by block, five times faster than the library's frames."""
+    """Unpack block by block, which is five times faster than the library's frames."""
     at, most = frame.begin, frame.block_bytes
     while True:
         (word,) = struct.unpack_from("<I", payload, at)
@@ -229,7 +228,7 @@ def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int, 
             _none(scratch, block, most)
             limit -= size
             continue
-        # the library writes no more than it is given; a block that holds more is an error to it
+        # the library writes no more than the space that it gets, and reports an error for a block that holds more
         try:
             written = int(cramjam.lz4.decompress_block_into(block, scratch.free(most)[:most], output_len=most))
         except cramjam.DecompressionError:
@@ -240,9 +239,8 @@ def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int, 
 
 
 class _Lz4(NamedTuple):
-    """A frame's header: where its blocks begin, the most that one of them holds, and how many bytes a checksum takes
-    behind each block and behind all.
-    """
+    """A frame's header: where its blocks begin, the maximum size of one, and how many bytes the checksum takes behind
+    each block and behind the last one."""
 
     begin: int
     block_bytes: int
@@ -268,9 +266,8 @@ def _lz4_header(payload: bytes | memoryview[int]) -> _Lz4:
 
 @lru_cache(256)
 def _lz4_fault(header: bytes) -> str:
-    """What the library says of a frame that ends with its header: ``ERROR_`` and a name where the header is wrong, in
-    its checksum above all. Nearly all frames of a producer have the same one.
-    """
+    """Return the library's error for a frame that ends after its header: ``ERROR_`` and a name if the header is wrong,
+    usually its checksum. It is cached because nearly all frames of a producer have the same header."""
     try:
         cramjam.lz4.decompress(header)
     except cramjam.DecompressionError as error:
@@ -279,7 +276,7 @@ def _lz4_fault(header: bytes) -> str:
 
 
 def _lz4_size(payload: bytes | memoryview[int], frame: _Lz4) -> tuple[int, int]:
-    """No more than so many bytes come out of it, by the sizes of its blocks; and where it ends."""
+    """Return an upper bound of the unpacked size, by the sizes of the blocks, and where the frame ends."""
     at, most = frame.begin, 0
     while True:
         (size,) = struct.unpack_from("<I", payload, at)
@@ -296,7 +293,7 @@ def _lz4_size(payload: bytes | memoryview[int], frame: _Lz4) -> tuple[int, int]:
 
 
 def _zstd(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
-    """Frames, one behind the other, with skippable ones between them (RFC 8878, 3.1)."""
+    """Unpack frames, one behind the other, with skippable frames between them (RFC 8878, 3.1)."""
     begun, at = scratch.used, 0
     while at < len(payload):
         frame = payload[at : _zstd_end(payload, at)]
@@ -306,8 +303,8 @@ def _zstd(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> Non
 
 
 def _zstd_frame(scratch: Scratch, begun: int, frame: bytes | memoryview[int], limit: int) -> None:
-    """Of all frames ``scratch`` takes ``limit`` bytes from ``begun`` on."""
-    # A frame may not say its size, and may lie about it: room is made for what comes out, not for what it claims.
+    """Unpack one frame. All frames together may fill ``limit`` bytes of ``scratch`` from ``begun`` on."""
+    # A frame may omit its size, or lie about it: room is made for what comes out, not for what it claims.
     size, before = zstandard.frame_content_size(frame), scratch.used
     _within(before - begun + size, limit)
     counted = 0
@@ -320,25 +317,25 @@ def _zstd_frame(scratch: Scratch, begun: int, frame: bytes | memoryview[int], li
             if not counted and scratch.used - before >= FIRST_BYTES and len(scratch.data) - scratch.used < room:
                 counted = _zstd_size(frame, limit - (before - begun))
             if counted:
-                room = counted - (scratch.used - before) + 1  # for the look that finds its end
+                room = counted - (scratch.used - before) + 1  # one byte for the read that finds the end
     if size > 0 and scratch.used - before != size:
         raise ValueError(f"zstd frame says {size} bytes and has {scratch.used - before}")
 
 
 def _zstd_size(frame: bytes | memoryview[int], limit: int) -> int:
-    """Of what comes out of a large frame, whatever it says: memory is taken once, and none for what is refused."""
-    found, some = 0, bytearray(_SOME_BYTES)
+    """Return the real unpacked size of a large frame, so that memory is allocated once, and none if it is refused."""
+    total, some = 0, bytearray(_SOME_BYTES)
     with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
         while read := reader.readinto(some):
-            found += read
-            _within(found, limit)
-    return found
+            total += read
+            _within(total, limit)
+    return total
 
 
 def _zstd_end(payload: bytes | memoryview[int], at: int) -> int:
-    """Where a frame ends: the library takes one that is cut off without a word, so it is walked before.
+    """Return where a frame ends. The library silently accepts a frame that is cut off, so its blocks are walked first.
 
-    From block to block: 3 bytes, little endian: 1 bit last, 2 bits type (1: one byte, repeated), 21 bits size.
+    A block's header has 3 bytes, little endian: 1 bit last, 2 bits type (1: one byte, repeated), 21 bits size.
     """
     if int.from_bytes(payload[at : at + 4], "little") in _ZSTD_SKIPPABLE:
         (size,) = struct.unpack_from("<I", payload, at + 4)

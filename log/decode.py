@@ -1,7 +1,7 @@
-"""Record batches of any codec to Arrow, or to blocks that keep Kafka's own milliseconds.
+"""Decode record batches of any codec to Arrow, or to blocks that keep Kafka's own milliseconds.
 
-Memory: one piece (about `PIECE_BYTES` of unpacked records, or one batch where that is larger), and the columns of one
-block of it. Batches that are not compressed are read where they lie.
+Memory: one piece (about `PIECE_BYTES` of unpacked records, or one larger batch), and the columns of one block of it.
+Uncompressed batches are read in place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SUM_HERE_BELOW = 1024
 
 Table = npt.NDArray[np.int64]
 Looked = Callable[[int, int], None]
-"""Told of what was looked through: records, and bytes of batches, those unpacked that had to be."""
+"""Called with the amount of work done: records, and bytes of batches (unpacked bytes if a batch was compressed)."""
 
 
 def decode_records(
@@ -51,11 +51,11 @@ def decode_records(
     piece_bytes: int = PIECE_BYTES,
     looked: Looked | None = None,
 ) -> Iterator[RecordBlock]:
-    """Blocks of the records in whole batches, offsets in [``start``, ``end``); no block is empty.
+    """Yield the records of whole batches with offsets in [``start``, ``end``), in blocks that are never empty.
 
-    ``aborted`` None reads uncommitted; otherwise records of these aborted ranges are hidden. Control records never
-    show. Raises CorruptData with file, position and reason, after the records of all batches before the wrong one;
-    never reads outside the batches. BatchTooLarge: the records of one batch are more than ``most_unpacked`` bytes.
+    ``aborted`` None reads uncommitted; otherwise records of these aborted ranges are hidden. Control records are always
+    hidden. Raises CorruptData with file, position and reason, after the records of all batches before the wrong one;
+    never reads outside the batches. Raises BatchTooLarge if a batch has more than ``most_unpacked`` bytes of records.
     """
     final = MAX_OFFSET if end is None else end - 1
     decoder = _Decoder(
@@ -89,8 +89,8 @@ def decode_batches(
     looked: Looked | None = None,
     milliseconds: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """As `decode_records`, in Arrow with the schema of `record_schema`; ``wanted``: these records alone, and a batch of
-    them may be empty.
+    """Yield what `decode_records` yields, in Arrow with the schema of `record_schema`. ``wanted`` keeps only records
+    that match it, so a batch may be empty.
     """
     schema = record_schema(include_headers=include_headers, columns=columns, milliseconds=milliseconds)
     final = MAX_OFFSET if end is None else end - 1
@@ -100,8 +100,8 @@ def decode_batches(
 
 
 def bytes_below(data: bytes | memoryview, limit: int, *, source: str) -> int:
-    """Of whole batches: the bytes of those that begin below the offset ``limit``. Every CRC is checked, also of those
-    behind it. Raises CorruptData."""
+    """Return the size of the batches that begin below the offset ``limit``. ``data`` holds whole batches, and every
+    CRC is checked, also above ``limit``. Raises CorruptData."""
     size = 0
     for rows in _Decoder(data, source, 0, 0, MAX_OFFSET, reuse=True).headers(verify_crc=True):
         size += int(rows[rows[:, kernels.BASE] < limit, kernels.SIZE].sum())
@@ -109,7 +109,7 @@ def bytes_below(data: bytes | memoryview, limit: int, *, source: str) -> int:
 
 
 class _Decoder:
-    """One call's data. With ``reuse`` a block is good until the next one is asked for: its bytes are used again."""
+    """Decodes the data of one call. With ``reuse``, a block is valid until the next one: its memory is used again."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Decoder:
         piece_bytes: int = PIECE_BYTES,
         looked: Looked | None = None,
     ) -> None:
-        self._looked = looked or _nobody
+        self._looked = looked or _ignore
         self._view = memoryview(data).cast("B")
         self._raw = np.frombuffer(data, np.uint8)
         self._source, self._position = source, position
@@ -136,21 +136,21 @@ class _Decoder:
     def blocks(self, hidden: AbortFilter, verify_crc: bool) -> Iterator[RecordBlock]:
         for rows in self.headers(verify_crc):
             shown = self._shown(rows, hidden)
-            wanted = rows[shown]
+            selected = rows[shown]
             self._looked(0, int(rows[~shown, kernels.SIZE].sum()))
             at = 0
-            while at < len(wanted):
-                if wanted[at, kernels.ATTRIBUTES] & 7:
-                    at, raw, batches = self._unpacked(wanted, at)
+            while at < len(selected):
+                if selected[at, kernels.ATTRIBUTES] & 7:
+                    at, raw, batches = self._unpacked(selected, at)
                 else:
-                    at, raw, batches = self._stored(wanted, at)
+                    at, raw, batches = self._stored(selected, at)
                 self._looked(0, int((batches[:, kernels.END] - batches[:, kernels.START]).sum()))
                 for block in self._parsed(raw, batches, np.zeros(4, np.int64)):
                     self._looked(len(block), 0)
                     yield block
 
     def headers(self, verify_crc: bool) -> Iterator[Table]:
-        """Headers, some thousand at a time; positions are within the data."""
+        """Yield headers, some thousand at a time; positions are within the data."""
         size, at, last = len(self._raw), 0, -1
         table = np.empty((min(_SCAN_ROWS, size // HEADER_BYTES + 1), kernels.HEADER_COLUMNS), np.int64)
         while at < size:
@@ -167,7 +167,7 @@ class _Decoder:
             at, last = reached, after
 
     def _wrong_sum(self, rows: Table) -> int | None:
-        """Return the row of the first batch whose CRC is wrong; None: all are right."""
+        """Return the row of the first batch whose CRC is wrong, or None if all are right."""
         for row in np.flatnonzero(rows[:, kernels.SIZE] >= _SUM_HERE_BELOW).tolist():
             at, size = int(rows[row, kernels.POSITION]), int(rows[row, kernels.SIZE])
             if google_crc32c.value(self._raw[at + 21 : at + size]) != rows[row, kernels.CRC]:
@@ -175,7 +175,7 @@ class _Decoder:
         return None
 
     def _say_what_is_wrong(self, at: int, after: int, verify_crc: bool) -> None:
-        """Raises CorruptData: the same words for the same fault wherever batches are read."""
+        """Raise CorruptData with the message that `iter_batches` gives for this fault."""
         position = self._position + at
         for _ in iter_batches(
             self._view[at:], source=self._source, position=position, verify_crc=verify_crc, after=after
@@ -197,7 +197,7 @@ class _Decoder:
         return shown
 
     def _stored(self, rows: Table, at: int) -> tuple[int, npt.NDArray[np.uint8], Table]:
-        """Batches that are not compressed, from ``at`` on, where they lie."""
+        """Return uncompressed batches from row ``at`` on, in place: the next row, the bytes and the batches."""
         run = rows[at:]
         packed = np.flatnonzero(run[:, kernels.ATTRIBUTES] & 7)
         ends = np.cumsum(run[:, kernels.SIZE])
@@ -215,7 +215,7 @@ class _Decoder:
         return at + len(run), self._raw, batches
 
     def _unpacked(self, rows: Table, at: int) -> tuple[int, npt.NDArray[np.uint8], Table]:
-        """Batches from ``at`` on, unpacked one behind the other, until a piece is full."""
+        """Unpack batches from row ``at`` on, one behind the other, until a piece is full. Returns as `_stored`."""
         if not self._reuse or not len(self._scratch.data):
             self._scratch = Scratch(empty(FIRST_BYTES, np.uint8))
         scratch, first, ends = self._scratch, at, list[int]()
@@ -233,7 +233,7 @@ class _Decoder:
                 )
             except (BatchTooLarge, CorruptData) as error:
                 if ends:
-                    break  # what is before it is handed out first
+                    break  # the batches before it are handed out first
                 if isinstance(error, CorruptData):
                     raise
                 raise self._too_large(rows[at]) from error
@@ -253,7 +253,7 @@ class _Decoder:
         )
 
     def _parsed(self, raw: npt.NDArray[np.uint8], batches: Table, state: Table) -> Iterator[RecordBlock]:
-        """Yield the records from ``state`` on (`kernels.parse`). Batches before a wrong one come before its error."""
+        """Yield the records from ``state`` on (`kernels.parse`). Records before a wrong batch come before its error."""
         code = kernels.FULL
         # a record takes 7 bytes at least
         fitting = int(
@@ -288,7 +288,7 @@ class _Decoder:
                 yield block if kept == room else block.first(kept)
 
     def _columns(self, room: int) -> tuple[npt.NDArray[Any], ...]:
-        """Those of `RecordBlock` that Arrow does not keep, at least so long."""
+        """Return memory for the columns of `RecordBlock` that Arrow does not keep, at least ``room`` long."""
         if not self._reuse or not self._held or len(self._held[0]) < room:
             pairs, single = (room, 2), room
             self._held = (
@@ -310,12 +310,12 @@ class _Decoder:
         )
 
 
-def _nobody(records: int, size: int) -> None:
+def _ignore(records: int, size: int) -> None:
     pass
 
 
 def _batch_table(rows: Table) -> Table:
-    """What `kernels.parse` reads of batch headers; the caller says where their records lie."""
+    """Return the columns of batch headers that `kernels.parse` reads. The caller fills in `START` and `END`."""
     batches = np.empty((len(rows), kernels.BATCH_COLUMNS), np.int64)
     by_append = (rows[:, kernels.ATTRIBUTES] >> 3) & 1
     batches[:, kernels.FROM] = rows[:, kernels.BASE]

@@ -1,4 +1,4 @@
-"""``leader-epoch-checkpoint``: text; version, count, then ``epoch offset`` lines (``LeaderEpochCheckpointFile``)."""
+"""Text of a ``leader-epoch-checkpoint``: version, count, ``epoch offset`` lines (``LeaderEpochCheckpointFile``)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..state.offsets import Offset
 
 VERSION = "0"
 _NUMBER = re.compile(r"[0-9]{1,19}")
-"""None is longer; a longer one Python would not even read (4,300 digits are its limit)."""
+"""No number is longer, and Python refuses to convert more than 4,300 digits."""
 _MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 def parse_epoch_checkpoint(data: bytes | str, source: str) -> Lineage:
-    """An empty file, which a crash can leave, has no entries: so Kafka reads it, and lines that end in CRLF.
+    """Return the entries; none for an empty file, which a crash can leave. CRLF line ends are accepted, as by Kafka.
 
     Raises CorruptData naming ``source`` and the line.
     """
@@ -44,6 +44,6 @@ def parse_epoch_checkpoint(data: bytes | str, source: str) -> Lineage:
 
 
 def format_epoch_checkpoint(lineage: Lineage) -> bytes:
-    """The file's bytes."""
+    """Return the content of the file."""
     rows = "".join(f"{entry.epoch} {entry.start_offset}\n" for entry in lineage.entries)
     return f"{VERSION}\n{len(lineage.entries)}\n{rows}".encode()

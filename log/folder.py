@@ -1,11 +1,11 @@
-"""A whole partition folder, or one segment file, read without a broker: what `dump-log` prints.
+"""Read a whole partition folder, or one segment file, without a broker. `dump-log` prints the result.
 
-A lone folder cannot know what is decided beyond its end: a producer whose transaction is still open there is
-*undecided*, and under read_committed everything from its first offset on is hidden, as a last stable offset does.
-A segment file is decided by the segments that follow it in its folder.
+A folder alone cannot tell how transactions end after its last offset. A producer whose transaction is still open there
+is *undecided*; under read_committed everything from its first offset on is hidden, as a last stable offset does. The
+markers that decide the transactions of a segment file may be in the segments that follow it in its folder.
 
-What is aborted is read from the markers; transaction indexes are compared with them. Batches lie where file names,
-neighbours and the leader epoch checkpoint have them (`places.py`).
+Aborted transactions are read from the markers, and the transaction indexes are compared with them. `places.py` checks
+batches against file names, neighbours and the leader epoch checkpoint.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .transactions import decide
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The segments to read, in order. ``undecided``: producer id to the first offset of its open transaction.
+    """The segments to read, in order. ``undecided`` maps a producer id to the first offset of its open transaction.
 
-    ``differences``: transaction indexes to what they say otherwise than the markers.
+    ``differences`` maps a transaction index to how it differs from the markers.
     """
 
     topic: str
@@ -47,11 +47,11 @@ class LogFiles:
 
     @property
     def decided_end(self) -> Offset | None:
-        """Where undecided data begins; None when everything is decided."""
+        """Return the offset where undecided data begins, or None if everything is decided."""
         return min(self.undecided.values(), default=None)
 
     def pieces(self, *, committed: bool) -> Iterator[LogPiece]:
-        """Every record, hiding what is aborted or undecided when ``committed``. Raises CorruptData."""
+        """Yield all data; ``committed`` hides aborted and undecided records. Raises CorruptData."""
         aborted = self.aborted if committed else None
         end = self.decided_end if committed else None
         for segment in self.segments:
@@ -59,22 +59,22 @@ class LogFiles:
                 yield LogPiece(str(segment.path), position, data, aborted, end)
 
     def batches(self) -> Iterator[tuple[Path, BatchHeader]]:
-        """Every batch header, control batches too."""
+        """Yield every batch header, those of control batches too."""
         for segment in self.segments:
             for batch in segment.batches():
                 yield segment.path, batch
 
 
 def open_log(path: Path) -> LogFiles:
-    """A partition folder, or a ``.log`` file in one. Raises InvalidRequest for anything else, CorruptData."""
+    """Open a partition folder, or a ``.log`` file in one. Raises InvalidRequest for anything else, CorruptData."""
     folder = open_partition(path if path.is_dir() else path.parent)
-    every = tuple(
+    segments = tuple(
         LogSegment(folder.log_path(base), active=base == folder.base_offsets[-1]) for base in folder.base_offsets
     )
-    chosen = every if path.is_dir() else tuple(segment for segment in every if segment.path == path)
+    chosen = segments if path.is_dir() else tuple(segment for segment in segments if segment.path == path)
     if not chosen and not path.is_dir():
         raise InvalidRequest("neither a partition folder nor a log segment (.log)", path=path)
-    following = () if path.is_dir() else every[every.index(chosen[0]) + 1 :]
+    following = () if path.is_dir() else segments[segments.index(chosen[0]) + 1 :]
     opened, aborted, differences, places = OpenBefore(), list[AbortedRange](), dict[Path, str](), BatchPlaces()
     bounds = dict(pairwise((*folder.base_offsets, None)))
     for segment in chosen:
@@ -83,7 +83,7 @@ def open_log(path: Path) -> LogFiles:
         aborted += (each.range for each in check.aborted)
         if (difference := check.difference()) is not None:
             differences[segment.transaction_index] = difference
-    places.check(open_partition(folder.path).lineage)  # as it is now: its broker may have gone on
+    places.check(open_partition(folder.path).lineage)  # read again: its broker may have written since
     undecided = dict(opened.transactions)
     for segment in following:
         if undecided:
@@ -94,12 +94,12 @@ def open_log(path: Path) -> LogFiles:
 def _followed(
     segment: LogSegment, before: OpenBefore, places: BatchPlaces, following: Offset | None
 ) -> TransactionIndexCheck:
-    """``before``: what the segment before this one left open; its own snapshot says it where that is not known.
-    ``following``: where the next segment begins."""
+    """Read a segment and check its batches. ``before``: the transactions that the previous segment left open; if these
+    are not known, the segment's own snapshot has them. ``following``: where the next segment begins."""
     if not before.known:
-        said = open_before(segment.base_offset, _read(segment.producer_snapshot), str(segment.producer_snapshot))
-        before = said if said.known else before
-    index = _read(segment.transaction_index)  # before its log: an active one goes on
+        snapshot = open_before(segment.base_offset, _read(segment.producer_snapshot), str(segment.producer_snapshot))
+        before = snapshot if snapshot.known else before
+    index = _read(segment.transaction_index)  # before its log: an active one may grow
     source, log = str(segment.transaction_index), str(segment.path)
     check = TransactionIndexCheck(index, segment.base_offset, before, source, log=log, active=segment.active)
     for position, data in segment.pieces():

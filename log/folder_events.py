@@ -1,7 +1,7 @@
-"""Hints that a file came or went in a partition's folder: Linux' inotify. Costs nothing while nothing happens.
+"""Watch partition folders for files that come or go, by Linux' inotify. Costs nothing while nothing happens.
 
-Only ever a hint: whoever uses it looks for himself now and then all the same. Where the system tells nothing (another
-system, ``fs.inotify.max_user_watches`` used up) the watch is blind and says so.
+An event is only a hint: callers must still look at the folders themselves from time to time. Without inotify (another
+operating system, ``fs.inotify.max_user_watches`` exhausted) the watch is blind, and reports that it is.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _READ_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Since the last answer: ``names`` are the folders (``topic-3``) in which a file came or went.
+    """Changes since the last answer: ``names`` are the folders (``topic-3``) in which a file came or went.
 
-    ``folders``: folders themselves came or went. ``blind``: not everything is told, so look often.
+    ``folders``: folders themselves came or went. ``blind``: some changes are not reported, so look often.
     """
 
     names: frozenset[str]
@@ -34,7 +34,7 @@ class Touched:
 
 
 class FolderEvents:
-    """Over the log folders of a broker and the partitions' in them. One thread at a time."""
+    """Watches the log folders of a broker and the partition folders in them. One thread at a time may use it."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._names: dict[int, str] = {}
@@ -45,18 +45,18 @@ class FolderEvents:
         self.watch_roots(folders)
 
     def watch_roots(self, folders: Iterable[Path]) -> None:
-        """Watch these log folders too; those that are watched already stay so."""
-        self._roots |= {found for folder in folders if (found := self._add(str(folder))) >= 0}
+        """Watch these log folders too, in addition to those that are watched already."""
+        self._roots |= {number for folder in folders if (number := self._add(str(folder))) >= 0}
 
     def watch(self, paths: Iterable[str]) -> None:
-        """Watch these partition folders too; those that are watched already stay so."""
+        """Watch these partition folders too, in addition to those that are watched already."""
         for path in paths:
-            found = self._add(path)
-            if found >= 0:
-                self._names[found] = os.path.basename(path)
+            number = self._add(path)
+            if number >= 0:
+                self._names[number] = os.path.basename(path)
 
     def touched(self) -> Touched:
-        """Everything up to now. Never blocks, never raises."""
+        """Return the changes since the last call. Never blocks, never raises."""
         names: set[str] = set()
         folders = False
         while data := self._read():
@@ -83,23 +83,23 @@ class FolderEvents:
             self._file = -1
 
     def _add(self, path: str) -> int:
-        found = -1
+        number = -1
         if self._call is not None and self._file >= 0:
-            found = self._call.inotify_add_watch(self._file, os.fsencode(path), _ANY)
-        self._complete = self._complete and (found >= 0 or not os.path.isdir(path))
-        return found
+            number = self._call.inotify_add_watch(self._file, os.fsencode(path), _ANY)
+        self._complete = self._complete and (number >= 0 or not os.path.isdir(path))
+        return number
 
     def _read(self) -> bytes:
         if self._file < 0:
             return b""
         try:
             return os.read(self._file, _READ_BYTES)
-        except OSError:  # nothing more now
+        except OSError:  # no events left
             return b""
 
 
 def _system() -> ctypes.CDLL | None:
-    """The C library, where it has inotify."""
+    """Return the C library, or None if it has no inotify."""
     if not sys.platform.startswith("linux"):
         return None
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,7 @@
-"""The segments in partition folders, as far as they changed since the last look.
+"""List the segments in partition folders, reading only what changed since the last time.
 
-A folder whose time of change stays the same is not listed again, and of a rolled segment the broker changes nothing:
-its size and its time index are read once. Only a truncation makes it active again, and the next leader's epoch follows.
+A folder whose time of change stays the same is not listed again. The broker does not change a rolled segment, so its
+size and its time index are read once. Only a truncation makes it active again, and the next leader's epoch follows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .time_index import ENTRY_BYTES
 _LOG = re.compile(r"(\d{20})\.log")
 SYSTEM_CLOCK = SystemClock()
 SETTLED_S = 0.1
-"""Two changes so far apart have different times in every file system (the kernel's clock for them ticks in 10 ms)."""
+"""Two changes this far apart have different times in every file system (its clock in the kernel ticks in 10 ms)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """``stamp`` was first seen at ``since`` (monotonic seconds); ``whole``: nothing that has this stamp was missed."""
+    """``stamp`` was first seen at ``since`` (monotonic seconds); ``whole``: no change under this stamp was missed."""
 
     stamp: Stamp | None
     since: float
@@ -38,15 +38,15 @@ class _Look:
 
 
 class FolderSegments:
-    """Thread-safe; holds what it was asked for until `keep` is told what still counts."""
+    """Lists segments by folder. Thread-safe; remembers every folder that was asked for until `keep` drops it."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._known: dict[str, _Look] = {}
+        self._looks: dict[str, _Look] = {}
 
     def get(self, folder: str, epoch: LeaderEpoch | None) -> LocalSegments:
-        """``epoch``: the last one of the folder's checkpoint. FileNotFoundError: a file went meanwhile."""
-        before, stamp, now = self._known.get(folder), stamp_of(folder), self._clock.monotonic()
+        """Return a folder's segments. ``epoch``: the last one of its checkpoint. FileNotFoundError: a file went."""
+        before, stamp, now = self._looks.get(folder), stamp_of(folder), self._clock.monotonic()
         same = before is not None and before.epoch == epoch
         since = before.since if before is not None and before.stamp == stamp else now
         if before is not None and same and before.whole and before.stamp == stamp:
@@ -54,24 +54,24 @@ class FolderSegments:
         else:
             segments = _listed(folder, before.segments if before is not None and same else LocalSegments())
         whole = bool(segments) and now - since >= SETTLED_S
-        self._known[folder] = _Look(stamp, since, whole, epoch, segments)
+        self._looks[folder] = _Look(stamp, since, whole, epoch, segments)
         return segments
 
     def keep(self, folders: Collection[str]) -> None:
-        """Forget all others."""
-        for folder in [folder for folder in self._known.copy() if folder not in folders]:
-            self._known.pop(folder, None)
+        """Forget all folders except these."""
+        for folder in [folder for folder in self._looks.copy() if folder not in folders]:
+            self._looks.pop(folder, None)
 
 
 def base_offsets(folder: str) -> list[Offset]:
-    """The base offsets of its segments, ascending. Only plain ``<base offset>.log`` files count."""
+    """Return the base offsets of its segments, ascending. Only plain ``<base offset>.log`` files count."""
     return sorted(Offset(int(m[1])) for name in os.listdir(folder) if (m := _LOG.fullmatch(name)))
 
 
 def _listed(folder: str, before: LocalSegments) -> LocalSegments:
     bases = base_offsets(folder)
-    known = {(each.base_offset, each.next_base): each for each in before.rolled}
-    rolled = tuple(known.get(pair) or _segment(folder, *pair) for pair in pairwise(bases))
+    segments = {(each.base_offset, each.next_base): each for each in before.rolled}
+    rolled = tuple(segments.get(pair) or _segment(folder, *pair) for pair in pairwise(bases))
     kept = before if rolled == before.rolled else LocalSegments(rolled)
     return kept.with_active(_active(folder, bases[-1])) if bases else LocalSegments()
 
@@ -87,7 +87,7 @@ def _segment(folder: str, base: Offset, following: Offset) -> LocalSegment:
 
 
 def _max_timestamp(index: str, modified: float) -> TimestampMs:
-    """From the last entry of a rolled segment's time index; the file's age where there is none, as Kafka does."""
+    """Return the timestamp of the time index's last entry or, without one, the log's modification time, as Kafka."""
     last = b""
     with suppress(FileNotFoundError):
         descriptor = os.open(index, os.O_RDONLY | os.O_CLOEXEC)

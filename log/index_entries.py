@@ -1,4 +1,4 @@
-"""Index files of a segment: entries of one fixed size, in order, and the zeros that Kafka preallocated behind them."""
+"""Read a segment's index files: entries of one size, in order, and the zeros that Kafka preallocates behind them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def index_entries(
     what: str,
     source: str,
 ) -> Iterator[E]:
-    """One after the other: as objects the entries of 1 GiB may be 30 MiB.
+    """Yield the entries one by one: for 1 GiB of log they may take 30 MiB as objects.
 
-    ``meaning``: of the two numbers of an entry; None when one is negative that may not be. ``increases``: whether an
-    entry may follow another. Raises CorruptData, naming ``what``.
+    ``meaning`` makes an entry of its two numbers, or None if one is negative and must not be. ``increases`` returns
+    whether its second argument may follow its first. Raises CorruptData, naming ``what``.
     """
     if len(data) % form.size:
         raise CorruptData(f"{what} is cut off", file=source, bytes=len(data))
     last: E | None = None
     for number, (first, second) in enumerate(form.iter_unpack(data)):
         if first == second == 0 and (last is not None or not any(data)):
-            break  # the active segment's file: not data
+            break  # preallocated zeros of the active segment's file
         entry = meaning(first, second)
         if entry is None:
             raise CorruptData(f"{what} entry is negative", file=source, position=number * form.size)
@@ -40,17 +40,17 @@ def index_entries(
 
 
 class EntriesInTurn(Generic[E]):
-    """What checks an index against its log takes entries from: as the log goes on, never all of them at once."""
+    """Holds the next entry for a check that reads an index alongside its log, never all entries at once."""
 
     def __init__(self, entries: Iterable[E]) -> None:
         self._entries = iter(entries)
         self.wrong = False
-        """Also once they end in CorruptData."""
+        """True if the entries do not fit, also after they ended in CorruptData."""
         self.next: E | None = None
         self.take()
 
     def take(self) -> None:
-        """On to the next entry; None at the end."""
+        """Advance `next` to the next entry, or to None at the end."""
         try:
             self.next = next(self._entries, None)
         except CorruptData:

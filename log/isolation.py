@@ -1,6 +1,6 @@
-"""What read_committed hides. Aborted ranges are (producer, first, last), both ends included.
+"""Decide which batches read_committed hides. Aborted ranges are (producer, first, last), both ends included.
 
-They apply only to transactional batches of that producer: producers overlap.
+A range applies only to transactional batches of its producer, because transactions of several producers overlap.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from .markers import ABORT, COMMIT, marker_type
 
 
 class AbortFilter:
-    """Hides whole batches: a batch is of one producer and lies in one transaction. False when it hides nothing."""
+    """Hides whole batches: a batch has one producer and lies in one transaction. False when it hides nothing."""
 
     def __init__(self, aborted: Sequence[AbortedRange]) -> None:
         self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
-        for each in sorted(aborted, key=lambda r: r.first):
-            firsts, lasts = self._by_producer.setdefault(each.producer_id, ([], []))
-            if lasts and each.first <= lasts[-1]:  # one abort, told by two sources with other beginnings
-                lasts[-1] = max(lasts[-1], each.last)
+        for aborted_range in sorted(aborted, key=lambda r: r.first):
+            firsts, lasts = self._by_producer.setdefault(aborted_range.producer_id, ([], []))
+            if lasts and aborted_range.first <= lasts[-1]:  # two sources give one abort different first offsets
+                lasts[-1] = max(lasts[-1], aborted_range.last)
             else:
-                firsts.append(each.first)
-                lasts.append(each.last)
+                firsts.append(aborted_range.first)
+                lasts.append(aborted_range.last)
 
     def __bool__(self) -> bool:
         return bool(self._by_producer)
 
     def covers(self, producer_id: int, offset: int) -> bool:
-        """Whether a transactional record of this producer at this offset is aborted."""
+        """Return whether a transactional record of this producer at this offset is aborted."""
         if producer_id not in self._by_producer:
             return False
         firsts, lasts = self._by_producer[producer_id]
@@ -46,18 +46,18 @@ class AbortFilter:
 
 
 class MarkerCheck:
-    """Whether the markers agree with what is hidden: push batches in order. All of an aborted transaction must be
-    hidden and nothing of a committed one, as far as the batches reach back; whose marker is not among them may be
-    either. Memory: the producers among them.
+    """Checks that the markers agree with what is hidden; add batches in order. All of an aborted transaction must be
+    hidden and nothing of a committed one, as far as the batches reach back. A transaction without a marker among them
+    may be either. Memory: one entry for each producer among them.
     """
 
     def __init__(self, hidden: AbortFilter, source: str) -> None:
         self._hidden, self._source = hidden, source
         self.shown: dict[int, Offset] = {}
-        """Producer id to its first record that is shown, of those since its last marker; ``covered``: not shown."""
+        """Producer id to its first shown record since its last marker; ``covered`` is the same for hidden records."""
         self.covered: dict[int, Offset] = {}
         self.first_markers: dict[int, tuple[int, Offset]] = {}
-        """Producer id to type and offset."""
+        """Producer id to the type and the offset of its first marker."""
 
     def add(self, batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
         """``data`` begins at ``position`` and holds the batch. Raises CorruptData naming producer and offsets."""
@@ -82,7 +82,7 @@ class MarkerCheck:
 
 
 def contradiction(kind: int, shown: Offset | None, covered: Offset | None) -> str | None:
-    """What is wrong where a transaction has these records and ends with this type of marker; None: nothing."""
+    """Return why a transaction with these records must not end with this type of marker, or None if it may."""
     if kind == ABORT and shown is not None:
         return "records of an aborted transaction would be shown"
     if kind == COMMIT and covered is not None:

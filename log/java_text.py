@@ -1,4 +1,4 @@
-"""Malformed UTF-8, as Java's decoder reads it."""
+"""Decode malformed UTF-8 as Java's decoder does."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _MALFORMED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
 def java_text(value: bytes) -> str:
-    """The text of ``value``, with U+FFFD for what is malformed: half a surrogate pair is one of them, not three."""
+    """Return ``value`` as text, with U+FFFD for malformed bytes; half a surrogate pair becomes one, not three."""
     return _MALFORMED_SURROGATE.sub(b"\xef\xbf\xbd", value).decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Records as JSON, compiled: the two passes over decoded records, measure and fill.
+"""Write records as JSON with compiled code, in two passes over decoded records: `measure` and `fill`.
 
-Pass one looks at every byte once and says how each part is written; what comes after only copies. Text is written byte
-for byte as orjson does.
+Pass one looks at every byte once and decides how each part is written; pass two only copies. Text is written byte for
+byte as orjson does.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numba.core import types
 from .lazy_kernel import callee, copy_bytes, inlined, kernel, put32, uint32_at, word_at
 
 OFFSET, TIMESTAMP, TYPE, KEY, VALUE, HEADERS = 0, 1, 2, 3, 4, 5
-"""Fields of a record; a layout has each of them once, in an order of its own."""
+"""Fields of a record. A layout has each of them once, in its own order."""
 TEXT, BASE64, VERBATIM = 0, 1, 2
-"""Forms: text where it is UTF-8, else ``{"base64": …}``; base64 always; the JSON that it is."""
+"""Forms: text if it is UTF-8, else ``{"base64": …}``; always base64; JSON that is copied as it is."""
 _NULL, _PLAIN, _ESCAPED, _IN_BASE64, _OBJECT, _AS_IS = 0, 1, 2, 3, 4, 5
 
 _BYTES: Any = types.Array(types.uint8, 1, "C", readonly=True)
@@ -31,7 +31,7 @@ _MARKS = types.uint8[:, ::1]
 
 
 def _escapes() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """What JSON writes for each byte, [256, 6], and how long that is; taken from orjson."""
+    """Return the JSON text for each byte, [256, 6], and its length, [256]; taken from orjson."""
     text, size = np.zeros((256, 6), np.uint8), np.ones(256, np.uint8)
     text[:, 0] = np.arange(256)
     for code in (*range(32), ord('"'), ord("\\")):
@@ -43,7 +43,7 @@ def _escapes() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
 _TEXT_OF, _SIZE_OF = _escapes()
 _DIGITS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _PAIRS = np.array([first << 8 | second for first in _DIGITS.tolist() for second in _DIGITS.tolist()], np.uint16)
-"""Two digits for twelve bits."""
+"""The two base64 digits of every twelve bits."""
 _NULL_TEXT = np.frombuffer(b"null", np.uint8)
 _BEFORE_BASE64 = np.frombuffer(b'{"base64":"', np.uint8)
 _BEFORE_NAME = np.frombuffer(b'{"key":', np.uint8)
@@ -58,7 +58,7 @@ _ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 
 @inlined
 def _escaped(word: Any) -> Any:
-    """Not 0 where one of eight bytes is one that JSON escapes: below 32, a quote or a backslash."""
+    """Return a value other than 0 if JSON escapes one of the eight bytes: below 32, a quote or a backslash."""
     quotes, backslashes = word ^ _ONES * np.uint64(_QUOTE), word ^ _ONES * np.uint64(_BACKSLASH)
     below = (word - _ONES * np.uint64(32)) & ~word
     return (below | ((quotes - _ONES) & ~quotes) | ((backslashes - _ONES) & ~backslashes)) & _TOPS
@@ -66,7 +66,7 @@ def _escaped(word: Any) -> Any:
 
 @callee
 def _is_utf8(data: Any, at: int, end: int) -> bool:
-    """As Unicode 15, table 3-7, has it: no surrogates, no overlong forms."""
+    """Return whether the bytes are UTF-8 by table 3-7 of Unicode 15: no surrogates, no overlong forms."""
     while at < end:
         first = data[at]
         if first < 0x80:
@@ -100,7 +100,7 @@ def _is_utf8(data: Any, at: int, end: int) -> bool:
 
 @callee
 def _mark(data: Any, at: int, size: int, form: int) -> int:
-    """How a part is written."""
+    """Return the mark (`_NULL` to `_AS_IS`) that says how a part is written."""
     if size < 0:
         return _NULL
     if form == BASE64:
@@ -124,7 +124,7 @@ def _mark(data: Any, at: int, size: int, form: int) -> int:
 
 @callee
 def _length(data: Any, at: int, size: int, mark: int) -> int:
-    """Bytes that `_put` will write."""
+    """Return how many bytes `_put` will write."""
     if mark == _NULL:
         return 4
     if mark == _AS_IS:
@@ -143,13 +143,13 @@ def _length(data: Any, at: int, size: int, mark: int) -> int:
 
 @inlined
 def _magnitude(number: int) -> Any:
-    """Also of the smallest number, which has no negative."""
+    """Return the absolute value, also of the smallest number, which has no positive counterpart."""
     return np.uint64(-number) if number < 0 else np.uint64(number)
 
 
 @callee
 def _decimals(number: int) -> int:
-    """Bytes that `_put_number` will write."""
+    """Return how many bytes `_put_number` will write."""
     size = 1 + (number < 0)
     left = _magnitude(number)
     while left > _NINE:
@@ -160,7 +160,7 @@ def _decimals(number: int) -> int:
 
 @callee
 def _put_number(target: Any, to: Any, number: int) -> Any:
-    """Where it ends."""
+    """Write a number at ``to`` and return where it ends."""
     end = to + _decimals(number)
     if number < 0:
         target[to] = _MINUS
@@ -175,7 +175,7 @@ def _put_number(target: Any, to: Any, number: int) -> Any:
 
 @callee
 def _put_bytes(target: Any, to: Any, data: Any, at: int, size: int) -> Any:
-    """Where they end."""
+    """Copy ``size`` bytes to ``to`` and return where they end."""
     if size > 0:
         copy_bytes(target.ctypes.data + to, data.ctypes.data + at, size)
     return to + size
@@ -183,15 +183,15 @@ def _put_bytes(target: Any, to: Any, data: Any, at: int, size: int) -> Any:
 
 @callee
 def _put_base64(target: Any, to: Any, data: Any, at: int, size: int) -> Any:
-    """Where it ends."""
+    """Write bytes as base64 at ``to`` and return where the text ends."""
     whole = at + size - size % 3
-    source, here = data.ctypes.data, target.ctypes.data + to
-    while at < whole - 3:  # four bytes are read for three
+    source, address = data.ctypes.data, target.ctypes.data + to
+    while at < whole - 3:  # each step reads four bytes and uses three
         three = uint32_at(source + at) >> 8
-        put32(here, np.int64(_PAIRS[three >> 12]) << 16 | np.int64(_PAIRS[three & 4095]))
+        put32(address, np.int64(_PAIRS[three >> 12]) << 16 | np.int64(_PAIRS[three & 4095]))
         at += 3
-        here += 4
-    to = here - target.ctypes.data
+        address += 4
+    to = address - target.ctypes.data
     while at < whole:
         three = np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
         put32(target.ctypes.data + to, np.int64(_PAIRS[three >> 12]) << 16 | np.int64(_PAIRS[three & 4095]))
@@ -211,7 +211,7 @@ def _put_base64(target: Any, to: Any, data: Any, at: int, size: int) -> Any:
 
 @callee
 def _put(target: Any, to: Any, data: Any, at: int, size: int, mark: int) -> Any:
-    """Where it ends."""
+    """Write a part as its mark says and return where it ends."""
     if mark == _NULL:
         return _put_bytes(target, to, _NULL_TEXT, 0, 4)
     if mark == _AS_IS:
@@ -248,9 +248,9 @@ def measure(
     contents: Any, header_at: Any, header_size: Any, form: int, content_form: int, fixed: int, marks: Any,
     header_marks: Any, ends: Any,
 ) -> None:  # fmt: skip
-    """``ends`` [n + 1]: where each record begins in what `fill` writes; the marks are for it, [n, 2] and [headers, 2].
+    """Set ``ends`` [n + 1] to the bounds of records in the output of `fill`, and its marks, [n, 2] and [headers, 2].
 
-    ``form``: of keys and values, ``content_form``: of headers'; ``fixed``: bytes that every record has beside.
+    ``form`` is for keys and values, ``content_form`` for values of headers. Every record has ``fixed`` more bytes.
     """
     ends[0] = 0
     for r in range(offsets.shape[0]):
@@ -278,7 +278,7 @@ def fill(
     contents: Any, header_at: Any, header_size: Any, first: int, last: int, literals: Any, literal_ends: Any,
     fields: Any, marks: Any, header_marks: Any, target: Any,
 ) -> int:  # fmt: skip
-    """Records ``first`` to ``last`` (not included); how many bytes. A record: a literal, a field, …, a literal."""
+    """Write records ``first`` to ``last - 1``, each as literal, field, …, literal; return the number of bytes."""
     to = 0
     for r in range(first, last):
         for nth in range(fields.shape[0]):

@@ -1,8 +1,8 @@
-"""Records as JSON, the same wherever records are printed (`docs/formats.md`). Names are Kafka's camelCase.
+"""Write records as JSON, the same wherever records are printed (`docs/formats.md`). Names are Kafka's camelCase.
 
-A layout says what stands around the fields of a record, in which order they come and how bytes are shown; all records
-of a block are measured first, then written `CHUNK_BYTES` at a time. Memory: one chunk, or one record where that is
-larger (escaped text is up to six times the bytes), and two bytes a record and a header.
+A layout defines the text around the fields of a record, their order and how bytes are shown. All records of a block
+are measured first, then written `CHUNK_BYTES` at a time. Memory: one chunk, or one larger record (escaped text is up to
+six times the bytes), and two bytes for each record and each header.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .record_lines import Encoding as Encoding
 from .record_parts import RecordParts, parts_of
 
 CHUNK_BYTES = 256 * 1024
-"""Of JSON, at a time; one record at least."""
+"""The size of JSON that is written at a time; a larger record is written alone."""
 
 
 _FORMS = {Encoding.UTF8: k.TEXT, Encoding.BASE64: k.BASE64}
@@ -30,7 +30,7 @@ _FORMS = {Encoding.UTF8: k.TEXT, Encoding.BASE64: k.BASE64}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``around``: bytes before, between and after the ``fields``, one more than these; forms of `json_kernels`."""
+    """``around``: bytes before, between and after the ``fields``, one more than fields. Forms: see `json_kernels`."""
 
     around: tuple[bytes, ...]
     fields: tuple[int, ...]
@@ -41,7 +41,7 @@ class Layout:
 def line_layout(
     topic: str, partition: int, encoding: Encoding = Encoding.UTF8, tier: str | None = None, *, ends_line: bool = True
 ) -> Layout:
-    """A record of the JSON lines that `consume` and the gateway write."""
+    """Return the layout of the JSON lines that `consume` and the gateway write."""
     names = {"offset": k.OFFSET, "timestamp": k.TIMESTAMP, "timestampType": k.TYPE, "key": k.KEY, "value": k.VALUE}
     end = b"" if tier is None else b',"tier":' + orjson.dumps(tier)
     start = b'{"topic":%b,"partition":%d' % (orjson.dumps(topic), partition)
@@ -50,7 +50,7 @@ def line_layout(
 
 
 def rest_layout(topic: str, partition: int, *, binary: bool) -> Layout:
-    """A record of Kafka's REST Proxy, v2: keys and values as base64, or as the JSON they are."""
+    """Return the layout of Kafka's REST Proxy, v2: keys and values as base64, or unchanged if they are JSON."""
     form = k.BASE64 if binary else k.VERBATIM
     between = b',"partition":%d,"offset":' % partition
     around = (
@@ -61,7 +61,7 @@ def rest_layout(topic: str, partition: int, *, binary: bool) -> Layout:
 
 
 def json_records(records: RecordBlock | pa.RecordBatch, layout: Layout, between: bytes = b"") -> Iterator[memoryview]:
-    """Records one behind the other, ``between`` before each of them."""
+    """Yield records one behind the other in chunks, with ``between`` before each record."""
     parts = parts_of(records)
     columns = _columns(parts)
     around = (between + layout.around[0], *layout.around[1:])
@@ -84,16 +84,16 @@ def json_records(records: RecordBlock | pa.RecordBatch, layout: Layout, between:
 def block_lines(
     block: RecordBlock, topic: str, partition: int, encoding: Encoding = Encoding.UTF8, tier: str | None = None
 ) -> Iterator[memoryview]:
-    """One line a record, each with its newline, many at a time; times as Kafka has them, whatever microseconds hold."""
+    """Yield lines with newlines, many at a time. Times are Kafka's milliseconds, even beyond what microseconds hold."""
     return json_records(block, line_layout(topic, partition, encoding, tier))
 
 
 def json_lines(
     batch: pa.RecordBatch, encoding: Encoding = Encoding.UTF8, tier: str | None = None
 ) -> Iterator[memoryview]:
-    """As `block_lines`, from Arrow in the schema of `decode.record_schema`, of one partition.
+    """Yield the lines of Arrow rows of one partition, in the schema of `decode.record_schema`, like `block_lines`.
 
-    Raises InvalidRequest for rows of several.
+    Raises InvalidRequest for rows of several partitions.
     """
     if not batch.num_rows:
         return
@@ -112,7 +112,7 @@ def _layout(start: bytes, names: Mapping[str, int], end: bytes, form: int, heade
 
 
 def _columns(parts: RecordParts) -> tuple[object, ...]:
-    """As the kernels take them."""
+    """Return the columns in the order of the kernels' arguments."""
     table = parts.headers
     return (
         *(parts.offsets, parts.timestamps, parts.types, parts.keys, parts.values, parts.at, parts.size),

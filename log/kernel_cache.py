@@ -9,8 +9,8 @@ The folder is the first of these that this process may write to:
 
 ``python -m tierstate.log.kernel_cache`` compiles all kernels into the environment's folder. It moves with the
 environment, into an image or an archive, and needs no setting: a process that uses another folder copies it there.
-Kernels are good for one version of Python and one kind of processor: ``NUMBA_CPU_NAME=generic``, where they are made
-and where they are used, makes them good for every processor of the architecture.
+Kernels work for one version of Python and one kind of processor. ``NUMBA_CPU_NAME=generic``, set where they are
+compiled and where they are used, makes them work on every processor of the architecture.
 
 numba names the folder of a kernel by the path of its source. An environment may lie at many paths, so all paths of one
 source are links to one folder: ``FOLDER/<hash of the source>/kernels``.
@@ -37,9 +37,9 @@ WAY_OUT = (
 
 
 def kernel_folder() -> str:
-    """Return the folder in the form that numba wants; empty for none."""
-    given, environment = os.environ.get("NUMBA_CACHE_DIR"), environments_folder()
-    homes = [Path(given)] if given else [environment, *_users_folder()]
+    """Return the path of the folder for numba's setting; an empty text if there is none."""
+    setting, environment = os.environ.get("NUMBA_CACHE_DIR"), environments_folder()
+    homes = [Path(setting)] if setting else [environment, *_users_folder()]
     warm = {environment, homes[0]}
     for home in homes:
         with suppress(OSError):
@@ -52,7 +52,7 @@ def kernel_folder() -> str:
 
 
 def environments_folder() -> Path:
-    """Return the folder that moves with the Python environment; it exists once `main` has made it."""
+    """Return the folder that moves with the Python environment. It exists once `main` has created it."""
     return Path(sys.prefix) / "share" / "tierstate" / "kernels"
 
 
@@ -62,24 +62,24 @@ def _users_folder() -> Iterator[Path]:
 
 
 def _by_source(home: Path) -> Path:
-    """Return the folder in ``home`` for this source, linked for this path. Without links numba compiles once a path."""
-    here = Path(os.path.abspath(__file__)).parent
-    sources = b"".join((here / name).read_bytes() for name in SOURCES)
+    """Return the folder in ``home`` for this source, with a link for this path: else numba compiles once per path."""
+    package = Path(os.path.abspath(__file__)).parent
+    sources = b"".join((package / name).read_bytes() for name in SOURCES)
     folder = home / hashlib.sha256(sources).hexdigest()[:16]
     with suppress(OSError):
         (folder / SHARED).mkdir(parents=True, exist_ok=True)
         # as `numba.core.caching._CacheLocator.get_suitable_cache_subpath` names it
-        (folder / f"{here.name}_{hashlib.sha1(str(here).encode()).hexdigest()}").symlink_to(SHARED)
+        (folder / f"{package.name}_{hashlib.sha1(str(package).encode()).hexdigest()}").symlink_to(SHARED)
     return folder
 
 
 def _temporary_folder(warm: set[Path]) -> str:
-    """Nobody else may write there*: what numba loads from it is code that runs as this user."""
+    """Return a folder that only this user may write to*, because numba loads code from it that runs as this user."""
     try:
         folder = Path(tempfile.gettempdir()) / f"tierstate-kernels-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
             return ""
         _take_over(warm, folder)
     except OSError:
@@ -88,7 +88,7 @@ def _temporary_folder(warm: set[Path]) -> str:
 
 
 def _take_over(warm: set[Path], folder: Path) -> None:
-    """Copy each file whole, by a rename: other processes may do the same now. A file that exists may be newer."""
+    """Copy each file by a rename: other processes may do the same now. Existing files stay, they may be newer."""
     for file in (file for each in warm for file in each.glob(f"*/{SHARED}/*.nb[ci]")):
         target = folder / file.parents[1].name / SHARED / file.name
         if not target.exists():

@@ -1,11 +1,11 @@
-"""What is compiled: batch headers, the two passes over unpacked records, and the record digest's bytes.
+"""Compiled code for batch headers, the two passes over unpacked records, and the record digest's bytes.
 
-Pass one (`parse`) proves every bound; what comes after only copies. Kernels read memory by address, so their callers
-keep the buffers alive and hand out only lengths that pass one proved. Nothing here raises: problems are codes.
-`record_parser.py` describes a record, and reads a few of them without any of this.
+Pass one (`parse`) proves every bound; later passes only copy. Kernels read memory by address, so their callers keep the
+buffers alive and hand out only lengths that pass one proved. Nothing here raises: problems are returned as codes.
+`record_parser.py` describes a record, and reads a few of them without compiled code.
 
 Kernels have one signature each (those of JSON are in `json_kernels.py`): numba's cache notices changes by file, and
-several processes that compile at once write equal entries. `lazy_kernel.py` says when one is compiled.
+several processes that compile at once write equal entries. `lazy_kernel.py` says when a kernel is compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .record_parser import MAX_OFFSET as MAX_OFFSET
 from .record_parser import OK as OK
 from .record_parser import REASONS as REASONS
 
-# Columns of the table of batch headers that `scan` fills, in the order of `batch.BatchHeader`, and the CRC it found.
+# Columns of the table of batch headers that `scan` fills, in the order of `batch.BatchHeader`, and the header's CRC.
 POSITION, BASE, SIZE, EPOCH, MAGIC, CRC, ATTRIBUTES, LAST = 0, 1, 2, 3, 4, 5, 6, 7
 FIRST_TIME, MAX_TIME, PRODUCER, PRODUCER_EPOCH, SEQUENCE, RECORDS = 8, 9, 10, 11, 12, 13
 HEADER_COLUMNS = 14
@@ -44,7 +44,7 @@ HEADER_COLUMNS = 14
 START, END, FROM, TO, TIME, BY_APPEND, COUNT, POSITION_IN_DATA = 0, 1, 2, 3, 4, 5, 6, 7
 BATCH_COLUMNS = 8
 
-# What `parse` keeps between calls, and what it adds up over one call.
+# State that `parse` keeps between calls, and sums that it counts over one call.
 AT_BATCH, AT_RECORD, AT_BYTE, PREVIOUS = 0, 1, 2, 3
 KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, HEADER_COUNT, HEADERLESS, KEPT = 0, 1, 2, 3, 4, 5, 6
 SUMS = 7
@@ -54,7 +54,7 @@ KEY_AT, VALUE_AT = 0, 1
 
 
 def _crc_tables() -> Any:
-    """CRC-32C, eight bytes a step."""
+    """Return the tables of CRC-32C for steps of eight bytes."""
     tables = np.zeros((8, 256), np.uint64)
     for byte in range(256):
         crc = byte
@@ -72,7 +72,7 @@ _CRC = _crc_tables()
 
 @callee
 def crc32c(address: int, size: int) -> Any:
-    """For short batches, where a call into the library costs more than the sum."""
+    """Return the CRC-32C of short batches, for which a call into the library costs more than the sum itself."""
     crc = np.uint64(0xFFFFFFFF)
     mask = np.uint64(255)
     for at in range(address, address + size - 7, 8):
@@ -94,30 +94,30 @@ def crc32c(address: int, size: int) -> Any:
 
 @kernel("UniTuple(int64, 3)(int64, int64, int64, int64, int64, int64[:, ::1])")
 def scan(address: int, size: int, at: int, after: int, sum_below: int, table: Any) -> Any:
-    """Headers of the whole batches from ``at`` on, as many as ``table`` (int64 [n, 14]) holds.
+    """Write the headers of whole batches from ``at`` on into ``table`` (int64 [n, 14]), as many as it holds.
 
-    Offsets must lie above ``after``; CRCs are checked of batches of less than ``sum_below`` bytes. Returns (rows, where
-    it stopped, last offset); it stops before anything that is not a good batch: `batch.iter_batches` then says why.
+    Offsets must lie above ``after``; only batches of less than ``sum_below`` bytes have their CRC checked. Returns
+    (rows, where it stopped, last offset). It stops before a bad batch, for which `batch.iter_batches` has the reason.
     """
     rows = 0
     while rows < table.shape[0] and size - at >= 61:
-        here = address + at
-        length = int32_at(here + 8)
-        base, delta, count = int64_at(here), int32_at(here + 23), int32_at(here + 57)
-        attributes, crc = int16_at(here + 21), uint32_at(here + 17)
-        if byte_at(here + 16) != 2 or length < 49 or length > size - at - 12 or attributes & 7 > 4:
+        header = address + at
+        length = int32_at(header + 8)
+        base, delta, count = int64_at(header), int32_at(header + 23), int32_at(header + 57)
+        attributes, crc = int16_at(header + 21), uint32_at(header + 17)
+        if byte_at(header + 16) != 2 or length < 49 or length > size - at - 12 or attributes & 7 > 4:
             break
         if base <= after or delta < 0 or count < 0 or count > delta + 1 or base > MAX_OFFSET - delta:
             break
-        if length + 12 < sum_below and np.int64(crc32c(here + 21, length - 9)) != crc:
+        if length + 12 < sum_below and np.int64(crc32c(header + 21, length - 9)) != crc:
             break
         after = base + delta
         table[rows, POSITION], table[rows, BASE], table[rows, SIZE] = at, base, length + 12
-        table[rows, EPOCH], table[rows, MAGIC], table[rows, CRC] = int32_at(here + 12), 2, crc
+        table[rows, EPOCH], table[rows, MAGIC], table[rows, CRC] = int32_at(header + 12), 2, crc
         table[rows, ATTRIBUTES], table[rows, LAST] = attributes, after
-        table[rows, FIRST_TIME], table[rows, MAX_TIME] = int64_at(here + 27), int64_at(here + 35)
-        table[rows, PRODUCER], table[rows, PRODUCER_EPOCH] = int64_at(here + 43), int16_at(here + 51)
-        table[rows, SEQUENCE], table[rows, RECORDS] = int32_at(here + 53), count
+        table[rows, FIRST_TIME], table[rows, MAX_TIME] = int64_at(header + 27), int64_at(header + 35)
+        table[rows, PRODUCER], table[rows, PRODUCER_EPOCH] = int64_at(header + 43), int16_at(header + 51)
+        table[rows, SEQUENCE], table[rows, RECORDS] = int32_at(header + 53), count
         rows += 1
         at += length + 12
     return rows, at, after
@@ -125,7 +125,7 @@ def scan(address: int, size: int, at: int, after: int, sum_below: int, table: An
 
 @inlined
 def _varint(at: int, end: int) -> Any:
-    """Zigzag value and the address after it; address -1 when it is cut off or longer than 10 bytes."""
+    """Return a zigzag value and the address after it; address -1 if it is cut off or longer than 10 bytes."""
     if at < end:
         first = byte_at(at)
         if first < 128:
@@ -145,13 +145,13 @@ def _varint(at: int, end: int) -> Any:
 
 @inlined
 def _wrapping_sum(a: Any, b: Any) -> Any:
-    """As Java adds; a signed sum that overflows is nothing that compiled code may rely on."""
+    """Return the sum as Java adds: a signed overflow wraps around, which in compiled code would be undefined."""
     return np.int64(np.uint64(a) + np.uint64(b))
 
 
 @callee
 def _past_headers(at: int, end: int, headers: int) -> Any:
-    """The address after so many headers; -1 when they do not fit."""
+    """Return the address after ``headers`` headers, or -1 if they do not fit."""
     for _ in range(headers):
         size, at = _varint(at, end)
         if at < 0 or size < 0 or size > end - at:
@@ -172,54 +172,54 @@ def parse(
     raw: int, batches: Any, first: int, final: int, state: Any, sums: Any, offsets: Any, times: Any, kinds: Any,
     at: Any, size: Any, headers_at: Any, headers: Any,
 ) -> Any:  # fmt: skip
-    """Pass one: check every record of ``batches`` (int64 [n, 8], positions from ``raw``), note those of [first, final].
+    """Pass one: check every record of ``batches`` (int64 [n, 8], positions from ``raw``), list those in [first, final].
 
     Columns have room for ``len(offsets)`` records; ``at`` and ``size`` are [n, 2]: key and value, positions from
-    ``raw``, size -1 for null. ``state`` int64 [4] begins as zeros and is where a next call goes on after `FULL`;
-    ``sums`` int64 [7] is of this call. Returns a code; for a problem ``state`` says where.
+    ``raw``, size -1 for null. ``state`` int64 [4] begins as zeros and is where the next call continues after `FULL`;
+    ``sums`` int64 [7] counts this call only. Returns a code; after a problem ``state`` is its place.
     """
     kept, room = 0, offsets.shape[0]
     for b in range(state[AT_BATCH], batches.shape[0]):
         end = raw + batches[b, END]
         base, last, by_append = batches[b, FROM], batches[b, TO], batches[b, BY_APPEND] != 0
-        here = raw + (state[AT_BYTE] if state[AT_RECORD] > 0 else batches[b, START])
+        cursor = raw + (state[AT_BYTE] if state[AT_RECORD] > 0 else batches[b, START])
         previous = state[PREVIOUS] if state[AT_RECORD] > 0 else base - 1
         for r in range(state[AT_RECORD], batches[b, COUNT]):
-            state[AT_BATCH], state[AT_RECORD], state[AT_BYTE], state[PREVIOUS] = b, r, here - raw, previous
+            state[AT_BATCH], state[AT_RECORD], state[AT_BYTE], state[PREVIOUS] = b, r, cursor - raw, previous
             if kept == room:
                 sums[KEPT] = kept
                 return FULL
-            length, here = _varint(here, end)
-            if here < 0 or length < 0 or length > end - here:
+            length, cursor = _varint(cursor, end)
+            if cursor < 0 or length < 0 or length > end - cursor:
                 return SHORT
-            stop_at = here + length
-            time, here = _varint(here + 1, stop_at)  # one byte of attributes, unused
-            if here < 0:
+            stop_at = cursor + length
+            time, cursor = _varint(cursor + 1, stop_at)  # one byte of attributes, unused
+            if cursor < 0:
                 return LENGTH
-            delta, here = _varint(here, stop_at)
-            if here < 0:
+            delta, cursor = _varint(cursor, stop_at)
+            if cursor < 0:
                 return LENGTH
-            key_size, here = _varint(here, stop_at)
-            if here < 0 or key_size < -1 or key_size > stop_at - here:
+            key_size, cursor = _varint(cursor, stop_at)
+            if cursor < 0 or key_size < -1 or key_size > stop_at - cursor:
                 return LENGTH
-            key = here
-            value_size, here = _varint(here + max(key_size, 0), stop_at)
-            if here < 0 or value_size < -1 or value_size > stop_at - here:
+            key = cursor
+            value_size, cursor = _varint(cursor + max(key_size, 0), stop_at)
+            if cursor < 0 or value_size < -1 or value_size > stop_at - cursor:
                 return LENGTH
-            value = here
-            count, here = _varint(here + max(value_size, 0), stop_at)
-            if here < 0 or count < 0 or count > stop_at - here:
+            value = cursor
+            count, cursor = _varint(cursor + max(value_size, 0), stop_at)
+            if cursor < 0 or count < 0 or count > stop_at - cursor:
                 return LENGTH
-            names = here
+            names = cursor
             if count > 0:
-                here = _past_headers(here, stop_at, count)
-            if here != stop_at:
+                cursor = _past_headers(cursor, stop_at, count)
+            if cursor != stop_at:
                 return LENGTH
             if delta > last - base:
                 return RANGE
             offset = base + delta
             if offset <= previous:
-                continue  # passed over, as Kafka's consumer does: its next fetch offset is above it
+                continue  # skipped, as by Kafka's consumer, whose next fetch offset is above it
             previous = offset
             if offset < first or offset > final:
                 continue
@@ -241,8 +241,8 @@ def parse(
             sums[HEADER_COUNT] += count
             sums[HEADERLESS] += count == 0
             kept += 1
-        state[AT_BATCH], state[AT_RECORD], state[AT_BYTE] = b, 0, here - raw
-        if here != end:
+        state[AT_BATCH], state[AT_RECORD], state[AT_BYTE] = b, 0, cursor - raw
+        if cursor != end:
             return SURPLUS
     sums[KEPT] = kept
     return OK
@@ -250,10 +250,10 @@ def parse(
 
 @kernel("void(int64, int64[:, ::1], int32[:, ::1], int64, int32[::1], uint8[::1], int64)")
 def gather(raw: int, at: Any, size: Any, part: int, ends: Any, valid: Any, target: int) -> None:
-    """Pass two of one binary column, the first or second ``part`` of pairs: Arrow's int32 offsets [n + 1], bytes at
-    ``target``.
+    """Pass two for one binary column, the first or second ``part`` of pairs: write Arrow's int32 offsets [n + 1] to
+    ``ends`` and the bytes to ``target``.
 
-    ``valid``: validity bits, zeroed, or empty when nothing is null.
+    ``valid``: validity bits, zeroed, or empty if nothing is null.
     """
     to = 0
     ends[0] = 0
@@ -277,7 +277,7 @@ def gather(raw: int, at: Any, size: Any, part: int, ends: Any, valid: Any, targe
 def list_headers(
     raw: int, headers_at: Any, headers: Any, lists: Any, present: Any, at: Any, size: Any, sums: Any
 ) -> None:
-    """Where each header's name and content lie (``at`` and ``size``, [headers, 2]), and Arrow's list offsets [n + 1].
+    """Set ``at`` and ``size`` [headers, 2] to where names and contents lie, ``lists`` to Arrow's list offsets [n + 1].
 
     ``sums`` int64 [4]: name bytes, content bytes, null contents, names with a byte outside ASCII.
     """
@@ -285,22 +285,22 @@ def list_headers(
     lists[0] = 0
     limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that they end in time
     for r in range(headers.shape[0]):
-        here = raw + headers_at[r]
+        cursor = raw + headers_at[r]
         if headers[r] > 0:
             present[r >> 3] |= np.uint8(1 << (r & 7))
         for _ in range(headers[r]):
-            length, here = _varint(here, limit)
-            at[header, 0], size[header, 0] = here - raw, length
+            length, cursor = _varint(cursor, limit)
+            at[header, 0], size[header, 0] = cursor - raw, length
             bits = 0
-            for byte in range(here, here + length):
+            for byte in range(cursor, cursor + length):
                 bits |= byte_at(byte)
-            here += length
+            cursor += length
             sums[0] += length
             sums[3] += bits > 127
-            length, here = _varint(here, limit)
-            at[header, 1], size[header, 1] = here - raw, length
+            length, cursor = _varint(cursor, limit)
+            at[header, 1], size[header, 1] = cursor - raw, length
             sums[2] += length < 0
-            here += max(length, 0)
+            cursor += max(length, 0)
             sums[1] += max(length, 0)
             header += 1
         lists[r + 1] = header
@@ -314,42 +314,42 @@ def encode_records(
     offsets: Any, times: Any, kinds: Any, bases: Any, at: Any, size: Any, lists: Any, header_bases: Any,
     header_at: Any, header_size: Any, target: int, ends: Any,
 ) -> None:  # fmt: skip
-    """The record digest's bytes of every record, one behind the other at ``target``; ``ends`` after each.
+    """Write the record digest's bytes of all records to ``target``, and to ``ends`` where each record ends.
 
-    ``bases``: addresses that the positions of keys and values begin at; ``header_bases``: of names and contents.
+    Positions of keys and values count from the addresses ``bases``, those of names and contents from ``header_bases``.
     """
-    here = target
+    cursor = target
     length: Any
     for r in range(offsets.shape[0]):
-        put64(here, offsets[r])
-        put64(here + 8, times[r])
-        put8(here + 16, np.int64(kinds[r]))
-        here += 17
+        put64(cursor, offsets[r])
+        put64(cursor + 8, times[r])
+        put8(cursor + 16, np.int64(kinds[r]))
+        cursor += 17
         for part in range(2):
             length = np.int64(size[r, part])
-            put32(here, length)
-            here += 4
+            put32(cursor, length)
+            cursor += 4
             if length > 0:
-                copy_bytes(here, bases[part] + at[r, part], length)
-                here += length
-        put32(here, np.int64(lists[r + 1] - lists[r]))
-        here += 4
+                copy_bytes(cursor, bases[part] + at[r, part], length)
+                cursor += length
+        put32(cursor, np.int64(lists[r + 1] - lists[r]))
+        cursor += 4
         for header in range(lists[r], lists[r + 1]):
             for part in range(2):
                 length = np.int64(header_size[header, part])
-                put32(here, length)
-                here += 4
+                put32(cursor, length)
+                cursor += 4
                 if length > 0:
-                    copy_bytes(here, header_bases[part] + header_at[header, part], length)
-                    here += length
-        ends[r] = here - target
+                    copy_bytes(cursor, header_bases[part] + header_at[header, part], length)
+                    cursor += length
+        ends[r] = cursor - target
 
 
 @callee
 def _finds(data: int, size: int, wanted: int, back: Any, state: int) -> Any:
-    """Whether the bytes at ``wanted`` are among these (Knuth, Morris, Pratt): each byte is looked at twice at most.
+    """Return 1 if the data contains the bytes at ``wanted`` (Knuth, Morris, Pratt): it reads each byte at most twice.
 
-    ``back``: of each place in ``wanted``, where to go on when the byte there is another one.
+    ``back``: for each place in ``wanted``, where to continue if the byte there differs.
     """
     length = back.shape[0]
     for place in range(data, data + size):
@@ -365,7 +365,7 @@ def _finds(data: int, size: int, wanted: int, back: Any, state: int) -> Any:
 
 @kernel("int64[::1](uint8[::1])")
 def fall_back(wanted: Any) -> Any:
-    """For `_finds`: at each place the longest beginning that ends right before it."""
+    """Return the table ``back`` of `_finds`: at each place, the longest prefix that ends right before it."""
     back = np.zeros(wanted.shape[0], np.int64)
     state = 0
     for place in range(2, wanted.shape[0]):
@@ -384,8 +384,8 @@ def match(
     raw: int, at: Any, size: Any, headers_at: Any, headers: Any, key: int, key_size: int, wanted: int, back: Any,
     found: Any,
 ) -> None:  # fmt: skip
-    """``found`` [n]: 1 for each record whose key is the one at ``key`` (size -1: any key), and in whose key, value, or
-    a header's name or value are the bytes at ``wanted`` (an empty ``back``: any).
+    """Set ``found`` [n] to 1 for each record that has the key at ``key`` (size -1: any), and the bytes at ``wanted``
+    within its key, its value, or the name or value of a header (an empty ``back``: any record).
     """
     limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that they end in time
     for r in range(at.shape[0]):
@@ -403,12 +403,12 @@ def match(
         for part in range(2):
             if hit == 0 and size[r, part] > 0:
                 hit = _finds(raw + at[r, part], size[r, part], wanted, back, 0)
-        here = raw + headers_at[r]
+        cursor = raw + headers_at[r]
         for _ in range(2 * headers[r]):
             if hit != 0:
                 break
-            length, here = _varint(here, limit)
+            length, cursor = _varint(cursor, limit)
             length = max(length, 0)
-            hit = _finds(here, length, wanted, back, 0)
-            here += length
+            hit = _finds(cursor, length, wanted, back, 0)
+            cursor += length
         found[r] = hit

@@ -1,6 +1,6 @@
-"""How kernels are compiled, loaded and kept, and what they do to memory: bytes at an address, in Kafka's order.
+"""Compile, load and cache kernels, and give them access to memory: bytes at an address, in Kafka's byte order.
 
-numba's cache notices changes by file, so the folder of the kernels is named by all of these files (`kernel_cache.py`).
+numba's cache notices changes by file, so a hash of all kernels' files names their folder (`kernel_cache.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = kernel_folder()
 """The folder that compiled kernels are kept in; if empty, every process compiles for itself."""
 _config: Any = numba.config
 _OPT = _config._OptLevel(1)
-"""Half the time to compile of numba's 3, and no slower here."""
+"""Compiles in half the time of numba's default 3, to code that is no slower here."""
 
 Compiled = Callable[..., Any]
 
@@ -40,7 +40,7 @@ class Kernel:
 
     @property
     def was_cold(self) -> bool:
-        """Whether this process compiled what others load."""
+        """Return whether this process compiled the kernel, instead of loading it from the folder."""
         return self._compiled is not None and bool(self._compiled.stats.cache_misses)
 
     def load(self) -> Any:
@@ -63,25 +63,25 @@ def kernel(signature: Any, *, nogil: bool = True) -> Callable[[Compiled], Kernel
 
 
 def callee(function: Compiled) -> Compiled:
-    """Make a function callable by kernels, which have it compiled with them."""
+    """Make a function callable by kernels. It is compiled together with them."""
     return cast(Compiled, numba.njit(nogil=True)(function))
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Make a function a callee that is copied to where kernels call it: faster, but slower to compile."""
+    """Make a function callable by kernels, inlined at each call: faster, but slower to compile."""
     return cast(Compiled, numba.njit(nogil=True, forceinline=True)(function))
 
 
 def load_all() -> None:
-    """Load or compile every kernel, for a process that shall not do it at a first call."""
+    """Load or compile every kernel, for a process that must not do so at the first call."""
     from . import json_kernels, kernels, object_kernels  # noqa: F401  each adds to `Kernel.every`
 
-    for each in Kernel.every:
-        each.load()
+    for kernel in Kernel.every:
+        kernel.load()
 
 
 def compiled_here() -> bool:
-    """Return whether this process compiled what others load."""
+    """Return whether this process compiled a kernel, instead of loading all of them."""
     return any(each.was_cold for each in Kernel.every)
 
 
@@ -93,7 +93,7 @@ _POINTER = _ir.IntType(8).as_pointer()
 
 @intrinsic
 def byte_at(typing: Any, address: Any) -> Any:
-    """The byte at an address."""
+    """Return the byte at an address."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.zext(builder.load(builder.inttoptr(args[0], _POINTER)), _ir.IntType(64))
@@ -123,7 +123,7 @@ int64_at = _big_endian(64, True)
 
 @intrinsic
 def word_at(typing: Any, address: Any) -> Any:
-    """Eight bytes as they lie in memory, the first one lowest (little-endian hosts only, as Arrow's buffers are)."""
+    """Return eight bytes of memory, the first one lowest (little-endian hosts only, as Arrow's buffers are)."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(builder.inttoptr(args[0], _ir.IntType(64).as_pointer()), align=1)
@@ -133,7 +133,7 @@ def word_at(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def copy_bytes(typing: Any, target: Any, source: Any, size: Any) -> Any:
-    """memcpy; exactly ``size`` bytes are read and written."""
+    """Copy exactly ``size`` bytes with memcpy."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         to, source = (builder.inttoptr(arg, _POINTER) for arg in args[:2])

@@ -1,4 +1,4 @@
-"""Importing this module loads every kernel: for a gateway, and for a server that other processes are forked from."""
+"""Load every kernel on import, for a gateway, and for a server from which other processes are forked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The broker's disks as the agent sees them: the seam, and the real thing over ``log.dirs``.
+"""The agent's access to the broker's disks: the interface `LocalLog`, and its implementation over ``log.dirs``.
 
-Only plain ``<topic>-<partition>`` folders are live; ``-delete``, ``-stray``, ``-future`` ones are ignored, and so are
-files that the broker is about to remove or replace (``.deleted``, ``.cleaned``, ``.swap``).
+Only plain ``<topic>-<partition>`` folders are live. ``-delete``, ``-stray`` and ``-future`` folders are ignored, and so
+are files that the broker is about to remove or replace (``.deleted``, ``.cleaned``, ``.swap``).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .transaction_check import OpenBefore, open_before
 from .transactions import decide
 
 LOOKS = 5
-"""How often a folder is looked at again when the broker retires a segment meanwhile."""
+"""How many times a folder is read if the broker retires segments during the read."""
 MARKERS_READ_BYTES = 256 * 1024
-"""Read at once of a later segment: most transactions end right behind the one they began in."""
+"""The piece of a later segment that is read at a time: most transactions end soon after their first segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSnapshot:
-    """One look at a partition's folder. ``segments`` ascending, the last one active; its ``next_base`` is its base."""
+    """The state of a partition's folder. ``segments`` ascend; the last is active, its ``next_base`` is its base."""
 
     partition: TopicIdPartition
     name: str
@@ -51,9 +51,9 @@ class LocalSnapshot:
 
 
 class SegmentFiles(Protocol):
-    """Every file of one rolled segment, open: a broker that deletes them meanwhile changes nothing.
+    """All files of one rolled segment, open: they stay readable if the broker deletes them.
 
-    ``before``: the transactions that are open where it begins.
+    ``before``: the transactions that are open where the segment begins.
     """
 
     log: QuietReader
@@ -67,16 +67,16 @@ class SegmentFiles(Protocol):
     before: OpenBefore
 
     def head(self) -> bytes:
-        """The first bytes of the log, at least a batch header's when there are any."""
+        """Return the first bytes of the log: a whole batch header, unless the log is shorter."""
         ...
 
     def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
-        """Of these transactions, open where it ends (producer id to first offset), those whose next marker, in a later
-        local segment, is an abort's. Raises CorruptData, Fenced."""
+        """Return those of the transactions ``opened`` (producer id to first offset), open at the segment's end, whose
+        next marker in a later local segment is an abort. Raises CorruptData, Fenced."""
         ...
 
     def confirm(self) -> None:
-        """The folder still holds this segment, under this topic id. Raises Fenced."""
+        """Check that the folder still holds this segment, under this topic id. Raises Fenced."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -87,35 +87,35 @@ class SegmentFiles(Protocol):
 
 
 class LocalLog(Protocol):
-    """Thread-safe; every call looks anew."""
+    """The partitions on a broker's disks. Thread-safe; every call reads the disks, unless it states otherwise."""
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
-        """Every live partition on the disks, with its topic's name; the very same object while it is the same."""
+        """Return every live partition with its topic's name; the same object as before while nothing changed."""
         ...
 
     def listed(self) -> Mapping[TopicIdPartition, str]:
-        """The last answer of `partitions`, without a look at the disks."""
+        """Return the last answer of `partitions`, without reading the disks."""
         ...
 
     def touched(self) -> Touched:
-        """What changed on the disks since the last call, as far as the system tells: a hint, and never more."""
+        """Return what changed on the disks since the last call, as far as the system reports it: only a hint."""
         ...
 
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
-        """Raises Fenced when the partition, under this topic id, is not on these disks."""
+        """Return the partition's state. Raises Fenced if it is not on these disks under this topic id."""
         ...
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
     ) -> SegmentFiles:
-        """Open every file of a rolled segment. Raises Fenced when it is not there any more."""
+        """Open every file of a rolled segment. Raises Fenced if the segment is no longer there."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """A live folder, and the file that said whose, as it was then: another one is of another folder, which nobody
-    watches yet, even where it says the same."""
+class _LiveFolder:
+    """A live folder, and the stamp of the file that names its topic id. Another stamp means another folder, which is
+    not watched yet, even if that file has the same content."""
 
     metadata: str
     stamp: Stamp | None
@@ -124,42 +124,42 @@ class _Known:
 
 
 class LogDirs:
-    """The real `LocalLog`, over those folders that the broker runs with: `BrokerFolders`."""
+    """Implements `LocalLog` on the folders that the broker uses (`BrokerFolders`)."""
 
     def __init__(self, folders: Sequence[Path], *, alone: bool = True, listener: Listener = ignore) -> None:
-        """As `BrokerFolders`, with what it raises."""
+        """Take the arguments of `BrokerFolders` and raise the same errors."""
         self.broker_folders = BrokerFolders(folders, alone=alone, listener=listener)
         identity = self.broker_folders.identity
         self.cluster_id, self.node_id = identity.cluster_id, identity.node_id
         self._files = FolderFiles()
-        self._known: dict[str, _Known] = {}
+        self._live_folders: dict[str, _LiveFolder] = {}
         self._listed: Mapping[TopicIdPartition, str] = {}
         self._watch: FolderEvents | None = None
         self._looking = threading.Lock()
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         with self._looking:
-            found: dict[str, _Known] = {}
+            folders: dict[str, _LiveFolder] = {}
             new: list[str] = []
             self.broker_folders.look()
             try:
                 for entry in self._entries():
-                    known = self._known.get(entry.path)
-                    if known is not None and known.stamp == stamp_of(known.metadata):
-                        found[entry.path] = known
+                    folder = self._live_folders.get(entry.path)
+                    if folder is not None and folder.stamp == stamp_of(folder.metadata):
+                        folders[entry.path] = folder
                     elif entry.is_dir() and folder_name(Path(entry.name)) is not None:
-                        new.append(entry.path)  # one whose topic id the broker is about to write is watched already
+                        new.append(entry.path)  # also watched if the broker has yet to write its topic id
                         if (live := self._live(entry)) is not None:
-                            found[entry.path] = live
+                            folders[entry.path] = live
             except OSError as error:
                 raise _unreadable(error) from error
             if self._watch is not None:
                 self._watch.watch_roots(self.broker_folders.live)
                 self._watch.watch(new)
-            if found != self._known:
-                self._known = found
-                self._files.keep(found)
-                self._listed = {known.partition: known.topic for known in found.values()}
+            if folders != self._live_folders:
+                self._live_folders = folders
+                self._files.keep(folders)
+                self._listed = {folder.partition: folder.topic for folder in folders.values()}
             return self._listed
 
     def listed(self) -> Mapping[TopicIdPartition, str]:
@@ -167,20 +167,20 @@ class LogDirs:
 
     def touched(self) -> Touched:
         with self._looking:
-            if self._watch is None:  # what happened before the first call is not known
+            if self._watch is None:  # changes before the first call are unknown
                 self._watch = FolderEvents(self.broker_folders.live)
-                self._watch.watch(self._known)
+                self._watch.watch(self._live_folders)
                 return replace(self._watch.touched(), folders=True)
             return self._watch.touched()
 
-    def _live(self, folder: os.DirEntry[str]) -> _Known | None:
-        """None while its topic id is unknown."""
+    def _live(self, folder: os.DirEntry[str]) -> _LiveFolder | None:
+        """Return the folder's partition, or None while its topic id is unknown."""
         metadata = metadata_file(folder.path)
-        stamp = stamp_of(metadata)  # before it is read: one that is replaced now is read again
+        stamp = stamp_of(metadata)  # before the read: a file that is replaced now is read again
         named, topic_id = folder_name(Path(folder.name)), self._files.topic_id(folder.path)
         if named is None or topic_id is None:
             return None
-        return _Known(metadata, stamp, named[0], TopicIdPartition(topic_id, named[1]))
+        return _LiveFolder(metadata, stamp, named[0], TopicIdPartition(topic_id, named[1]))
 
     def _entries(self) -> Iterator[os.DirEntry[str]]:
         for folder in self.broker_folders.live:
@@ -200,9 +200,9 @@ class LogDirs:
                 path = self._folder(partition, name)
                 epoch = self._files.lineage(str(path)).last_epoch
                 segments = self._files.segments.get(str(path), epoch)
-                lineage = self._files.lineage(str(path))  # after the segments: they are of no later epoch
+                lineage = self._files.lineage(str(path))  # after the segments, so that none has a later epoch
             except FileNotFoundError:
-                continue  # the broker retired a segment while we looked, or the whole folder: then `_folder` says so
+                continue  # the broker retired a segment during the read, or the folder: then `_folder` raises
             except OSError as error:
                 raise _unreadable(error) from error
             if lineage.last_epoch == epoch:
@@ -233,7 +233,7 @@ def _unreadable(error: OSError) -> Unavailable:
 
 
 class OpenSegment:
-    """The real `SegmentFiles`."""
+    """Implements `SegmentFiles` on the files of a broker's folder."""
 
     def __init__(
         self, dirs: LogDirs, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
@@ -275,8 +275,8 @@ class OpenSegment:
         return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)
 
     def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
-        """Reads their batches up to the last of these markers; none of segments in which no transaction ends."""
-        left, found = dict(opened), list[AbortedRange]()
+        """Read batches up to the last of these markers, skipping segments in which none of the transactions ends."""
+        left, aborted = dict(opened), list[AbortedRange]()
         later = (each.base_offset for each in self._local[self._local.number_at(self._base) + 1 :])
         for base, following in pairwise(chain(later, [None])):
             if not left:
@@ -285,22 +285,22 @@ class OpenSegment:
                 continue
             segment = LogSegment(self._folder / f"{base:020d}.log", active=following is None)
             try:
-                found += decide(left, segment.pieces(MARKERS_READ_BYTES), str(segment.path))
+                aborted += decide(left, segment.pieces(MARKERS_READ_BYTES), str(segment.path))
             except FileNotFoundError as error:
                 raise Fenced("a later segment left the disk meanwhile", file=segment.path) from error
             except OSError as error:
                 raise _unreadable(error) from error
-        return tuple(found)
+        return tuple(aborted)
 
     def _open_before(self, base: int) -> OpenBefore:
         return open_before(base, self._optional(base, ".snapshot"), f"{base:020d}.snapshot")
 
     def confirm(self) -> None:
-        now = self._dirs.snapshot(self._partition, self._name)
-        found = now.segments.rolled[(at := now.segments.number_at(self._base)) : at + 1]
-        # also its end: a look that missed the segment in between would make this one stand for offsets it has not got
-        bounds = [(each.base_offset, each.next_base) for each in found]
-        if now.folder != self._folder or bounds != [(self._base, self._next)]:
+        current = self._dirs.snapshot(self._partition, self._name)
+        segments = current.segments.rolled[(at := current.segments.number_at(self._base)) : at + 1]
+        # its end too: a read that missed the next segment would make this one claim offsets that it does not have
+        bounds = [(each.base_offset, each.next_base) for each in segments]
+        if current.folder != self._folder or bounds != [(self._base, self._next)]:
             raise Fenced("the segment left the folder", file=self.path)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A piece of a log that is read without a broker: whole batches, and which of their records are shown."""
+"""A piece of a log that is read without a broker: whole batches, and which of their records to show."""
 
 from __future__ import annotations
 

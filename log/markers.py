@@ -1,4 +1,4 @@
-"""Transaction markers: control batches, whose one record says how their producer's transaction ended.
+"""Transaction markers: control batches with one record, which states how the producer's transaction ended.
 
 The record's key is ``version int16 ‖ type int16`` (Kafka's `ControlRecordType`).
 """
@@ -9,14 +9,14 @@ from ..state.errors import CorruptData
 from .batch import HEADER_BYTES, BatchHeader
 
 ABORT, COMMIT = 0, 1
-"""Types from 2 on are none of a transaction's."""
+"""Types from 2 on do not belong to transactions."""
 
 
 def marker_type(batch: BatchHeader, data: bytes | memoryview, position: int = 0, *, source: str) -> int | None:
-    """The type in a control batch's key; None for a batch that a cleaner emptied. ``data`` begins at ``position``.
+    """Return the type in a control batch's key, None if a cleaner emptied it. ``data`` begins at ``position``.
 
     A record is varint length, int8 attributes, varint timestamp delta, varint offset delta, varint key length, key, …
-    Raises CorruptData naming ``source`` for one that cannot be read.
+    Raises CorruptData naming ``source`` for a record that is cut off.
     """
     if not batch.record_count:
         return None

@@ -1,6 +1,6 @@
-"""Python's own objects by the hundreds, compiled: a message for each row of a block (decision 0087).
+"""Create hundreds of Python objects in compiled code: a message for each row of a block (decision 0087).
 
-The kernel keeps the GIL, for it makes objects: each into a list that no other code has, in the place of a None.
+The kernel keeps the GIL, because it creates objects. Each replaces a None in a list that no other code has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 
 @intrinsic
 def _put_row(typing: Any, target: Any, index: Any, kind: Any, shared: Any, number: Any, places: Any) -> Any:
-    """A new instance into a list, what is shared and the number into its slots. 1; 0: there was no memory for it."""
+    """Put a new instance with a shared object and a number into a list. Returns 1, or 0 without memory for it."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target, index, kind, shared, number, places = args
@@ -31,22 +31,22 @@ def _put_row(typing: Any, target: Any, index: Any, kind: Any, shared: Any, numbe
         allocate = _cgutils.get_or_insert_function(builder.module, allocated, "PyType_GenericAlloc")
         forgotten = _ir.FunctionType(_ir.VoidType(), [python.pyobj])
         forget = _cgutils.get_or_insert_function(builder.module, forgotten, "PyObject_GC_UnTrack")
-        made = builder.call(allocate, [builder.inttoptr(kind, _POINTER), _LONG(0)])
+        instance = builder.call(allocate, [builder.inttoptr(kind, _POINTER), _LONG(0)])
         numbered = python.long_from_longlong(number)
-        failed = builder.or_(_cgutils.is_null(builder, made), _cgutils.is_null(builder, numbered))
+        failed = builder.or_(_cgutils.is_null(builder, instance), _cgutils.is_null(builder, numbered))
         with builder.if_else(failed) as (no, yes):
             with no:
-                python.decref(made)  # of null it is nothing
+                python.decref(instance)  # does nothing for null
                 python.decref(numbered)
                 python.err_clear()
             with yes:
-                builder.call(forget, [made])
+                builder.call(forget, [instance])
                 common = builder.inttoptr(shared, python.pyobj)
                 python.incref(common)
                 for nth, held in enumerate((common, numbered)):
-                    slot = builder.add(builder.ptrtoint(made, _LONG), builder.extract_value(places, nth))
+                    slot = builder.add(builder.ptrtoint(instance, _LONG), builder.extract_value(places, nth))
                     builder.store(held, builder.inttoptr(slot, python.pyobj.as_pointer()))
-                python.list_setitem(builder.inttoptr(target, python.pyobj), index, made)
+                python.list_setitem(builder.inttoptr(target, python.pyobj), index, instance)
         return builder.zext(builder.not_(failed), _LONG)
 
     return types.int64(*[types.int64] * 5, _PLACES), build
@@ -61,17 +61,17 @@ def _fill_rows(target: int, kind: int, shared: int, places: Any, first: int, cou
 
 
 class Rows(Generic[Made]):
-    """Instances of a class with two slots and no ``__init__``: what all of them share, and the number of a row.
+    """Creates instances of a class with two slots and no ``__init__``: an object that all share, and a row's number.
 
-    Python's collector does not know of them, as it knows of no number: they go with the last reference to them. So
-    nothing that they hold may lead back to them. Else every thousand made all others that live cost a look sooner.
+    Python's garbage collector does not track them, like numbers: they are freed with the last reference. So nothing
+    that they hold may refer back to them. If tracked, every thousand would make it visit all live objects sooner.
     """
 
     def __init__(self, kind: type[Made], shared: str, number: str) -> None:
         self._kind, self._places = kind, (_place(kind, shared), _place(kind, number))
 
     def made(self, shared: object, first: int, count: int) -> list[Made]:
-        """Of the rows ``first`` to ``first + count - 1``."""
+        """Return the instances of the rows ``first`` to ``first + count - 1``."""
         rows: list[Any] = [None] * count
         if _fill_rows(id(rows), id(self._kind), id(shared), self._places, first, count) != OK:
             raise MemoryError
@@ -79,7 +79,7 @@ class Rows(Generic[Made]):
 
 
 def _place(kind: type[Any], slot: str) -> int:
-    """Of a slot in an instance, in bytes: looked for in one."""
+    """Return the byte offset of a slot in an instance, found by searching one for the slot's value."""
     made, mark = kind(), object()
     setattr(made, slot, mark)
     words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(made))

@@ -1,4 +1,4 @@
-"""``.index``: offset to byte position, 8 bytes an entry: relative offset int32, position int32.
+"""Read, build and check ``.index``: offset to byte position, in entries of relative offset int32, position int32.
 
 An entry names the *last* offset of an append and the byte where that append begins; an append may hold several batches.
 (Kafka's ``OffsetIndex``.)
@@ -17,7 +17,7 @@ from .index_entries import EntriesInTurn, index_entries
 
 _ENTRY = struct.Struct(">ii")
 INTERVAL_BYTES = 4096
-"""Kafka's ``index.interval.bytes``: an entry for every append that begins further than this after the last one."""
+"""Kafka's ``index.interval.bytes``: an append gets an entry if it begins further than this after the last entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class OffsetIndexEntry:
 
 
 def parse_offset_index(data: bytes, base_offset: int, source: str) -> list[OffsetIndexEntry]:
-    """Ascending. Raises CorruptData when entries do not increase."""
+    """Return the entries, ascending. Raises CorruptData if they do not increase."""
     return list(offset_index_entries(data, base_offset, source))
 
 
 def offset_index_entries(data: bytes, base_offset: int, source: str) -> Iterator[OffsetIndexEntry]:
-    """`parse_offset_index`, one after the other."""
+    """Yield the entries of `parse_offset_index` one by one."""
 
     def meaning(relative: int, position: int) -> OffsetIndexEntry | None:
         if relative < 0 or position < 0:
@@ -46,13 +46,13 @@ def offset_index_entries(data: bytes, base_offset: int, source: str) -> Iterator
 
 
 def lookup_position(entries: list[OffsetIndexEntry], offset: int) -> int:
-    """Where to begin to scan for ``offset``: the position of the greatest entry at or below it, else 0."""
+    """Return where to begin a scan for ``offset``: the position of the greatest entry at or below it, else 0."""
     at = bisect_right(entries, offset, key=lambda entry: entry.offset)
     return entries[at - 1].position if at else 0
 
 
 class OffsetIndexBuilder:
-    """Push batches in order; the bytes are what Kafka's recovery would write."""
+    """Builds an index from batches, added in order. The bytes are those that Kafka's recovery would write."""
 
     def __init__(self, base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> None:
         self._base, self._interval = base_offset, interval_bytes
@@ -60,7 +60,7 @@ class OffsetIndexBuilder:
         self._entries = bytearray()
 
     def add(self, batch: BatchHeader) -> bool:
-        """True when the batch got an entry."""
+        """Add a batch and return whether it got an entry."""
         if batch.position - self._last_position <= self._interval:
             return False
         self._entries += _ENTRY.pack(batch.last_offset - self._base, batch.position)
@@ -72,10 +72,10 @@ class OffsetIndexBuilder:
 
 
 class OffsetIndexCheck:
-    """Whether an index file fits a log: push the log's batches, then ask `fits`.
+    """Checks that an index file fits a log: add the log's batches, then read `fits`.
 
-    Every entry must point to the beginning of a batch whose offsets do not exceed the entry's. ``entries`` are taken as
-    the log goes on; when they end in CorruptData, they do not fit.
+    Every entry must point to the beginning of a batch whose base offset does not exceed the entry's offset. ``entries``
+    are read alongside the log; if they end in CorruptData, they do not fit.
     """
 
     def __init__(self, entries: Iterable[OffsetIndexEntry], end_offset: int) -> None:
@@ -94,7 +94,7 @@ class OffsetIndexCheck:
 
 
 def build_offset_index(batches: Iterable[BatchHeader], base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> bytes:
-    """The file of a segment's batches, in order."""
+    """Return the index file of a segment's batches, which come in order."""
     builder = OffsetIndexBuilder(base_offset, interval_bytes)
     for batch in batches:
         builder.add(batch)

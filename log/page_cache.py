@@ -1,7 +1,7 @@
-"""Which pages of a file are in the page cache: mincore(2), which brings none in.
+"""Find out which pages of a file are in the page cache with mincore(2), which brings none in.
 
-Not ``RWF_NOWAIT``: since Linux 6 a read that must not wait begins to read all the same, and when the disk is as fast as
-that it answers with what it has just brought in (seen on 6.18).
+``RWF_NOWAIT`` does not work: since Linux 6 such a read still starts to read from the disk, and if the disk is fast
+enough, it returns the pages that it has just brought in (seen on 6.18).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 def missing_pages(descriptor: int, begin: int, end: int) -> list[tuple[int, int]]:
-    """Of the bytes ``[begin, end)``, within the file: runs of whole pages that are not in the cache, ascending.
+    """Return runs of whole pages of the bytes ``[begin, end)`` that are not in the cache, ascending.
 
-    Linux tells it to the owner of a file and to who may write it; anybody else hears that every page is there. Raises
-    OSError where it cannot be told.
+    The bytes lie within the file. Linux answers the file's owner and processes that may write the file; to others every
+    page seems to be in the cache. Raises OSError if the system cannot answer.
     """
     if begin >= end:
         return []
     first = begin - begin % PAGE
     pages = -(-(end - first) // PAGE)
-    known = ctypes.create_string_buffer(pages)
+    states = ctypes.create_string_buffer(pages)
     address = _libc.mmap(None, end - first, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, first)
     if address == _FAILED:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     try:
-        if _libc.mincore(address, end - first, known):
+        if _libc.mincore(address, end - first, states):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     finally:
         _libc.munmap(address, end - first)
     runs: list[tuple[int, int]] = []
-    for number, state in enumerate(known.raw):
+    for number, state in enumerate(states.raw):
         if state & 1:
             continue
         at = first + number * PAGE

@@ -1,4 +1,4 @@
-"""A partition's folder on a broker's disk: which segments, of which topic, in which epochs."""
+"""Read a partition's folder on a broker's disk: its segments, its topic and its leader epochs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RETIRED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolder:
-    """One look. ``base_offsets`` ascending, the last one active; ``topic_id`` None before Kafka 2.8."""
+    """A folder's state. ``base_offsets`` ascend, the last one is active; ``topic_id`` is None before Kafka 2.8."""
 
     path: Path
     topic: str
@@ -35,15 +35,15 @@ class PartitionFolder:
 
 
 def folder_name(path: Path) -> tuple[str, int] | None:
-    """Topic and partition of a live folder's name; None for retired folders and for what is no partition."""
-    found = _FOLDER.fullmatch(path.name)
-    if found is None or _RETIRED.fullmatch(path.name):
+    """Return topic and partition from a live folder's name, or None for retired folders and other names."""
+    match = _FOLDER.fullmatch(path.name)
+    if match is None or _RETIRED.fullmatch(path.name):
         return None
-    return found["topic"], int(found["partition"])
+    return match["topic"], int(match["partition"])
 
 
 def parse_topic_id(data: bytes, source: str) -> TopicId:
-    """Of ``partition.metadata``. Raises CorruptData naming ``source``."""
+    """Return the topic id in ``partition.metadata``. Raises CorruptData naming ``source``."""
     for line in data.decode("ascii", "replace").splitlines():
         name, _, value = line.partition(": ")
         if name == "topic_id":
@@ -55,7 +55,7 @@ def parse_topic_id(data: bytes, source: str) -> TopicId:
 
 
 class FolderFiles:
-    """The small files of partition folders: a folder in which they stay the same is looked at without reading them."""
+    """Reads the small files and lists the segments of partition folders; small files again only once they changed."""
 
     def __init__(self) -> None:
         self._topic_ids = SmallFiles(parse_topic_id)
@@ -63,22 +63,22 @@ class FolderFiles:
         self.segments = FolderSegments()
 
     def topic_id(self, folder: str) -> TopicId | None:
-        """None when there is no ``partition.metadata``: before Kafka 2.8. Raises CorruptData."""
+        """Return the topic id, or None without a ``partition.metadata`` (before Kafka 2.8). Raises CorruptData."""
         return self._topic_ids.get(metadata_file(folder))
 
     def lineage(self, folder: str) -> Lineage:
-        """Of the leader epoch checkpoint. Raises CorruptData."""
+        """Return the lineage in the leader epoch checkpoint. Raises CorruptData."""
         return self._lineages.get(_checkpoint(folder)) or Lineage()
 
     def keep(self, folders: Collection[str]) -> None:
-        """Forget all others."""
+        """Forget all folders except these."""
         self._topic_ids.keep({metadata_file(folder) for folder in folders})
         self._lineages.keep({_checkpoint(folder) for folder in folders})
         self.segments.keep(folders)
 
 
 def metadata_file(folder: str) -> str:
-    """Where a folder's topic id stands."""
+    """Return the path of the file that holds a folder's topic id."""
     return f"{folder}/partition.metadata"
 
 
@@ -87,7 +87,7 @@ def _checkpoint(folder: str) -> str:
 
 
 def open_partition(path: Path) -> PartitionFolder:
-    """Raises InvalidRequest for a folder that is no live partition, CorruptData for files that are damaged.
+    """Read a folder. Raises InvalidRequest if it is not a live partition's, CorruptData for damaged files.
 
     Only plain ``<base offset>.log`` files count: not ``.deleted``, ``.cleaned`` or ``.swap`` ones.
     """
@@ -99,6 +99,6 @@ def open_partition(path: Path) -> PartitionFolder:
 
 
 def look_into(path: Path, topic: str, partition: int, topic_id: TopicId | None, files: FolderFiles) -> PartitionFolder:
-    """`open_partition` of what is known to be a live folder, and whose. FileNotFoundError: it is gone."""
+    """Do `open_partition` for a live folder of a known partition. Raises FileNotFoundError if it was deleted."""
     folder = str(path)
     return PartitionFolder(path, topic, partition, topic_id, tuple(base_offsets(folder)), files.lineage(folder))

@@ -1,6 +1,6 @@
-"""Whether batches lie where their files' names, their neighbours and the leader epochs have them.
+"""Check the places of batches against their files' names, their neighbours and the leader epochs.
 
-A batch's base offset and leader epoch are outside its CRC: nothing in the batch tells that one of them was changed.
+A batch's base offset and leader epoch are outside its CRC: nothing in the batch shows that one of them was changed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from .batch import BatchHeader
 
 
 @dataclass(slots=True)
-class _Reign:
-    """Batches of one leader epoch, one behind the other."""
+class _EpochRun:
+    """Consecutive batches of one leader epoch."""
 
     epoch: int
     file: str
@@ -26,18 +26,18 @@ class _Reign:
 
 
 class BatchPlaces:
-    """Push the batches of neighbouring files in order, each file by a `follow`; then `check` against the checkpoint.
+    """Pass the batches of neighbouring files in order through `follow`, then `check` them against the checkpoint.
 
     Memory: some 200 bytes for each leader epoch.
     """
 
     def __init__(self) -> None:
-        self._reigns: list[_Reign] = []
+        self._runs: list[_EpochRun] = []
 
     def follow(
         self, batches: Iterator[BatchHeader], source: str, base: Offset, following: Offset | None
     ) -> Iterator[BatchHeader]:
-        """The batches of one file, which begins at ``base``; the next one at ``following``. Raises CorruptData."""
+        """Yield the batches of a file from ``base`` on; the next file begins at ``following``. Raises CorruptData."""
         for batch in batches:
             if batch.base_offset < base:
                 raise self._wrong("batch lies below its segment's base offset", source, batch, base_offset=base)
@@ -47,25 +47,25 @@ class BatchPlaces:
             yield batch
 
     def _add(self, batch: BatchHeader, source: str) -> None:
-        epoch, newest = batch.partition_leader_epoch, self._reigns[-1] if self._reigns else None
+        epoch, newest = batch.partition_leader_epoch, self._runs[-1] if self._runs else None
         if newest is None or epoch > newest.epoch:
-            self._reigns.append(_Reign(epoch, source, batch.position, batch.base_offset, batch.last_offset))
+            self._runs.append(_EpochRun(epoch, source, batch.position, batch.base_offset, batch.last_offset))
         elif epoch < newest.epoch:
             raise self._wrong("leader epochs go back", source, batch, epoch=epoch, before=newest.epoch)
         else:
             newest.last = batch.last_offset
 
     def check(self, checkpoint: Lineage) -> None:
-        """Below its first entry, which is at the log start, a checkpoint knows nothing. Raises CorruptData."""
-        for reign in self._reigns:
-            says = {checkpoint.epoch_at(reign.first), checkpoint.epoch_at(reign.last)} - {None, reign.epoch}
+        """Compare leader epochs, except below the checkpoint's first entry, the log start. Raises CorruptData."""
+        for run in self._runs:
+            says = {checkpoint.epoch_at(run.first), checkpoint.epoch_at(run.last)} - {None, run.epoch}
             if says:
                 raise CorruptData(
                     "batches are of another leader epoch than the checkpoint says",
-                    file=reign.file,
-                    position=reign.position,
-                    offsets=f"{reign.first}..{reign.last}",
-                    leader_epoch=reign.epoch,
+                    file=run.file,
+                    position=run.position,
+                    offsets=f"{run.first}..{run.last}",
+                    leader_epoch=run.epoch,
                     checkpoint=says.pop(),
                 )
 

@@ -1,4 +1,4 @@
-"""``.snapshot``: what the broker knows of each idempotent producer at an offset (``ProducerSnapshot.json`` v1)."""
+"""Read ``.snapshot``: the broker's state of each idempotent producer at an offset (``ProducerSnapshot.json`` v1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """``open_transaction_offset`` -1: none is open."""
+    """The state of a producer. ``open_transaction_offset`` is -1 if no transaction is open."""
 
     producer_id: int
     producer_epoch: int
@@ -28,7 +28,7 @@ class ProducerEntry:
 
 
 def parse_producer_snapshot(data: bytes, source: str) -> list[ProducerEntry]:
-    """Raises CorruptData for another version, a wrong CRC or a wrong length."""
+    """Return the producers. Raises CorruptData for another version, a wrong CRC or a wrong length."""
     if len(data) < _HEAD.size:
         raise CorruptData("producer snapshot is cut off", file=source, bytes=len(data))
     version, crc, count = _HEAD.unpack_from(data)

@@ -1,8 +1,8 @@
-"""A file read once, beside a broker that lives on the same page cache: what was in it stays, what we brought in goes.
+"""Read a file once without disturbing the page cache of a broker on the same host: our pages are dropped.
 
-Before each read the kernel is asked which of its pages are in the cache (`page_cache.py`); the others are remembered as
-ours, to be dropped once they are used. Reading ahead by the kernel is off (``POSIX_FADV_RANDOM``): its pages would look
-as if they had been there.
+Before each read the kernel is asked which of its pages are in the cache (`page_cache.py`). We remember the others as
+ours, and drop them once they are used. Reading ahead by the kernel is off (``POSIX_FADV_RANDOM``): pages that it brings
+in would look as if they had been there before.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from ..state.errors import Unavailable
 from .page_cache import PAGE, missing_pages
 
 Missing = Callable[[int, int, int], list[tuple[int, int]]]
-"""As `page_cache.missing_pages`."""
+"""The signature of `page_cache.missing_pages`."""
 
 
 class QuietReader:
-    """Of an open file of ``size`` bytes, named ``source`` in errors; one thread's at a time.
+    """Reads an open file of ``size`` bytes, named ``source`` in errors. One thread at a time may use it.
 
-    Where nobody can tell what is in the cache, all that was read is dropped.
+    If the system cannot report what is in the cache, all pages that were read are dropped.
     """
 
     def __init__(self, descriptor: int, size: int, source: str, missing: Missing = missing_pages) -> None:
         self._descriptor, self._size, self._source, self._missing = descriptor, size, source, missing
         self._seen = 0
         self._ours: list[tuple[int, int]] = []
-        with suppress(OSError):  # then what the kernel reads ahead may stay
+        with suppress(OSError):  # then pages that the kernel reads ahead may stay
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read(self, size: int, position: int) -> bytes:
-        """As `read_into`."""
+        """Return the bytes that `read_into` reads."""
         window = memoryview(bytearray(size))
         return bytes(window[: self.read_into(window, position)])
 
     def read_into(self, window: memoryview, position: int) -> int:
-        """Bytes read, fewer than asked only at the end of the file. Ask in ascending order; again is no matter.
+        """Fill the window and return the bytes read, fewer only at the end of the file. Positions ascend or repeat.
 
         Raises Unavailable when the disk cannot be read.
         """
@@ -48,10 +48,10 @@ class QuietReader:
 
     def _read_into(self, window: memoryview, position: int) -> int:
         filled = 0
-        known = min(max(self._seen - position, 0), len(window))  # read before: whose it is was found out then
-        if known:
-            filled = self._plain(window[:known], position)
-        if filled < known or filled == len(window):
+        repeated = min(max(self._seen - position, 0), len(window))  # read before: we know which pages are ours
+        if repeated:
+            filled = self._plain(window[:repeated], position)
+        if filled < repeated or filled == len(window):
             return filled
         begin, end = position + filled, min(position + len(window), self._size)
         self._ours += self._not_there(begin, end)
@@ -60,7 +60,7 @@ class QuietReader:
         return filled
 
     def drop(self, stop: int) -> None:
-        """Lets go of what is ours below ``stop``; a page that goes on behind it is kept until that is used, too."""
+        """Drop our pages below ``stop``, but keep a page that continues behind it until its rest is used, too."""
         edge = stop if stop >= self._size else stop - stop % PAGE
         kept: list[tuple[int, int]] = []
         for begin, end in self._ours:
@@ -72,16 +72,16 @@ class QuietReader:
         self._ours = kept
 
     def close(self) -> None:
-        """Lets go of all that is ours. The file stays open: it is its opener's."""
+        """Drop all our pages. The file stays open, because it belongs to the caller."""
         self.drop(self._size)
 
     def _not_there(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """What a read will bring in, in whole pages: dropping leaves half ones where they are."""
+        """Return the whole pages that a read will bring in; dropping does not affect partial pages."""
         try:
-            found = self._missing(self._descriptor, begin, end)
+            missing = self._missing(self._descriptor, begin, end)
         except OSError:
-            found = [(begin - begin % PAGE, -(-end // PAGE) * PAGE)] if begin < end else []
-        return [(first, min(last, self._size)) for first, last in found]
+            missing = [(begin - begin % PAGE, -(-end // PAGE) * PAGE)] if begin < end else []
+        return [(first, min(last, self._size)) for first, last in missing]
 
     def _plain(self, window: memoryview, position: int) -> int:
         filled = 0

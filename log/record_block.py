@@ -1,4 +1,4 @@
-"""Decoded records: where each one's parts lie in unpacked bytes, and the Arrow columns made of that."""
+"""Decoded records: where the parts of each lie in unpacked bytes, and the Arrow columns made of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .java_text import java_text
 from .record_columns import HEADERS, MICROSECONDS
 
 MAX_MILLIS = (2**63 - 1) // 1000
-"""The latest time that microseconds hold. Later ones, and those before the earliest, become this one there."""
+"""The latest time that microseconds hold, in ms. Times beyond ± this become the nearest of the two there."""
 MAX_RECORDS = 1 << 16
-"""In a block. Bounds what tiny records cost: a block's columns, and a topic's name a row."""
+"""Records of a block. It bounds the memory for tiny records: a block's columns, and the topic's name in each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderTable:
-    """Headers of a block. ``lists`` int32 [n + 1]: record r has headers lists[r] to lists[r + 1] (not included).
+    """The headers of a block. ``lists`` int32 [n + 1]: record r has headers lists[r] to lists[r + 1] (not included).
 
     ``at`` and ``size`` [headers, 2]: name and content, positions in ``names`` and ``contents``; size -1 for null.
-    ``present``: validity bits of the records that have any.
+    ``present``: validity bits, set for records that have headers.
     """
 
     lists: npt.NDArray[np.int32]
@@ -44,7 +44,7 @@ class RecordBlock:
 
     ``raw`` uint8; ``offsets``, ``timestamps`` (ms) int64 [n]; ``types`` int32 [n]: 0 create time, 1 append time;
     ``at`` int64 and ``size`` int32 [n, 2]: key and value in ``raw``, size -1 for null; ``headers_at`` and
-    ``header_counts`` [n]; ``sums`` int64: `kernels.parse`'s.
+    ``header_counts`` [n]; ``sums`` int64: the sums of `kernels.parse`.
     """
 
     source: str
@@ -62,7 +62,7 @@ class RecordBlock:
         return len(self.offsets)
 
     def first(self, count: int) -> RecordBlock:
-        """The first records of a block whose columns were made too long; ``sums`` are of those already."""
+        """Return the first ``count`` records, for columns that are too long; ``sums`` counts only these already."""
         return RecordBlock(
             self.source,
             self.raw,
@@ -77,7 +77,7 @@ class RecordBlock:
         )
 
     def only(self, rows: slice | npt.NDArray[np.int64]) -> RecordBlock:
-        """These of its records, by their numbers in order."""
+        """Return the block with these rows only; their numbers ascend."""
         size, counts = self.size[rows], self.header_counts[rows]
         sums = np.zeros(kernels.SUMS, np.int64)
         sums[kernels.KEY_BYTES : kernels.VALUE_BYTES + 1] = np.maximum(size, 0, dtype=np.int64).sum(axis=0)
@@ -98,13 +98,13 @@ class RecordBlock:
         )
 
     def binary(self, column: int) -> pa.Array:
-        """`kernels.KEY_AT` or `kernels.VALUE_AT` as an Arrow binary array."""
+        """Return the column `kernels.KEY_AT` or `kernels.VALUE_AT` as an Arrow binary array."""
         nulls = int(self.sums[kernels.NULL_KEYS if column == kernels.KEY_AT else kernels.NULL_VALUES])
         total = int(self.sums[kernels.KEY_BYTES if column == kernels.KEY_AT else kernels.VALUE_BYTES])
         return gathered(pa.binary(), self.raw, self.at, self.size, column, total, nulls)
 
     def header_table(self) -> HeaderTable:
-        """Names that are not UTF-8 read as Kafka's Java client reads them: U+FFFD for what is malformed."""
+        """Return the headers. Malformed names are read as by Kafka's Java client: with U+FFFD for malformed bytes."""
         count, total = len(self), int(self.sums[kernels.HEADER_COUNT])
         lists, present = np.zeros(count + 1, np.int32), np.zeros((count + 7) // 8, np.uint8)
         at, size = np.empty((total, 2), np.int64), np.empty((total, 2), np.int32)
@@ -119,7 +119,7 @@ class RecordBlock:
         return HeaderTable(lists, present, at, size, names, self.raw, int(sums[2]))
 
     def headers(self) -> pa.Array:
-        """A list of (key, value) a record; null for a record without headers."""
+        """Return an array with a list of (key, value) for each record, null for a record without headers."""
         if not self.sums[kernels.HEADER_COUNT]:
             return pa.nulls(len(self), HEADERS)
         table = self.header_table()
@@ -171,7 +171,7 @@ def gathered(
     total: int,
     nulls: int,
 ) -> pa.Array:
-    """A binary or string array of ``total`` bytes copied out of ``raw``: column ``part`` of the pairs."""
+    """Return a binary or string array of ``total`` bytes copied out of ``raw``: column ``part`` of the pairs."""
     count = len(at)
     data = pa.allocate_buffer(total)
     ends, valid = empty(count + 1, np.int32), np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
@@ -190,7 +190,7 @@ def _rounded(count: int) -> int:
 
 @lru_cache(maxsize=8)
 def _repeated(value: str | int, count: int) -> pa.Array:
-    """Constant columns are slices of one array."""
+    """Return an array with ``value`` in every row. It is cached: constant columns are slices of it."""
     if isinstance(value, int):
         return _numbers(pa.int32(), np.full(count, value, np.int32))
     data = value.encode()
@@ -201,7 +201,7 @@ def _repeated(value: str | int, count: int) -> pa.Array:
 def _readable(
     raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], size: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.uint8]:
-    """Header names as UTF-8, one behind the other; ``at`` and ``size`` of names are changed to lie in them."""
+    """Return header names as UTF-8, one behind the other, and change ``at`` and ``size`` of names to lie in them."""
     names = [
         java_text(raw[start : start + length].tobytes()).encode()
         for start, length in zip(at[:, 0].tolist(), size[:, 0].tolist(), strict=True)

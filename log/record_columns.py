@@ -1,4 +1,4 @@
-"""The columns of decoded records, by name and type: without the kernels, for whoever plans and reads no record."""
+"""The columns of decoded records, by name and type, without the kernels: for planners, which read no record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FIELDS = {
     "timestampType": pa.int32(),
     "headers": HEADERS,
 }
-"""The columns of Spark's Kafka source, in its order; every one nullable. Times are Kafka's own milliseconds."""
+"""The columns of Spark's Kafka source, in its order, all nullable. Times are Kafka's own milliseconds."""
 MICROSECONDS = pa.timestamp("us", tz="UTC")
-"""The times of Spark and Iceberg, which have no milliseconds."""
+"""The unit of times in Spark and Iceberg, which have no milliseconds."""
 
 
 def record_schema(
@@ -29,8 +29,8 @@ def record_schema(
 ) -> pa.Schema:
     """Return the Arrow schema of decoded records. Raises InvalidRequest for an unknown column.
 
-    ``milliseconds``: times as Kafka has them, as every reader but Spark and tables hands them out. Without it times are
-    `MICROSECONDS`, and a time that these cannot hold is the nearest that they can: ± `record_block.MAX_MILLIS`.
+    ``milliseconds``: times as Kafka has them, for all readers except Spark and tables. Otherwise times are
+    `MICROSECONDS`, and a time that these cannot hold becomes the nearest that they can: ± `record_block.MAX_MILLIS`.
     """
     kinds = FIELDS if milliseconds else FIELDS | {"timestamp": MICROSECONDS}
     names = [name for name in FIELDS if include_headers or name != "headers"]

@@ -1,9 +1,9 @@
-"""The record digest: one number for "the same records".
+"""The record digest: one number that tells whether records are the same.
 
 SHA-256 over the records of one partition and offset range in offset order, each as, big endian: offset int64,
 timestamp int64 (ms), timestamp type int8, key length int32 (-1 null) and bytes, value length int32 and bytes, header
 count int32, then each header's name length int32 and UTF-8 bytes, value length int32 and bytes. Control records are
-not in it. A topic's digest is the SHA-256 over ``partition int32 ‖ record count int64 ‖ digest`` in partition order.
+not included. A topic's digest is the SHA-256 over ``partition int32 ‖ record count int64 ‖ digest`` in partition order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Header = tuple[str, bytes | None]
 Row = tuple[int, int, int, bytes | None, bytes | None, Sequence[Header]]
 """Offset, timestamp in ms, timestamp type (0 create, 1 append), key, value, headers."""
 Encoded = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]
-"""Offsets, the bytes of their records, and where each record ends in them."""
+"""Offsets, the bytes of the records, and where each record ends in them."""
 
 
 def encode_record(
@@ -36,7 +36,7 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[Header],
 ) -> bytes:
-    """One record's bytes in the digest."""
+    """Return the bytes of a record in the digest."""
     parts = [struct.pack(">qqb", offset, timestamp, timestamp_type), _sized(key), _sized(value)]
     parts.append(struct.pack(">i", len(headers)))
     for name, content in headers:
@@ -49,7 +49,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 class RecordDigest:
-    """Of one partition. Feed it in offset order; it refuses anything else with InvalidRequest."""
+    """The digest of one partition. Records must come in offset order; otherwise it raises InvalidRequest."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -57,16 +57,16 @@ class RecordDigest:
         self.count = 0
 
     def update(self, records: RecordBlock | pa.RecordBatch | pa.Table) -> None:
-        """A decoded block, or rows in the schema of `record_columns.record_schema`, with headers."""
-        for each in _encoded(records):
-            self.take(each)
+        """Add a decoded block, or rows in the schema of `record_columns.record_schema`, with headers."""
+        for part in _encoded(records):
+            self.take(part)
 
     def update_arrow(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Rows in the schema of `record_columns.record_schema`, with headers."""
+        """Add rows in the schema of `record_columns.record_schema`, with headers."""
         self.update(batch)
 
     def update_records(self, rows: Iterable[Row]) -> None:
-        """Records of any reader."""
+        """Add the records of any reader."""
         for row in rows:
             self.update_record(*row)
 
@@ -79,21 +79,21 @@ class RecordDigest:
         value: bytes | None,
         headers: Sequence[Header],
     ) -> None:
-        """One record of any reader; ``timestamp`` in ms, ``timestamp_type`` 0 create, 1 append."""
+        """Add a record of any reader; ``timestamp`` in ms, ``timestamp_type`` 0 create, 1 append."""
         data = encode_record(offset, timestamp, timestamp_type, key, value, headers)
         self.take((np.array([offset], np.int64), np.frombuffer(data, np.uint8), np.array([len(data)], np.int64)))
 
     def take(self, part: Encoded, first: int = 0, last: int | None = None) -> None:
-        """Records ``first`` to ``last`` (not included) of what is encoded already."""
+        """Add records ``first`` to ``last`` (not included) of encoded records."""
         offsets, data, ends = part
-        offsets, ends_here = offsets[first:last], ends[first:last]
+        offsets, ends_taken = offsets[first:last], ends[first:last]
         if not len(offsets):
             return
         if int(offsets[0]) <= self._last or (np.diff(offsets) <= 0).any():
             raise InvalidRequest("records are not in offset order", after=self._last, first=int(offsets[0]))
         self._last = int(offsets[-1])
         self.count += len(offsets)
-        self._hash.update(data[int(ends[first - 1]) if first else 0 : int(ends_here[-1])].data)
+        self._hash.update(data[int(ends[first - 1]) if first else 0 : int(ends_taken[-1])].data)
 
     def digest(self) -> bytes:
         return self._hash.digest()
@@ -115,19 +115,19 @@ class RangeDigests:
 
     @classmethod
     def between(cls, boundaries: Sequence[int]) -> RangeDigests:
-        """Of the ranges from each boundary to the next one."""
+        """Return digests for the ranges from each boundary to the next."""
         return cls(list(pairwise(boundaries)))
 
     def update(self, records: RecordBlock | pa.RecordBatch | pa.Table) -> None:
-        """As `RecordDigest.update`."""
-        for each in _encoded(records):
-            self.whole.take(each)
+        """Add records to all digests, as `RecordDigest.update` does."""
+        for encoded in _encoded(records):
+            self.whole.take(encoded)
             for (start, stop), part in zip(self.ranges, self.parts, strict=True):
-                first, last = np.searchsorted(each[0], (start, stop)).tolist()
-                part.take(each, first, last)
+                first, last = np.searchsorted(encoded[0], (start, stop)).tolist()
+                part.take(encoded, first, last)
 
     def update_arrow(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """As `RecordDigest.update_arrow`."""
+        """Add rows to all digests, as `RecordDigest.update_arrow` does."""
         self.update(batch)
 
 
@@ -139,7 +139,7 @@ def _encoded(records: RecordBlock | pa.RecordBatch | pa.Table) -> Iterator[Encod
 
 
 def topic_digest(partitions: Mapping[int, tuple[int, bytes]]) -> str:
-    """From partition to (record count, digest); lower-case hex."""
+    """Return a topic's digest in lower-case hex. ``partitions`` maps a partition to (record count, digest)."""
     whole = hashlib.sha256()
     for partition in sorted(partitions):
         count, digest = partitions[partition]

@@ -1,4 +1,4 @@
-"""Which records are wanted, by their bytes: looked for in decoded blocks, where they lie."""
+"""Select records of decoded blocks by their bytes, in place."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from . import kernels
 from .record_block import RecordBlock
 
 _NO_BYTES = b"\0"
-"""For an address that nothing is read from."""
+"""Gives a valid address from which nothing is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """``key``: exactly this key, which a null is not. ``contains``: these bytes within the key, the value, or the name
-    or value of a header; never across two of them. Both: both. None: not asked.
+    """Selects records with exactly the key ``key`` (never null), that have the bytes ``contains`` within the key, the
+    value, or the name or value of a header, but not across two of these. None selects every record.
 
-    Time is linear in what is looked through, whatever is looked for.
+    The time is linear in the size of the records, whatever the bytes are.
     """
 
     key: bytes | None = None
@@ -30,21 +30,21 @@ class RecordFilter:
     _back: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        wanted = np.array(bytearray(self.contains or b""), np.uint8)
-        made: dict[str, Any] = {
+        pattern = np.array(bytearray(self.contains or b""), np.uint8)
+        arrays: dict[str, Any] = {
             "_key": np.array(bytearray(self.key or _NO_BYTES), np.uint8),
-            "_contains": wanted if len(wanted) else np.zeros(1, np.uint8),
-            "_back": kernels.fall_back(wanted),
+            "_contains": pattern if len(pattern) else np.zeros(1, np.uint8),
+            "_back": kernels.fall_back(pattern),
         }
-        for name, value in made.items():
+        for name, value in arrays.items():
             object.__setattr__(self, name, value)
 
     def of(self, block: RecordBlock) -> RecordBlock:
-        """The records that are wanted."""
-        found = np.zeros(len(block), np.uint8)
+        """Return the block with the selected records only."""
+        matches = np.zeros(len(block), np.uint8)
         kernels.match(
             block.raw.ctypes.data, block.at, block.size, block.headers_at, block.header_counts,
             self._key.ctypes.data, -1 if self.key is None else len(self.key), self._contains.ctypes.data, self._back,
-            found,
+            matches,
         )  # fmt: skip
-        return block if found.all() else block.only(np.flatnonzero(found))
+        return block if matches.all() else block.only(np.flatnonzero(matches))

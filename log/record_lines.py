@@ -1,4 +1,4 @@
-"""One record as a line of JSON, by orjson: what `json_lines.py` writes for many records at a time, byte for byte."""
+"""Write one record as a line of JSON with orjson, byte for byte as `json_lines.py` writes many at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .record_parser import Record
 
 
 class Encoding(StrEnum):
-    """How bytes are shown: ``utf8`` is text where it is valid UTF-8, else ``{"base64": …}``."""
+    """The form of bytes in JSON: ``utf8`` writes text if they are valid UTF-8, else ``{"base64": …}``."""
 
     UTF8 = "utf8"
     BASE64 = "base64"

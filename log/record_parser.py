@@ -1,4 +1,4 @@
-"""Parse the records of batches in plain Python, for the few records that do not pay for the compiled kernels.
+"""Parse the records of batches in plain Python, if they are too few to justify loading the compiled kernels.
 
 A record holds varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length and key,
 varint value length and value, varint header count, then the name and the value of each header. All varints are zigzag;
@@ -19,10 +19,10 @@ from .java_text import java_text
 
 MAX_OFFSET = 2**63 - 1
 MAX_HEADERS = 1 << 20
-"""The limit of one record and of one block. It bounds memory: two bytes of a batch can be a header."""
+"""The limit of one record and of one block. It bounds memory, because a header can be as short as two bytes."""
 
 OK, SHORT, LENGTH, RANGE, SURPLUS, FULL, HEADERS = 0, 1, 2, 3, 4, 5, 6
-"""Codes of `kernels.parse`. `FULL` is no fault: call again for the records that follow."""
+"""Codes of `kernels.parse`. `FULL` is not a fault: call again for the records that follow."""
 REASONS = {
     SHORT: "a record reaches beyond its batch",
     LENGTH: "a record's lengths contradict each other",
@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
 
 class _Fault(Exception):
-    """``code`` is a key of `REASONS`."""
+    """A fault of a record. ``code`` is a key of `REASONS`."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -61,9 +61,9 @@ def parse_records(
     start: int = 0,
     end: int | None = None,
 ) -> Iterator[Record]:
-    """Yield what `decode.decode_records` has in its blocks, one by one, and raise the same errors.
+    """Yield the records of `decode.decode_records` one by one, and raise the same errors.
 
-    A batch is checked by its CRC before its first record is yielded, and record by record after that.
+    The CRC of a batch is checked before its first record is yielded; each record is checked when it is yielded.
     """
     view, hidden = memoryview(data), AbortFilter(aborted or ())
     final = MAX_OFFSET if end is None else end - 1
@@ -79,28 +79,28 @@ def parse_records(
 
 
 def _records(data: bytes, batch: BatchHeader, source: str, start: int, final: int) -> Iterator[Record]:
-    here, previous, fault = 0, batch.base_offset - 1, SURPLUS
+    cursor, previous, fault = 0, batch.base_offset - 1, SURPLUS
     try:
         for _ in range(batch.record_count):
-            record, after = _record(data, here, batch)
-            if record.offset > previous:  # others are passed over: Kafka's consumer asks for what is above the last one
+            record, after = _record(data, cursor, batch)
+            if record.offset > previous:  # others are skipped: Kafka's consumer asks for offsets above the last one
                 previous = record.offset
                 if start <= previous <= final:
                     if len(record.headers) > MAX_HEADERS:
                         raise _Fault(HEADERS)
                     yield record
-            here = after
+            cursor = after
     except _Fault as error:
         fault = error.code
     else:
-        if here == len(data):
+        if cursor == len(data):
             return
     raise CorruptData(
         REASONS[fault],
         file=source,
         position=batch.position,
         batch=f"{batch.base_offset}..{batch.last_offset}",
-        byte_of_records=here,
+        byte_of_records=cursor,
     )
 
 
@@ -143,10 +143,10 @@ def _headers(data: bytes, at: int, stop: int, count: int) -> Headers:
 
 
 def is_decodable(data: bytes | memoryview, at: int, batch: BatchHeader) -> bool:
-    """Return whether readers decode the batch at ``at``, by the lengths and offsets of its records.
+    """Return whether readers can decode the batch at ``at``, by the lengths and offsets of its records.
 
-    The broker checked keys, values and headers when it appended them, and the offsets of compressed records. Of others
-    it checks no offset, and counts no headers.
+    The broker checked keys, values and headers when it appended them, and the offsets of compressed records. It checks
+    no offsets of uncompressed records, and never the number of headers.
     """
     if batch.attributes & (CODEC | CONTROL):
         return True
@@ -162,16 +162,16 @@ def is_decodable(data: bytes | memoryview, at: int, batch: BatchHeader) -> bool:
                 at += 2
             else:
                 length, at = _long_record(data, at, stop)
-            here = at + 1  # behind the byte of attributes
+            cursor = at + 1  # behind the byte of attributes
             at += length >> 1
-            while data[here] > 127:
-                here += 1
-            delta = data[here + 1]
+            while data[cursor] > 127:
+                cursor += 1
+            delta = data[cursor + 1]
             if delta > 127:
-                if (byte := data[here + 2]) < 128:
+                if (byte := data[cursor + 2]) < 128:
                     delta += (byte << 7) - 128
                 else:
-                    delta = 2 * _varint(data, here + 1, stop)[0]
+                    delta = 2 * _varint(data, cursor + 1, stop)[0]
             if length & 1 or (delta > most and not delta & 1):
                 return False
     except (IndexError, _Fault):
@@ -180,17 +180,17 @@ def is_decodable(data: bytes | memoryview, at: int, batch: BatchHeader) -> bool:
 
 
 def _long_record(data: bytes | memoryview, at: int, stop: int) -> tuple[int, int]:
-    """Return twice the length of the record at ``at`` and where it begins. Too many headers are a fault."""
+    """Return twice the length of the record at ``at`` and where its content begins. Too many headers are a fault."""
     length, at = _varint(data, at, stop)
     if not 0 <= length <= stop - at:
         raise _Fault(SHORT)
     if length > 2 * MAX_HEADERS:
-        here = _varint(data, at + 1, stop)[1]
-        here = _varint(data, here, stop)[1]
+        cursor = _varint(data, at + 1, stop)[1]
+        cursor = _varint(data, cursor, stop)[1]
         for _ in range(2):  # key and value
-            size, here = _varint(data, here, stop)
-            here += max(size, 0)
-        if _varint(data, here, stop)[0] > MAX_HEADERS:
+            size, cursor = _varint(data, cursor, stop)
+            cursor += max(size, 0)
+        if _varint(data, cursor, stop)[0] > MAX_HEADERS:
             raise _Fault(HEADERS)
     return 2 * length, at
 

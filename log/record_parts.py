@@ -1,4 +1,4 @@
-"""Records as kernels read them, just decoded or from Arrow: where each part lies in which bytes."""
+"""Records in the form that kernels read, from decoded blocks or from Arrow: the bytes and where each part lies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ZERO = constant(0, pa.int32())
 class RecordParts:
     """``offsets``, ``timestamps`` (ms) int64 [n]; ``types`` int32 [n]: 0 create time, 1 append time.
 
-    ``at`` int64 and ``size`` int32 [n, 2]: a key in ``keys`` and a value in ``values``, size -1 for null.
+    ``at`` int64 and ``size`` int32 [n, 2]: positions of a key in ``keys`` and a value in ``values``, size -1 for null.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ class RecordParts:
     headers: HeaderTable
 
     def encoded(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """The record digest's bytes (`record_digest.py`), and where each record ends in them."""
+        """Return the record digest's bytes (`record_digest.py`), and where each record ends in them."""
         table = self.headers
         content = int(np.maximum(self.size, 0, dtype=np.int64).sum() + np.maximum(table.size, 0, dtype=np.int64).sum())
         count = len(self.offsets)
@@ -51,9 +51,8 @@ class RecordParts:
 
 
 def parts_of(records: RecordBlock | pa.RecordBatch) -> RecordParts:
-    """A decoded block, or rows in the schema of `record_columns.record_schema`, in any order of columns.
-
-    Raises InvalidRequest for a column that is missing; headers may be.
+    """Return the parts of a decoded block, or of rows in the schema of `record_columns.record_schema`, in any order of
+    columns. Raises InvalidRequest for a missing column. A row's headers may be null.
     """
     if isinstance(records, RecordBlock):
         raw = records.raw
@@ -93,7 +92,7 @@ def _of_arrow(batch: pa.RecordBatch) -> RecordParts:
 
 
 def _parts(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Bytes of a binary or string array, and where each value lies in them; size -1 for null."""
+    """Return the bytes of a binary or string array, and the position and size of each value; size -1 for null."""
     if not len(array):
         return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32)
     _, ends, data = array.buffers()

@@ -1,4 +1,4 @@
-"""One log segment's files, and its log in bounded pieces: never the whole file in memory."""
+"""Read the files of one log segment, and its log in pieces of bounded size: never the whole file in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """``base offset.log`` and its siblings, which may be missing. ``active``: its broker may still be writing it."""
+    """``<base offset>.log`` and its siblings, which may be missing. ``active``: the broker may still be writing it."""
 
     path: Path
     active: bool = False
@@ -43,11 +43,11 @@ class LogSegment:
 
     @property
     def producer_snapshot(self) -> Path:
-        """Of the producers' state where this segment *begins*; Kafka copies the next segment's with a segment."""
+        """The producers' state where this segment *begins*; Kafka copies the next segment's snapshot with a segment."""
         return self.path.with_suffix(".snapshot")
 
     def batches(self, *, verify_crc: bool = True) -> Iterator[BatchHeader]:
-        """Every batch header, control batches too. Raises CorruptData."""
+        """Yield every batch header, those of control batches too. Raises CorruptData."""
         for position, data in self.pieces():
             yield from iter_batches(data, source=str(self.path), position=position, verify_crc=verify_crc)
 
@@ -65,13 +65,13 @@ class LogSegment:
         return following
 
     def pieces(self, piece_bytes: int = READ_BYTES, position: int = 0) -> Iterator[tuple[int, bytes]]:
-        """(position, whole batches), about ``piece_bytes`` at a time; more only for one batch that is larger.
+        """Yield (position, whole batches), about ``piece_bytes`` at a time; only a larger batch makes a piece longer.
 
-        ``position``: where a batch begins, the first one to be read.
+        ``position``: where the first batch to read begins.
 
-        Zeros that an active segment's file was preallocated with are no data. A batch that the end of the file cuts
-        off raises CorruptData, after all that is whole. Offsets increase from piece to piece. Its broker may be alive:
-        read quietly (`QuietReader`).
+        Preallocated zeros in an active segment's file are not data. A batch that the end of the file cuts off raises
+        CorruptData, after all whole batches. Offsets increase from piece to piece. The broker may be running, so the
+        file is read by a `QuietReader`.
         """
         with self.path.open("rb") as file:
             size, last = os.fstat(file.fileno()).st_size, -1
@@ -101,7 +101,7 @@ class LogSegment:
 
 
 def _piece(reader: QuietReader, position: int, wanted: int, size: int) -> bytes:
-    """So many bytes; where the first batch is larger, all of that one, if the file has it."""
+    """Return ``wanted`` bytes; if the first batch is larger, all of that batch, if the file has it."""
     data = reader.read(max(wanted, min(HEADER_BYTES, size - position)), position)
     first = batch_bytes(data)
     if first is not None and len(data) < first <= size - position:
@@ -110,7 +110,7 @@ def _piece(reader: QuietReader, position: int, wanted: int, size: int) -> bytes:
 
 
 def _zeros(reader: QuietReader, position: int, size: int) -> bool:
-    """Whether nothing else is left."""
+    """Return whether the rest of the file is only zeros."""
     while position < size and (data := reader.read(min(READ_BYTES, size - position), position)):
         if data.count(0) != len(data):
             return False

@@ -1,6 +1,6 @@
-"""Records as text, column by column: what is printed is joined by Arrow, not row by row.
+"""Print records as text, column by column: Arrow joins the columns, not Python row by row.
 
-Memory: the text of `SLICE_BYTES` of records, or of one record where that is larger; escaped, up to six times that.
+Memory: the text of `SLICE_BYTES` of records, or of one larger record; escaped text takes up to six times that.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 SLICE_BYTES = 1 << 20
 TEXT = pa.large_binary()
-"""Of every column here: one batch of zeros may unpack to 512 MiB, and is six times that escaped."""
+"""The type of every column here: one batch of zeros may unpack to 512 MiB, and takes six times that if escaped."""
 
 Part: TypeAlias = "pa.Array | bytes"
-"""A column of `TEXT`, or the same bytes in every row."""
+"""A column of `TEXT`, or bytes that are the same in every row."""
 
 
 def same(text: bytes) -> pa.Scalar:
-    """The same bytes in every row; not by `pa.scalar` (`arrow_columns.py` says why)."""
+    """Return a scalar for the same bytes in every row, without `pa.scalar` (`arrow_columns.py` says why)."""
     ends, data = pa.py_buffer(struct.pack("=qq", 0, len(text))), pa.py_buffer(text)
     return pa.Array.from_buffers(TEXT, 1, [None, ends, data])[0]
 
@@ -31,20 +31,20 @@ _NOTHING, _NULL, _COMMA = same(b""), same(b"NULL"), same(b",")
 
 
 def slices(batch: pa.RecordBatch, slice_bytes: int = SLICE_BYTES) -> Iterator[pa.RecordBatch]:
-    """The same rows, few enough at a time; nothing is copied."""
+    """Yield the rows in slices of about ``slice_bytes`` bytes, without a copy."""
     rows = max(1, batch.num_rows * slice_bytes // max(batch.nbytes, 1))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
 
 
 def joined(parts: Sequence[Part]) -> pa.Array:
-    """A row's parts one behind the other; a null is no bytes."""
+    """Return a column of each row's parts, one behind the other; a null adds no bytes."""
     columns = [same(part) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*columns, _NOTHING, null_handling="replace", null_replacement=b"")
 
 
 def printed(parts: Sequence[Part]) -> bytes:
-    """All rows, one behind the other."""
+    """Return the text of all rows, one behind the other."""
     rows = joined(parts)
     if not len(rows):
         return b""
@@ -53,18 +53,18 @@ def printed(parts: Sequence[Part]) -> bytes:
 
 
 def decimal(numbers: pa.Array) -> pa.Array:
-    """Whole numbers as people write them."""
+    """Return integers as decimal text."""
     return numbers.cast(pa.large_string()).cast(TEXT)
 
 
 def listed(lists: pa.Array, elements: pa.Array) -> pa.Array:
-    """A row's elements with commas between them. ``elements``: stand for those of ``lists``, flattened."""
+    """Return each row's elements with commas between them. ``elements`` replace those of the flattened ``lists``."""
     offsets = lists.offsets
     return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements), _COMMA)
 
 
 def _headers(rows: pa.RecordBatch) -> pa.Array:
-    """``name=value,name=value``, as kcat prints them; a null value is ``NULL``."""
+    """Return ``name=value,name=value``, as kcat prints headers; a null value is ``NULL``."""
     headers = rows.column("headers")
     name, value = headers.flatten().flatten()
     return listed(headers, joined([name.cast(TEXT), b"=", pc.fill_null(value.cast(TEXT), _NULL)]))
@@ -79,4 +79,4 @@ FIELDS: Mapping[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "T": lambda rows: decimal(rows.column("timestamp").cast(pa.int64())),
     "h": _headers,
 }
-"""What kcat calls ``%t``, ``%p``, …; null is printed as no bytes."""
+"""The columns that kcat calls ``%t``, ``%p``, …; null is printed as no bytes."""

@@ -1,4 +1,4 @@
-"""``.timeindex``: the highest timestamp so far, and its offset, 12 bytes an entry: timestamp int64, relative int32.
+"""Read, build and check ``.timeindex``: entries of the highest timestamp so far, int64, and its relative offset, int32.
 
 (Kafka's ``TimeIndex``.)
 """
@@ -26,12 +26,12 @@ class TimeIndexEntry:
 
 
 def parse_time_index(data: bytes, base_offset: int, source: str) -> list[TimeIndexEntry]:
-    """Ascending by timestamp. Raises CorruptData when entries do not increase."""
+    """Return the entries, ascending by timestamp. Raises CorruptData if they do not increase."""
     return list(time_index_entries(data, base_offset, source))
 
 
 def time_index_entries(data: bytes, base_offset: int, source: str) -> Iterator[TimeIndexEntry]:
-    """`parse_time_index`, one after the other."""
+    """Yield the entries of `parse_time_index` one by one."""
 
     def meaning(timestamp: int, relative: int) -> TimeIndexEntry | None:
         return TimeIndexEntry(TimestampMs(timestamp), Offset(base_offset + relative)) if relative >= 0 else None
@@ -43,13 +43,13 @@ def time_index_entries(data: bytes, base_offset: int, source: str) -> Iterator[T
 
 
 def lookup_offset(entries: list[TimeIndexEntry], timestamp: int) -> Offset | None:
-    """Every offset below the answer is older than ``timestamp``; None when the whole segment may not be."""
+    """Return an offset below which all records are older than ``timestamp``, or None if no entry is older."""
     at = bisect_right(entries, timestamp - 1, key=lambda entry: entry.timestamp)
     return entries[at - 1].offset if at else None
 
 
 class TimeIndexBuilder:
-    """Push batches in order and whether each got an offset index entry; then `bytes`."""
+    """Builds an index from batches, added in order with whether each got an offset index entry; then call `bytes`."""
 
     def __init__(self, base_offset: int) -> None:
         self._base = base_offset
@@ -64,7 +64,7 @@ class TimeIndexBuilder:
 
     @property
     def highest(self) -> int:
-        """The highest timestamp so far; -1 when no batch had one."""
+        """Return the highest timestamp so far, or -1 if no batch had one."""
         return self._highest
 
     def _append(self) -> None:
@@ -73,23 +73,23 @@ class TimeIndexBuilder:
             self._entered = self._highest
 
     def bytes(self) -> bytes:
-        """With the entry that rolling a segment adds."""
+        """Return the index, with the entry that Kafka adds when it rolls a segment."""
         self._append()
         return bytes(self._entries)
 
 
 class TimeIndexCheck:
-    """Whether an index file fits a log: push the log's batches, then ask `fits`.
+    """Checks that an index file fits a log: add the log's batches, then read `fits`.
 
-    An entry (timestamp, offset) says that nothing up to ``offset`` is younger; the last one is the segment's highest.
-    ``entries`` are taken as the log goes on; when they end in CorruptData, they do not fit.
+    An entry (timestamp, offset) states that no record up to ``offset`` is younger; the last one has the segment's
+    highest timestamp. ``entries`` are read alongside the log; if they end in CorruptData, they do not fit.
     """
 
     def __init__(self, entries: Iterable[TimeIndexEntry]) -> None:
         self._entries, self._last, self._highest = EntriesInTurn(entries), -1, -1
 
     def add(self, batch: BatchHeader, highest: int) -> None:
-        """``highest``: the highest timestamp of the log up to this batch."""
+        """Check the next batch. ``highest``: the highest timestamp of the log up to this batch."""
         entries, self._highest = self._entries, highest
         while (entry := entries.next) is not None and entry.offset <= batch.last_offset:
             entries.wrong |= entry.offset < batch.base_offset or entry.timestamp != highest
@@ -102,7 +102,7 @@ class TimeIndexCheck:
 
 
 def build_time_index(batches: Iterable[BatchHeader], base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> bytes:
-    """The file of a rolled segment's batches, in order."""
+    """Return the index file of a rolled segment's batches, which come in order."""
     offsets, times = OffsetIndexBuilder(base_offset, interval_bytes), TimeIndexBuilder(base_offset)
     for batch in batches:
         times.add(batch, offsets.add(batch))

@@ -1,8 +1,8 @@
-"""A segment's transaction index against its markers: Kafka's file is under no checksum, the log is.
+"""Check a segment's transaction index against its markers: Kafka's index has no checksum, the log has.
 
-What is open where the segment begins is known from its producer snapshot; nothing is at offset 0. Elsewhere (a replica
-that began here, a snapshot that is missing or damaged) the index is asked: a transaction that it says began before the
-segment is believed as far as the markers allow. Offsets below the segment cannot be checked then, all else is.
+The producer snapshot has the transactions that are open where the segment begins; at offset 0 none are. Without it (the
+replica began here, or the snapshot is missing or damaged) a transaction that began before the segment by the index is
+accepted as far as the markers allow. Offsets below the segment cannot be checked then; everything else is.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .transactions import Transactions
 
 @dataclass(frozen=True, slots=True)
 class OpenBefore:
-    """Producer id to first offset of what is open where a segment begins. ``known``: there is nothing else."""
+    """Open transactions where a segment begins, producer id to first offset. ``known``: there are no others."""
 
     transactions: Mapping[int, Offset] = field(default_factory=dict)
     known: bool = False
 
 
 def open_before(base: int, snapshot: bytes | None, source: str) -> OpenBefore:
-    """By the producer snapshot of the segment's base offset; unknown where that cannot be read."""
+    """Return the open transactions of the producer snapshot at the base offset; not ``known`` if it is unreadable."""
     if snapshot is None:
         return OpenBefore(known=base == 0)
     try:
@@ -40,10 +40,10 @@ def open_before(base: int, snapshot: bytes | None, source: str) -> OpenBefore:
 
 
 class TransactionIndexCheck:
-    """Push the segment's batches in order, then ask. ``index``: the file's bytes, None or empty where there is none.
+    """Add the segment's batches in order, then read the results. ``index``: its bytes, None or empty if missing.
 
-    ``source`` names it, ``log`` is the file of the batches. ``active``: entries may be missing at the end, which the
-    broker is about to write.
+    ``source`` names the index, ``log`` the file of the batches. ``active``: entries may be missing at the end, because
+    the broker is about to write them.
     """
 
     def __init__(
@@ -61,31 +61,31 @@ class TransactionIndexCheck:
 
     @property
     def open(self) -> dict[int, Offset]:
-        """What is open behind the last batch."""
+        """Return the transactions that are open after the last batch."""
         return dict(self._transactions.open)
 
     @property
     def aborted(self) -> list[AbortedTransaction]:
-        """As the markers have it: what the index must hold."""
+        """Return the aborted transactions by the markers, which the index must hold."""
         return [
             AbortedTransaction(AbortedRange(producer, first, last), stable)
             for producer, first, last, stable in self._transactions.aborted
         ]
 
     def bytes(self) -> bytes:
-        """The index that the markers make."""
+        """Return the index file that follows from the markers."""
         return format_transaction_index(self.aborted)
 
     def difference(self) -> str | None:
-        """What the index says otherwise, in words; None when nothing."""
-        wanted = self.bytes()
-        if self._index == wanted:
+        """Return how the index differs from the markers, as text, or None if it does not."""
+        expected = self.bytes()
+        if self._index == expected:
             return None
         try:
-            found = self._parsed()
+            entries = self._parsed()
         except CorruptData as error:
             return str(error)
-        for number, (says, must) in enumerate(zip_longest(found, self.aborted)):
+        for number, (says, must) in enumerate(zip_longest(entries, self.aborted)):
             if (says is None and self._active) or self._agrees(number, says, must):
                 continue
             return f"entry {number} says {_words(says)}, the markers say {_words(must)}"
@@ -113,5 +113,5 @@ class TransactionIndexCheck:
 def _words(entry: AbortedTransaction | None) -> str:
     if entry is None:
         return "nothing"
-    said = entry.range
-    return f"producer {said.producer_id} {said.first}..{said.last} (last stable offset {entry.last_stable_offset})"
+    span = entry.range
+    return f"producer {span.producer_id} {span.first}..{span.last} (last stable offset {entry.last_stable_offset})"

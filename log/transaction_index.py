@@ -1,4 +1,4 @@
-"""``.txnindex``: the aborted transactions of a segment, 34 bytes each (Kafka's ``AbortedTxn``, version 0)."""
+"""Read and write ``.txnindex``: a segment's aborted transactions, 34 bytes each (Kafka's ``AbortedTxn``, version 0)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ ENTRY_BYTES = ENTRY.size
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """``range`` to its abort marker; ``last_stable_offset`` when the marker was written."""
+    """``range`` ends with the abort marker; ``last_stable_offset`` is that at the time when the marker was written."""
 
     range: AbortedRange
     last_stable_offset: Offset
 
 
 def parse_transaction_index(data: bytes, source: str) -> list[AbortedTransaction]:
-    """In file order. Raises CorruptData."""
+    """Return the entries in file order. Raises CorruptData."""
     if len(data) % ENTRY.size:
         raise CorruptData("transaction index is cut off", file=source, bytes=len(data))
-    found = []
+    entries = []
     for number, (version, producer, first, last, stable) in enumerate(ENTRY.iter_unpack(data)):
         if version != 0:
             raise CorruptData(
@@ -37,12 +37,12 @@ def parse_transaction_index(data: bytes, source: str) -> list[AbortedTransaction
             )
         if first < 0 or last < first:
             raise CorruptData("transaction index entry contradicts itself", file=source, position=number * ENTRY.size)
-        found.append(AbortedTransaction(AbortedRange(producer, Offset(first), Offset(last)), Offset(stable)))
-    return found
+        entries.append(AbortedTransaction(AbortedRange(producer, Offset(first), Offset(last)), Offset(stable)))
+    return entries
 
 
 def format_transaction_index(entries: list[AbortedTransaction]) -> bytes:
-    """The file's bytes."""
+    """Return the content of the file."""
     return b"".join(
         ENTRY.pack(0, e.range.producer_id, e.range.first, e.range.last, e.last_stable_offset) for e in entries
     )

@@ -1,17 +1,17 @@
-"""Transactions as Kafka's broker follows them while it appends, told again from the batches themselves.
+"""Follow transactions through batches, as Kafka's broker does while it appends.
 
 Kafka's rules (`ProducerAppendInfo`, `ProducerStateManager`, `LogSegment` of 3.9 and 4.3):
 
 - a transactional batch of a producer that has no transaction open begins one, at the batch's base offset;
-- a marker ends it. A marker of a producer with none open means nothing: no entry (`appendEndTxnMarker`);
-- an abort is an entry of the segment's transaction index: producer, first offset, offset of the marker, and the *last
-  stable offset*: where the oldest transaction begins that another producer has open then, else the offset behind the
-  marker (`ProducerStateManager.lastStableOffset`). A replica that appends several batches at once begins the
-  transactions of all before it ends the first: there it may also be where the next transaction of another producer
-  begins (`UnifiedLog.append`: `producerStateManager.update` before `completeTxn`);
-- what is open where a segment begins is in the producer snapshot of its base offset (`UnifiedLog.roll`).
+- a marker ends it. A marker of a producer without an open transaction makes no entry (`appendEndTxnMarker`);
+- an abort adds an entry to the segment's transaction index: producer, first offset, offset of the marker, and the *last
+  stable offset*: the first offset of the oldest transaction that another producer has open then, else the offset behind
+  the marker (`ProducerStateManager.lastStableOffset`). A replica that appends several batches at once begins all their
+  transactions before it ends the first one: then the last stable offset may also be the first offset of the next
+  transaction of another producer (`UnifiedLog.append`: `producerStateManager.update` before `completeTxn`);
+- the producer snapshot of a segment's base offset has the transactions that are open there (`UnifiedLog.roll`).
 
-Markers and batches are under CRC, a transaction index is under nothing. Memory: the transactions that are open at once,
+Markers and batches have a CRC, a transaction index has none. Memory: the transactions that are open at the same time,
 and the aborted ones of one segment, some 300 bytes each.
 """
 
@@ -27,7 +27,7 @@ from .markers import ABORT, COMMIT, marker_type
 
 
 class Transactions:
-    """Push batches of ``source`` in order. ``open``: producer id to first offset of its transaction, oldest first.
+    """Takes batches of ``source`` in order. ``open``: producer id to first offset of its transaction, oldest first.
 
     ``aborted``: producer id, first offset, marker, last stable offset, in the order of the markers.
     """
@@ -37,19 +37,19 @@ class Transactions:
         self.open = OrderedDict(sorted((opened or {}).items(), key=lambda each: each[1]))
         self.aborted: list[tuple[int, Offset, Offset, Offset]] = []
         self.next_begin: dict[int, Offset] = {}
-        """Number of an aborted transaction that no other was open beside, to where the next of another begins."""
+        """Number of an aborted transaction that was the only open one, to where the next of another producer begins."""
         self._alone: dict[int, list[int]] = {}
 
     def add(self, batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
-        """``data`` begins at ``position`` and holds the batch. Raises CorruptData for a marker that cannot be read."""
-        of_what, producer = batch.attributes & (TRANSACTIONAL | CONTROL), batch.producer_id
-        if of_what == TRANSACTIONAL:
+        """Add a batch within ``data``, which begins at ``position``. Raises CorruptData for a broken marker."""
+        batch_kind, producer = batch.attributes & (TRANSACTIONAL | CONTROL), batch.producer_id
+        if batch_kind == TRANSACTIONAL:
             if producer not in self.open:
                 self.open[producer] = Offset(batch.base_offset)
                 if self._alone:
                     self._begins(producer, Offset(batch.base_offset))
             return
-        if not of_what or producer not in self.open:
+        if not batch_kind or producer not in self.open:
             return
         kind = marker_type(batch, data, position, source=self._source)
         if kind not in (ABORT, COMMIT):
@@ -67,8 +67,8 @@ class Transactions:
 
 
 def decide(opened: dict[int, Offset], pieces: Iterable[tuple[int, bytes]], source: str) -> Iterator[AbortedRange]:
-    """Takes out of ``opened`` whoever has a marker in these whole batches, (position, bytes) each; yields the aborted
-    ones. Reads no further than to the last of them. Raises CorruptData.
+    """Remove transactions from ``opened`` whose markers are in these pieces, (position, whole batches) each, and yield
+    the aborted ones. Reads no further than the last such marker. Raises CorruptData.
     """
     for position, data in pieces:
         for batch in iter_batches(data, source=source, position=position):

@@ -2,8 +2,8 @@
 
     node of an answer  ->  a listener for it exists  ->  the answer that names it goes out
 
-So an answer is looked through first (`nodes`), and written (`rewritten`) when every node it names can be reached. Of
-Metadata only the part that names them is (`read_brokers`): what follows is as large as the cluster.
+An answer is therefore first searched (`nodes`), and written (`rewritten`) once every node it names can be reached. Only
+the part of a Metadata answer that names nodes is held (`read_brokers`): the part after it is as large as the cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A node in an answer, and which bytes say its host and port."""
+    """A node in an answer, and the range of bytes that holds its host and port."""
 
     node: int
     host: str
@@ -31,31 +31,31 @@ class Named:
 
 
 def nodes(key: Key, body: bytes, version: int) -> list[Named]:
-    """Every broker that an answer names with an address. Raises Malformed."""
+    """Return every broker that an answer names with an address. Raises Malformed."""
     frame, flexible = Frame(body), APIS[key].is_flexible(version)
     read = {Key.METADATA: _metadata, Key.FIND_COORDINATOR: _coordinators, Key.DESCRIBE_CLUSTER: _cluster}[key]
     return list(read(frame, version, flexible))
 
 
 def named(brokers: Mapping[int, Address]) -> list[Named]:
-    """As if an answer had named them."""
+    """Return ``brokers`` in the form in which `nodes` returns them, for addresses that are not from an answer."""
     return [Named(node, host, port, 0, 0) for node, (host, port) in brokers.items()]
 
 
 def rewritten(body: bytes, found: list[Named], listeners: Mapping[int, Address], *, flexible: bool) -> bytes:
-    """The answer's body, with the listeners' addresses. A node without one (-1: none is meant) stays as it is."""
+    """Return the answer's body with listeners' addresses. A node without a listener (-1: no node) stays unchanged."""
     parts, at = [], 0
-    for each in found:
-        address = listeners.get(each.node)
+    for node in found:
+        address = listeners.get(node.node)
         if address is None:
             continue
-        parts += [body[at : each.start], string_of(address[0].encode(), flexible), _PORT.pack(address[1])]
-        at = each.stop
+        parts += [body[at : node.start], string_of(address[0].encode(), flexible), _PORT.pack(address[1])]
+        at = node.stop
     return b"".join([*parts, body[at:]])
 
 
 def read_brokers(frame: Frame, version: int) -> int:
-    """Of a Metadata answer the header and what `nodes` needs; where its body begins. Raises Malformed."""
+    """Read a Metadata answer's header and its brokers, for `nodes`. Return where the body begins. Raises Malformed."""
     flexible = APIS[Key.METADATA].is_flexible(version)
     frame.tags(flexible)
     body = frame.at

@@ -1,7 +1,7 @@
 """Which requests pass, up to which version, and what is done to them: the table of docs/proxy.md.
 
-What is not in it is not offered to clients: a request of tomorrow may carry an address, or records, that must not pass
-as they are. Numbers, names, versions: the message definitions of Apache Kafka 4.3 (`clients/src/main/resources`).
+Other requests are not offered to clients: a future one may carry an address, or records, that must not pass unchanged.
+Numbers, names, versions: the message definitions of Apache Kafka 4.3 (`clients/src/main/resources`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PASSED = "passed as it is"
 
 
 class Key(IntEnum):
-    """API keys of which something is read or changed here."""
+    """The API keys whose requests or answers the proxy reads or changes."""
 
     PRODUCE = 0
     FETCH = 1
@@ -30,9 +30,9 @@ class Key(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """``newest``, ``oldest``: versions offered, where the broker has them. ``flexible``: since which version, if any.
+    """``oldest``, ``newest``: versions offered, where the broker has them. ``flexible``: the first flexible, if any.
 
-    ``changes``: the cluster, not only its own group or transaction; refused by a proxy that is read-only.
+    ``changes``: the request changes the cluster, not only its own group or transaction. A read-only proxy refuses it.
     """
 
     key: int
@@ -56,7 +56,7 @@ _TABLE = (
         12,
         12,
         4,
-        "session id 0 and epoch -1 in the request; what the broker has no more is put into the answer. "
+        "session id 0 and epoch -1 in the request; records that the broker no longer has are added to the answer. "
         "13 and up name topics by id, 16 and up carry addresses",
     ),
     Api(2, "ListOffsets", 11, 6, 1, "earliest, by time, max timestamp and last tiered are those of both tiers"),

@@ -1,7 +1,7 @@
-"""The beginning of a frame that is still arriving, read as `wire.Frame` reads one that is here.
+"""Read the beginning of a frame that is still arriving, in the way `wire.Frame` reads a complete one.
 
-What came is tried, and where it ends too early, tried again with more: nearly always the first time is enough, and
-what is read in one go costs a fraction of being waited for field by field.
+The bytes that have arrived are parsed. If they end too early, parsing starts again once more have arrived. The first
+attempt is nearly always enough, and one parse costs a fraction of waiting for each field.
 """
 
 from __future__ import annotations
@@ -12,47 +12,47 @@ from typing import Protocol, TypeVar
 from ..broker.wire import Frame, Malformed
 
 MOST = 256 * 1024
-"""Bytes of one reading. The largest is that of a cluster's brokers."""
+"""Bytes that one parse may need. The largest is the list of a cluster's brokers."""
 R = TypeVar("R")
 
 
 class Source(Protocol):
-    """Bytes of a frame in order."""
+    """The bytes of one frame, in order."""
 
     @property
     def left(self) -> int:
-        """Of the frame, not taken yet."""
+        """Return how many bytes of the frame have not been taken yet."""
         ...
 
     def at_hand(self) -> memoryview:
-        """Those of them that came. Good until the next wait."""
+        """Return the bytes that arrived and were not taken. The view is valid until the next wait."""
         ...
 
     def taken(self, size: int) -> bytes:
-        """The first of those at hand."""
+        """Take and return the first ``size`` bytes of `at_hand`."""
         ...
 
     async def more(self) -> None:
-        """Until there is more at hand, of a frame that has more."""
+        """Wait until more bytes of the frame have arrived. The frame must have bytes left to arrive."""
         ...
 
     async def exactly(self, size: int) -> bytes:
-        """Raises Malformed where the frame ends before that."""
+        """Take and return ``size`` bytes. Raises Malformed if the frame ends before that."""
         ...
 
 
 async def begun(source: Source, read: Callable[[Frame], R]) -> tuple[R, bytes]:
-    """What ``read`` finds, and the bytes it found it in, which are taken.
+    """Return the result of ``read``, and the bytes that it read, which are taken from ``source``.
 
-    It may be called several times. Raises Malformed where it does with the whole frame, or with `MOST` bytes.
+    ``read`` may be called several times. Raises Malformed if it does with the whole frame, or with `MOST` bytes.
     """
     while True:
         frame = Frame(source.at_hand())
         try:
-            found = read(frame)
+            result = read(frame)
         except Malformed:
             if frame.end >= min(source.left, MOST):
                 raise
             await source.more()
         else:
-            return found, source.taken(frame.at)
+            return result, source.taken(frame.at)

@@ -1,9 +1,9 @@
-"""The memory that all connections together may hold, beside the fixed part of each (`peer.py`).
+"""The memory that all connections together may hold, in addition to the fixed part of each (`peer.py`).
 
-Nobody waits for it: what cannot be had now is done without (a local answer is streamed, a remote one comes later), so
-no two connections can wait for each other. Remote reads leave a quarter of it to frames, and a frame of up to `FREE`
-bytes needs none: it counts as its connection's own. What is being sent to a client that takes nothing is taken back
-when others need it: that client is closed, and fetches again when it goes on.
+No connection waits for this memory, so no two connections can wait for each other. If there is not enough, the proxy
+does without: a local answer is streamed, a remote one comes later. Remote reads leave a quarter of it to frames. A
+frame of up to `FREE` bytes needs none: it counts as its connection's own. If memory is needed while a client has
+stopped reading its answer, that client's connection is closed. The client fetches again when it continues.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Protocol
 
 FREE = 256 * 1024
 STALLED_S = 10.0
-"""So long a client may take nothing while others are refused."""
+"""A client may read nothing for this long, in seconds, while others are refused memory."""
 
 
 class Taker(Protocol):
-    """A client that is being sent something."""
+    """A client to which an answer is being sent."""
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since it took any of it."""
+        """Return the seconds since the client last read any of it."""
         ...
 
     @property
@@ -32,7 +32,7 @@ class Taker(Protocol):
 
 
 class Budget:
-    """``size`` bytes. Of one loop. ``close``: aborts a client, whose memory is given back then."""
+    """``size`` bytes, used by one event loop. ``close`` aborts a client, which then gives its memory back."""
 
     def __init__(self, size: int, close: Callable[[Taker], None]) -> None:
         self.size, self.used, self.refused = size, 0, 0
@@ -41,21 +41,21 @@ class Budget:
 
     @property
     def of_a_read(self) -> int:
-        """What one remote read takes at most, so that several fit."""
+        """Return the bytes that one remote read takes at most, so that several fit."""
         return self.size // 8
 
     def for_a_read(self, size: int) -> bool:
-        """Whether so much was free, and is taken."""
+        """Take ``size`` bytes for a remote read. Return False if they are not free."""
         return self._take(size, self.size - self.size // 4)
 
     def for_a_frame(self, size: int) -> Share | None:
-        """So much of it, for a `with` block; None where it is not free."""
+        """Take ``size`` bytes for the length of a `with` block. Return None if they are not free."""
         if size <= FREE:
             return Share(self, 0)
         return Share(self, size) if self._take(size, self.size) else None
 
     def has(self, size: int) -> bool:
-        """Whether so much is free for a frame now."""
+        """Return whether ``size`` bytes are free for a frame now."""
         return size <= FREE or self.used + size <= self.size
 
     def _take(self, size: int, limit: int) -> bool:
@@ -71,7 +71,7 @@ class Budget:
 
     @contextmanager
     def sent_to(self, client: Taker) -> Iterator[None]:
-        """While it is sent what was taken here."""
+        """Register ``client`` for as long as memory that was taken here is being sent to it."""
         self._takers.add(client)
         try:
             yield
@@ -79,12 +79,12 @@ class Budget:
             self._takers.discard(client)
 
     def adjust(self, size: int) -> None:
-        """``size`` bytes more are in use, or fewer: what was taken turned out to be of another size."""
+        """Add ``size``, which may be negative, to the bytes in use: the real size differs from the size taken."""
         self.used += size
 
 
 class Share:
-    """Of the budget, until its block ends."""
+    """A part of the budget, given back when its `with` block ends."""
 
     __slots__ = ("_budget", "_size")
 

@@ -1,8 +1,8 @@
-"""Our errors as Kafka's error codes, by what clients do about them.
+"""The errors of tierstate as Kafka's error codes, chosen by what clients do about them.
 
-56  KAFKA_STORAGE_ERROR     asked again, by every client (7 ended Java's consumer: seen)
-2   CORRUPT_MESSAGE         told to the application: a person must look
-44  POLICY_VIOLATION        told to who deletes records of a tiered topic: there is a command for it
+56  KAFKA_STORAGE_ERROR     every client asks again (observed: 7 ended Java's consumer)
+2   CORRUPT_MESSAGE         reported to the application: a person must look
+44  POLICY_VIOLATION        reported to a client that deletes records of a tiered topic: there is a command for that
 1   OFFSET_OUT_OF_RANGE     the consumer seeks by ``auto.offset.reset``: only where the logical log has no such offset
 """
 
@@ -32,10 +32,10 @@ _TABLE: tuple[tuple[type[TierstateError], int], ...] = (
     (IllegalTransition, CORRUPT_MESSAGE),
     (TierStateLost, CORRUPT_MESSAGE),
 )
-"""What is in no row is 56: it may be over when the client comes again, and until then nothing is skipped. UnknownTopic,
-too: the broker has just answered for it, so it is the proxy's own principal that may not see it."""
+"""Any other error is 56: it may be over when the client asks again, and until then nothing is skipped. This includes
+UnknownTopic: the broker has just answered for the topic, so it is the proxy's own principal that may not see it."""
 
 
 def code_of(error: BaseException) -> int:
-    """Of a partition in an answer."""
+    """Return Kafka's error code for a partition whose read failed with ``error``."""
     return next((code for kind, code in _TABLE if isinstance(error, kind)), KAFKA_STORAGE_ERROR)

@@ -1,11 +1,11 @@
-"""Remote reads of one connection: begun when the broker first has an offset no more, kept until they are fetched.
+"""Remote reads of one connection: begun when the broker reports that it lacks an offset, kept until they are fetched.
 
     nothing  ->  reading  ->  ready, kept for `KEPT_S`  ->  handed out; the next one begins at once
-                          ->  failed, kept for `AGAIN_S`, so that a client that comes at once does not ask the store
+                          ->  failed, kept for `AGAIN_S`: a client that asks again at once causes no request
 
-A read never holds an answer up (`fetches.py` waits a moment where there is nothing else): a cold partition must not
-starve the hot ones fetched with it. Memory: of the common budget, taken before a read begins; else none begins.
-What was read is given only to a fetch that the broker has answered with "out of range": who may not read gets nothing.
+A read never delays an answer (`fetches.py` waits a moment where there is nothing else): a cold partition must not
+starve the hot ones fetched with it. A read begins only if its memory can be taken from the common budget before.
+Records are given only to a fetch that the broker answered with "out of range": clients without the permission get none.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .budget import Budget
 from .fetch_request import FetchRequest, Place, Wanted
 
 READ_BYTES = LARGER_THAN_READS - 64 * 1024
-"""Of one read, at most: memory that is used again. Of a larger piece every page would be new (`allocator.py`)."""
+"""Bytes of one read, at most, so that its memory is reused. A larger piece would get new pages (`allocator.py`)."""
 KEPT_S = 30.0
 AGAIN_S = 1.0
 
 
 class RemoteReader(Protocol):
-    """What is needed of `fetch.reader.LogReader`. Thread-safe, blocking."""
+    """The methods of `fetch.reader.LogReader` that remote reads need. Thread-safe, blocking."""
 
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
@@ -41,7 +41,7 @@ class RemoteReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """By all connections. ``seen``: is told of every error of a remote read."""
+    """Parts that the remote reads of all connections share. ``seen`` is called with every error of a remote read."""
 
     reader: RemoteReader
     pool: Pool
@@ -50,7 +50,7 @@ class Shared:
 
 
 class ColdRead:
-    """One piece of one partition, being read, read, or failed."""
+    """One piece of one partition. Its read is running, has finished or has failed."""
 
     def __init__(self, place: Place, wanted: Wanted, isolation: Isolation, shared: Shared, size: int) -> None:
         self.place, self.offset, self.isolation = place, wanted.offset, isolation
@@ -67,7 +67,7 @@ class ColdRead:
         return wanted is not None and (self.offset, self.isolation) == (wanted.offset, isolation)
 
     def release(self) -> None:
-        """It holds no memory any more. Idempotent."""
+        """Give the memory of this read back. Idempotent."""
         self.task.cancel()
         self._shared.budget.adjust(-self._taken)
         self._taken, self.piece = 0, None
@@ -103,21 +103,21 @@ class ColdRead:
 
 
 class ColdReads:
-    """Of one connection; by its loop alone."""
+    """The remote reads of one connection. Used by the connection's event loop only."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._reads: dict[Place, ColdRead] = {}
 
     def of(self, request: FetchRequest) -> list[ColdRead]:
-        """The reads of what it asks for, and the broker is thought to have no more."""
+        """Return the reads of the partitions in ``request`` for which the broker is expected to lack the offset."""
         return [read for place, read in self._reads.items() if read.is_of(request.wanted.get(place), request.isolation)]
 
     def get(self, place: Place, wanted: Wanted, isolation: Isolation) -> ColdRead | None:
-        """The read of this offset, begun now if need be; None when there is no memory for it."""
-        known = self._reads.get(place)
-        if known is not None and known.is_of(wanted, isolation):
-            return known
+        """Return the read of this offset, and begin it if necessary. Return None if there is no memory for it."""
+        current = self._reads.get(place)
+        if current is not None and current.is_of(wanted, isolation):
+            return current
         self.drop(place)
         budget = self._shared.budget
         size = max(1, min(wanted.max_bytes, READ_BYTES, budget.of_a_read))
@@ -128,14 +128,14 @@ class ColdReads:
         return read
 
     def handed_out(self, read: ColdRead, wanted: Wanted) -> None:
-        """Its bytes are the caller's now, who calls `release`. What is likely to be fetched next is begun."""
+        """Pass the bytes of ``read`` to the caller, which must call `release`. Begin the read that is likely next."""
         piece = read.piece
         self._reads.pop(read.place, None)
         if piece is not None and piece.data and piece.next_offset < piece.bounds.local_start:
             self.get(read.place, Wanted(piece.next_offset, wanted.max_bytes), read.isolation)
 
     def drop(self, place: Place) -> None:
-        """The client went elsewhere, or its read is of no use any more."""
+        """Forget the read of ``place``: the client fetches elsewhere, or the read is no longer of use."""
         if (read := self._reads.pop(place, None)) is not None:
             read.release()
 
@@ -153,9 +153,9 @@ class ColdReads:
 
 
 async def wait_for_one(reads: list[ColdRead], seconds: float) -> None:
-    """Until one of them has something to give, or the time is over.
+    """Wait until a read has records to give, or until ``seconds`` have passed.
 
-    One that failed hurries nobody: clients ask again at once, some of them without end.
+    A failed read does not end the wait: clients ask again at once, some of them without end.
     """
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds

@@ -1,4 +1,4 @@
-"""What a proxy has done, for its metrics and its access log."""
+"""Counters of a proxy's work, for its metrics and its access log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CODES = (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, POLICY_VIOLATION, KAFKA_STORAGE_E
 
 @dataclass(slots=True)
 class Counts:
-    """Of one process; written by its loop alone. ``refused``: requests that do not pass, by their API's name."""
+    """Counters of one process, written by its event loop only. ``refused``: refused requests, by the API's name."""
 
     connections: int = 0
     turned_away: int = 0

@@ -1,11 +1,11 @@
-"""DeleteRecords: refused for tiered topics, since a broker deletes from its own tier alone.
+"""DeleteRecords: refused for tiered topics, because a broker deletes from its own tier only.
 
     delete up to 45 of a log that has 0..40 in the remote tier and 41.. at the broker
     carried out by the broker alone: 0..40 stay readable, and 41..44 become a gap that stops every reader
 
-The broker is asked all the same, to delete up to offset 0: that deletes nothing, and the broker judges the client's
-right. Where it has no objection, the answer becomes POLICY_VIOLATION, which has no place for a sentence: the sentence
-is written to the log. Topics that are not tiered pass as they are.
+The broker is asked nevertheless, to delete up to offset 0. That deletes nothing, and the broker checks the client's
+permission. If the broker has no objection, the answer becomes POLICY_VIOLATION. The answer has no field for an
+explanation, so the explanation is logged. Requests for topics that are not tiered pass unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .fetch_request import Place
 from .older_offsets import Older
 
 NOTHING = 0
-"""Every log begins here or above: a broker that deletes the records below it deletes none."""
+"""Every log begins at this offset or above it: a broker that deletes the records below it deletes none."""
 _ASKED = struct.Struct(">iq")
 _ANSWERED = struct.Struct(">iqh")
 _INT64 = struct.Struct(">q")
@@ -34,7 +34,7 @@ _NO_LOW_WATERMARK = -1
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """One entry of a DeleteRecords request. ``at``: where its offset stands."""
+    """One entry of a DeleteRecords request. ``at``: the position of its offset in the request."""
 
     place: Place
     before: int
@@ -43,14 +43,14 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The error code of each place whose records the broker is not asked to delete, and the offset of the request."""
+    """The error code and the requested offset of each partition whose records the broker is not asked to delete."""
 
     codes: dict[Place, int] = field(default_factory=dict)
     before: dict[Place, int] = field(default_factory=dict)
 
 
 def read_deletions(data: bytes | bytearray, at: int, version: int) -> list[Deletion]:
-    """Raises Malformed."""
+    """Return the entries of a DeleteRecords request. Raises Malformed."""
     frame, flexible = Frame(data, at), APIS[Key.DELETE_RECORDS].is_flexible(version)
     deletions = []
     for _ in range(frame.count(flexible, 3)):
@@ -68,7 +68,7 @@ def read_deletions(data: bytes | bytearray, at: int, version: int) -> list[Delet
 
 
 def read_answers(body: bytes | bytearray, version: int) -> Iterator[tuple[Place, int, int]]:
-    """Each place, its error code, and where its low watermark stands. Raises Malformed."""
+    """Yield each partition, its error code and the position of its low watermark in the answer. Raises Malformed."""
     frame, flexible = Frame(body), APIS[Key.DELETE_RECORDS].is_flexible(version)
     frame.int32()  # throttle time
     for _ in range(frame.count(flexible, 3)):
@@ -84,22 +84,22 @@ def read_answers(body: bytes | bytearray, version: int) -> Iterator[tuple[Place,
 
 
 class Deletions:
-    """Those of all connections."""
+    """The DeleteRecords requests of all connections."""
 
     def __init__(self, reader: Older, metadata: Pool, counts: Counts, warn: Callable[..., object]) -> None:
         self._reader, self._metadata, self._counts, self._warn = reader, metadata, counts, warn
 
     async def hold(self, data: bytearray, at: int, version: int) -> Held:
-        """Change a request so that nothing of a tiered topic is deleted, and return what to answer of it.
+        """Change a request so that it deletes nothing of a tiered topic. Return what the proxy answers instead.
 
         Raises Malformed.
         """
         held, deletions = Held(), read_deletions(data, at, version)
-        found = {topic: await self._code_of(topic) for topic in {each.place[0] for each in deletions}}
-        for each in deletions:
-            if (code := found[each.place[0]]) != codes.NONE:
-                held.codes[each.place], held.before[each.place] = code, each.before
-                _INT64.pack_into(data, each.at, NOTHING)
+        code_by_topic = {topic: await self._code_of(topic) for topic in {each.place[0] for each in deletions}}
+        for deletion in deletions:
+            if (code := code_by_topic[deletion.place[0]]) != codes.NONE:
+                held.codes[deletion.place], held.before[deletion.place] = code, deletion.before
+                _INT64.pack_into(data, deletion.at, NOTHING)
         return held
 
     async def _code_of(self, topic: str) -> int:
@@ -111,7 +111,7 @@ class Deletions:
         return codes.POLICY_VIOLATION if tiered else codes.NONE
 
     async def patch(self, held: Held, client: str, version: int, body: bytes) -> bytearray:
-        """Return the broker's answer with the refusals in it. Raises Malformed."""
+        """Return the broker's answer with the proxy's refusals in it. Raises Malformed."""
         patched = bytearray(body)
         for place, error, at in read_answers(body, version):
             code = held.codes.get(place, codes.NONE)
@@ -125,10 +125,10 @@ class Deletions:
 
 
 def refusal(place: Place, before: int) -> str:
-    """Return why a deletion does not pass, and the command that carries it out."""
+    """Return why a deletion is refused, and the command that carries it out."""
     topic, number = place
-    wanted = "latest" if before < 0 else str(before)
+    limit = "latest" if before < 0 else str(before)
     return (
         f"{topic}-{number} is tiered, and a broker deletes from its own tier alone; to delete from both: "
-        f"tierstate delete-records {topic}:{number} --before {wanted} --execute"
+        f"tierstate delete-records {topic}:{number} --before {limit} --execute"
     )

@@ -1,10 +1,10 @@
-"""A plain TCP socket past its transport, for what is large: the kernel moves it, or takes it from where it lies.
+"""Large transfers on a plain TCP socket, past its asyncio transport, without copies in this process.
 
-A transport of asyncio copies what a socket does not take at once, and reads into a buffer of ours. Between two plain
-sockets splice(2) moves pages from one to the other and no byte comes into this process; what is ours is written from
-where it is. Both need Linux; with TLS every byte has to come through our hands (`peer.py` does that).
+A transport of asyncio copies the bytes that a socket does not accept at once, and reads into a buffer of ours. Between
+two plain sockets splice(2) moves pages and no byte enters this process; our own data is written from where it is. Both
+need Linux. With TLS every byte has to pass through this process (`peer.py` does that).
 
-Memory of a passage: `PIPE` bytes of the kernel's while it lasts.
+Memory of a transfer: `PIPE` bytes of the kernel's while it lasts.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ class Gone(Exception):
 
 
 class Direct:
-    """Of one loop. One task reads, and one writes. It has a descriptor of its own, that `close` gives back."""
+    """A socket used by one event loop, with one reading and one writing task. It owns a descriptor: call `close`."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """``connection``: does not block."""
+        """``connection`` must be a non-blocking socket."""
         self._fd = os.dup(connection.fileno())
         self._waiting: set[asyncio.Future[None]] = set()
         self.took_at = 0.0
-        """When the other end took any of what was written, by the loop's clock."""
+        """When the other end last accepted written bytes, by the loop's clock."""
 
     def close(self) -> None:
-        """Idempotent. Who waits gets Gone."""
+        """Close the descriptor. Waiting tasks get Gone. Idempotent."""
         if self._fd >= 0:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._fd)
             loop.remove_writer(self._fd)
             os.close(self._fd)
             self._fd = -1
-        for each in self._waiting:
-            if not each.done():
-                each.set_exception(Gone())
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(Gone())
 
     async def write(self, data: memoryview) -> None:
-        """All of it. Raises Gone."""
+        """Write all of ``data``. Raises Gone."""
         while data:
             if sent := self._at_once(os.write, self._fd, data):
                 data = data[sent:]
@@ -59,26 +59,26 @@ class Direct:
                 await self._writable()
 
     async def pass_on(self, size: int, to: Direct) -> None:
-        """So many bytes that come. Raises Gone, of either end."""
+        """Pass the next ``size`` bytes that arrive to the other socket. Raises Gone if either end closes."""
         with _pipe() as (leaves, enters):
             inside = 0
             while size or inside:
-                if room := min(size, PIPE - inside):
-                    came = self._at_once(os.splice, self._fd, enters, room, None, None, FLAGS)
-                    if came == 0:
+                if free := min(size, PIPE - inside):
+                    received = self._at_once(os.splice, self._fd, enters, free, None, None, FLAGS)
+                    if received == 0:
                         raise Gone
-                    if came:
-                        size -= came
-                        inside += came
+                    if received:
+                        size -= received
+                        inside += received
                 if not inside:
                     await self._readable()
-                elif went := to._at_once(os.splice, leaves, to._fd, inside, None, None, FLAGS):
-                    inside -= went
+                elif sent := to._at_once(os.splice, leaves, to._fd, inside, None, None, FLAGS):
+                    inside -= sent
                 else:
                     await to._writable()
 
     def _at_once(self, call: Callable[..., int], *arguments: Any) -> int | None:
-        """None where it would have to wait. Raises Gone."""
+        """Return the result of ``call``, or None if it would have to wait. Raises Gone."""
         if self._fd < 0:
             raise Gone
         try:
@@ -117,7 +117,7 @@ def _set(ready: asyncio.Future[None]) -> None:
 def _pipe() -> Iterator[tuple[int, int]]:
     leaves, enters = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        with suppress(PermissionError):  # the user's share of pipes is used up: it stays a small one
+        with suppress(PermissionError):  # the user's share of pipe memory is used up: this pipe stays small
             fcntl.fcntl(enters, fcntl.F_SETPIPE_SZ, PIPE)
         yield leaves, enters
     finally:

@@ -1,9 +1,9 @@
-"""A Fetch answer, entry by entry: read up to the records' length and never into them.
+"""A Fetch answer, read entry by entry: up to the records' length, but never the records themselves.
 
     header | throttle | error | session | [topic, [entry: index, error, bounds, aborted, replica, records], tags], tags
 
-An entry's error code and bounds have fixed places, so an entry without records is changed where it stands; one that
-gets records is written anew (`filled`).
+An entry's error code and bounds have fixed positions, so an entry without records is changed in place. An entry that
+gets records is written again (`filled`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNKNOWN = -1
 
 
 class Said(NamedTuple):
-    """Of one partition, as a Fetch answer has it; -1 for what is not known."""
+    """Bounds of one partition, as in a Fetch answer; -1 for an unknown bound."""
 
     high_watermark: int
     last_stable_offset: int
@@ -42,10 +42,10 @@ def _lead(version: int, partition: int, error: int, said: Said) -> bytes:
 
 @dataclass(slots=True)
 class AnsweredPartition:
-    """``head``: everything since the entry before, up to the records; ``lead``: where in it the entry begins.
+    """``head``: all bytes since the entry before, up to the records; ``lead``: where in ``head`` the entry begins.
 
-    ``size``: bytes of records, that follow in the answer; ``after``: of the last entry, bytes that follow them.
-    ``version``: of the answer.
+    ``size``: bytes of records that follow in the answer; ``after``: bytes that follow the records of the last entry.
+    ``version``: the answer's version.
     """
 
     topic: str
@@ -58,14 +58,14 @@ class AnsweredPartition:
     version: int
 
     def says(self, error: int, bounds: Said) -> None:
-        """This in place of what the broker said of a partition that it gave no records of."""
+        """Replace what the broker reported of a partition for which it returned no records."""
         lead = _lead(self.version, self.partition, error, bounds)
         self.head[self.lead : self.lead + len(lead)] = lead
         self.error = error
 
 
 class _Begun(NamedTuple):
-    """Of an answer: topics that are still to come, partitions of this one, and tagged fields before what follows."""
+    """Progress in an answer: topics to come, partitions to come of this one, tagged fields to read before the next."""
 
     topics: int
     partitions: int
@@ -74,7 +74,7 @@ class _Begun(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """Where it begins, its number, error code, aborted transactions; bytes of records, where it has none of those."""
+    """An entry: where it begins, partition, error code, aborted transactions. ``size``: 0 if there are any of those."""
 
     lead: int
     partition: int
@@ -84,17 +84,17 @@ class _Entry(NamedTuple):
 
 
 class FetchAnswer:
-    """Entry by entry, the records of each being taken before the `next` one is asked for; then `rest`."""
+    """Reads entry by entry: take the records of each entry before you call `next` again. Then `rest` is complete."""
 
     def __init__(self, source: Source, version: int) -> None:
         self._source, self._version, self._flexible = source, version, APIS[Key.FETCH].is_flexible(version)
         self._lead_size = _LEAD.size if version >= 5 else _LEAD.size - 8
         self._begun: _Begun | None = None
         self.rest = b""
-        """What was read since the last entry. The tagged fields that end the answer are not read: they pass."""
+        """Bytes read since the last entry. The tagged fields that end the answer are not read: they pass unchanged."""
 
     async def next(self) -> AnsweredPartition | None:
-        """None: there is no other."""
+        """Return the next entry, or None if there is no other."""
         if self._begun is not None and not (self._begun.topics or self._begun.partitions):
             return None
         (self._begun, entry), read = await begun(self._source, self._next)
@@ -115,10 +115,10 @@ class FetchAnswer:
             topic, entry.partition, entry.error, head, entry.lead, size, after if last else 0, self._version
         )
 
-    # each in one go, and again where not enough of it came
+    # each of these is one parse, and is repeated if too few bytes have arrived
 
     def _next(self, frame: Frame) -> tuple[_Begun, _Entry | None]:
-        """An entry, and what precedes it."""
+        """Read an entry, and the bytes before it."""
         flexible = self._flexible
         topics, partitions, topic, ends = self._begun or self._begin(frame)
         while topics and not partitions:
@@ -159,13 +159,13 @@ def said_of(bounds: LogicalBounds) -> Said:
 
 
 def filled(entry: AnsweredPartition, piece: Fetched) -> list[bytes | memoryview]:
-    """The entry with the records of ``piece``, and what preceded it in the answer: buffers to be written in order."""
+    """Return buffers, to be written in order: what preceded the entry, and the entry with the records of ``piece``."""
     flexible = APIS[Key.FETCH].is_flexible(entry.version)
     head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, said_of(piece.bounds))
     ends = b"\0" if flexible else b""
     head += length_of(len(piece.aborted), flexible)
-    for each in piece.aborted:
-        head += _ABORTED.pack(each.producer_id, each.first) + ends
+    for transaction in piece.aborted:
+        head += _ABORTED.pack(transaction.producer_id, transaction.first) + ends
     if entry.version >= 11:
         head += _INT32.pack(NO_REPLICA)
     head += length_of(len(piece.data), flexible)

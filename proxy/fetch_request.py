@@ -1,7 +1,7 @@
-"""What a Fetch request asks for, and the three fields of it that are changed, each where it stands.
+"""The contents of a Fetch request, and the three fields of it that the proxy overwrites in place.
 
-Session id 0 and epoch -1: the broker opens no fetch session (KIP-227), so every request says all it wants.
-``max_bytes`` is lowered where the answer will be held whole, because remote records go into it.
+Session id 0 and epoch -1: the broker opens no fetch session (KIP-227), so every request lists all its partitions.
+``max_bytes`` is lowered if the answer will be held whole, because remote records are added to it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ NO_SESSION = (0, -1)
 
 
 class Wanted(NamedTuple):
-    """Of one partition. ``max_bytes``: whole batches are given up to it, and the first one in any case."""
+    """The position to read in one partition. ``max_bytes``: a limit for whole batches; the first is always returned."""
 
     offset: Offset
     max_bytes: int
 
 
 class FetchRequest(NamedTuple):
-    """``follower``: another broker asks, whose log must be the leader's own."""
+    """A Fetch request. ``follower``: another broker sent it, whose log must be the leader's own."""
 
     version: int
     max_wait_ms: int
@@ -45,8 +45,8 @@ class FetchRequest(NamedTuple):
 
 
 def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
-    """Of a frame with its body at ``at``, whose session fields are overwritten. Raises Malformed."""
-    frame, flexible, asked = Frame(data, at), APIS[Key.FETCH].is_flexible(version), _asked(version)
+    """Read the request whose body is at ``at``, and overwrite its session fields. Raises Malformed."""
+    frame, flexible, entry = Frame(data, at), APIS[Key.FETCH].is_flexible(version), _asked(version)
     replica, max_wait_ms, max_bytes, isolation = _LEAD.unpack_from(data, frame.skip(_LEAD.size))
     if version >= 7:
         _SESSION.pack_into(data, frame.skip(_SESSION.size), *NO_SESSION)
@@ -54,7 +54,7 @@ def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
     for _ in range(frame.count(flexible, 6)):
         topic = frame.string(flexible)
         for _ in range(frame.count(flexible, 16)):
-            number, offset, most = asked.unpack_from(data, frame.skip(asked.size))
+            number, offset, most = entry.unpack_from(data, frame.skip(entry.size))
             wanted[topic, number] = Wanted(Offset(offset), most)
             frame.tags(flexible)
         frame.tags(flexible)
@@ -73,13 +73,13 @@ def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
 
 @cache
 def _asked(version: int) -> struct.Struct:
-    """Partition, offset, most bytes. Passed over: the leader's epoch as the client knows it, which is the broker's to
-    judge; the epoch of the offset; where the log of a follower starts."""
+    """Return the layout of partition, offset and most bytes. It skips the current leader epoch (the broker checks it),
+    the epoch of the last fetched record, and the log start offset of a follower."""
     epoch, last_epoch, start = 4 * (version >= 9), 4 * (version >= 12), 8 * (version >= 5)
     return struct.Struct(f">i{epoch}xq{last_epoch + start}xi")
 
 
 def lower(data: bytearray, request: FetchRequest, most: int) -> None:
-    """The broker answers about ``most`` bytes: more only for one batch that is larger."""
+    """Lower ``max_bytes``: the broker then answers about ``most`` bytes, and more only for one batch that is larger."""
     if request.max_bytes > most:
         _INT32.pack_into(data, request.max_bytes_at, most)

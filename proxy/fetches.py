@@ -1,12 +1,12 @@
 """Fetch answers of one connection: streamed through, or held for a moment and filled.
 
-    no remote records at hand    streamed; an entry that is out of range says "nothing yet", where it stands, and its
-                                 remote read begins
-    some at hand, or the answer  held: remote records go into it, limits kept; what is not ready says "nothing yet".
-    has no room for any record   Where they are expected, the request's ``max_bytes`` is lowered before it
+    no remote records are ready  streamed; an entry that is out of range becomes "nothing yet", in place, and its remote
+                                 read begins
+    some are ready, or the       held: remote records are added within the limits; entries without become "nothing yet".
+    answer may have no records   If remote records are expected, the request's ``max_bytes`` was lowered before
 
-A cold partition must not starve the hot ones fetched with it: an answer with records of the broker's own never waits
-for remote ones. One without waits, a little longer each time, to `remote_wait`, so that it is no busy loop.
+A cold partition must not starve the hot ones fetched with it: an answer with records of the broker never waits for
+remote ones. An answer without records waits, longer each time up to `remote_wait`, to avoid a busy loop.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .read_log import Reads
 
 FIRST_WAIT_S = 0.02
 HELD_BYTES = 8 * 1024 * 1024
-"""Of the broker's own records in an answer that is held: less than that, or one batch."""
+"""Bytes of the broker's own records in an answer that is held: less than that, or one batch."""
 EMPTY_BYTES, EMPTY_ENTRY_BYTES = 1024, 320
-"""An answer of more than that, and for each partition that, has records: a topic's name has up to 249 bytes."""
+"""An answer larger than this, with as much again for each partition, has records: a topic name has up to 249 bytes."""
 _INT32 = struct.Struct(">i")
 
 
 @dataclass(slots=True)
 class _Held:
-    """An entry with the broker's own records; ``read``: what may be put in their place."""
+    """An entry with the broker's own records. ``read``: the remote read whose records may replace them."""
 
     entry: AnsweredPartition
     records: bytes
@@ -42,7 +42,7 @@ class _Held:
 
 
 class Fetches:
-    """By the connection's two tasks."""
+    """The Fetch requests and answers of one connection. Both of the connection's tasks use it."""
 
     def __init__(self, client: Peer, broker: Peer, house: House, reads: Reads) -> None:
         self._client, self._broker, self._house, self._reads = client, broker, house, reads
@@ -53,12 +53,12 @@ class Fetches:
         self._cold.close()
 
     def asked(self, request: FetchRequest, data: bytearray) -> None:
-        """Before the request ``data`` goes to the broker."""
+        """Prepare ``data``, which holds ``request``, before it goes to the broker."""
         if self._cold.of(request):
             lower(data, request, HELD_BYTES if self._house.budget.has(HELD_BYTES) else FREE // 2)
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
-        """Of a frame of ``size`` that begins with ``lead``, to the client."""
+        """Send the client the answer in a frame of ``size`` bytes that begins with ``lead``."""
         answer = FetchAnswer(self._broker, request.version)
         expected = self._cold.of(request)
         may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.wanted)
@@ -90,48 +90,48 @@ class Fetches:
             wanted, read = self._remote(entry, request)
             held.append(_Held(entry, await self._broker.exactly(entry.size), wanted, read))
         rest = answer.rest + await self._broker.exactly(self._broker.left)
-        local = sum(len(each.records) for each in held)
-        reads = [each.read for each in held if each.read is not None]
+        local = sum(len(partition.records) for partition in held)
+        reads = [partition.read for partition in held if partition.read is not None]
         if not local:
             await wait_for_one(reads, min(self._patience, request.max_wait_ms / 1000))
         parts: list[Part] = [lead]
-        given: list[ColdRead] = []
+        filled_reads: list[ColdRead] = []
         room = request.max_bytes - local
-        for each in held:
-            piece = None if each.read is None else each.read.piece
+        for partition in held:
+            piece = None if partition.read is None else partition.read.piece
             if (
-                each.read is not None
+                partition.read is not None
                 and piece is not None
                 and piece.data
-                and self._fits(piece.data, room, local, given)
+                and self._fits(piece.data, room, local, filled_reads)
             ):
                 room -= len(piece.data)
-                parts += filled(each.entry, piece)
-                given.append(each.read)
-                self._reads.saw(each.read.place, "remote", each.read.offset, len(piece.data))
+                parts += filled(partition.entry, piece)
+                filled_reads.append(partition.read)
+                self._reads.saw(partition.read.place, "remote", partition.read.offset, len(piece.data))
                 continue
-            if each.wanted is not None:
-                self._not_yet(each.entry, each.wanted, each.read)
-            self._passed(each.entry, request, len(each.records))
-            parts += [each.entry.head, each.records]
-        for read in given:
+            if partition.wanted is not None:
+                self._not_yet(partition.entry, partition.wanted, partition.read)
+            self._passed(partition.entry, request, len(partition.records))
+            parts += [partition.entry.head, partition.records]
+        for read in filled_reads:
             self._cold.handed_out(read, request.wanted[read.place])
-        self._patience = FIRST_WAIT_S if local or given else min(2 * self._patience, self._house.remote_wait_s)
-        self._house.counts.filled += len(given)
-        self._house.counts.filled_bytes += sum(len(read.piece.data) for read in given if read.piece is not None)
+        self._patience = FIRST_WAIT_S if local or filled_reads else min(2 * self._patience, self._house.remote_wait_s)
+        self._house.counts.filled += len(filled_reads)
+        self._house.counts.filled_bytes += sum(len(read.piece.data) for read in filled_reads if read.piece is not None)
         try:
             with self._house.budget.sent_to(self._client):
                 await self._client.send(framed([*parts, rest]))
         finally:
-            for read in given:
+            for read in filled_reads:
                 read.release()
 
     def _fits(self, data: bytes | memoryview, room: int, local: int, given: list[ColdRead]) -> bool:
-        """The first records of an answer are given whatever their size, as brokers do: a reader must get on."""
+        """Return whether ``data`` fits. An answer's first records always do, as at brokers: readers must advance."""
         return len(data) <= room or not (local or given)
 
     def _remote(self, entry: AnsweredPartition, request: FetchRequest) -> tuple[Wanted | None, ColdRead | None]:
-        """What is to be looked for in the remote tier, where the broker said that it has it no more; and its read."""
+        """Return what to read from the remote tier, and its read, if the broker reported that it lacks the offset."""
         place = (entry.topic, entry.partition)
         wanted = request.wanted.get(place)
         if wanted is None or request.follower:
@@ -142,7 +142,7 @@ class Fetches:
         return wanted, self._cold.get(place, wanted, request.isolation)
 
     def _not_yet(self, entry: AnsweredPartition, wanted: Wanted, read: ColdRead | None) -> None:
-        """Nothing yet, or the error that it ended in. The log is said to go on: no client may think it has ended."""
+        """Answer "nothing yet" or the read's error. "Nothing yet" has a later end: the log must not look ended."""
         if read is not None and read.error is not None:
             code = codes.code_of(read.error)
             self._house.counts.errors[code] += 1
@@ -154,7 +154,7 @@ class Fetches:
         beyond = wanted.offset + 1
         entry.says(codes.NONE, Said(beyond, beyond, UNKNOWN) if piece is None else said_of(piece.bounds))
         if read is not None and piece is not None and not piece.data:
-            self._cold.drop(read.place)  # the broker has it, or the log goes on elsewhere: it is asked again
+            self._cold.drop(read.place)  # the broker has it, or the log continues elsewhere: ask the broker again
 
     def _passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
         self._house.counts.passed_bytes += size

@@ -1,4 +1,4 @@
-"""What all connections of a proxy have in common."""
+"""The parts that all connections of a proxy share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .read_log import ReadLog
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """``remote_wait_s``: how long an answer that would be empty waits for remote records."""
+    """The shared parts. ``remote_wait_s``: how long an answer that would be empty waits for remote records."""
 
     shared: Shared
     older: OlderOffsets

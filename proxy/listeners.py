@@ -1,11 +1,11 @@
-"""Where clients reach each broker: a port of the proxy for every node, open before an answer names it.
+"""The addresses at which clients reach each broker. Every node's port is open before an answer names it.
 
     port P      bootstrap: any broker
     P + 1 + n   the broker with node id n
 
-With P = 0 every one of them takes a free port. With ``proxy.sni`` there is one port, and the name that a client's TLS
-asks for (RFC 6066, 3) says which broker it means. A listener stays when its node vanishes from the metadata: a node
-that restarts comes back, and until then a connection to it is closed at once, as a dead broker's machine does.
+With P = 0 every listener takes a free port. With ``proxy.sni`` there is one port, and the server name in the client's
+TLS handshake (RFC 6066, 3) selects the broker. A listener stays when its node vanishes from the metadata, because a
+restarted node comes back. Until then a connection to it is closed at once, as on the machine of a dead broker.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from weakref import WeakKeyDictionary
 
+from ..runtime.live_tls import LiveTls
 from ..runtime.proxy_settings import Proxy
 from ..runtime.setting_types import Address
 from ..runtime.settings import HIGHEST_PORT
@@ -25,16 +26,16 @@ from .peer import Peer
 
 BACKLOG = 1024
 ANY = None
-"""The node of the bootstrap listener: whichever broker answers."""
+"""The node of the bootstrap listener: any broker that answers."""
 Accept = Callable[[Peer, int | None], None]
 NODE = "{node}"
 
 
 class Listeners:
-    """Of one loop. ``accept`` gets every connection, and the node it is meant for."""
+    """The listeners of one event loop. ``accept`` gets every connection, and the node it is meant for."""
 
-    def __init__(self, first: socket.socket, settings: Proxy, tls: ssl.SSLContext | None, accept: Accept) -> None:
-        """``first``: of the bootstrap listener, bound."""
+    def __init__(self, first: socket.socket, settings: Proxy, tls: LiveTls | None, accept: Accept) -> None:
+        """``first``: the bound socket of the bootstrap listener."""
         self._first, self._listen, self._advertised = first, settings.listen, settings.reachable
         self._port_of = settings.port_of
         self._tls, self._accept = tls, accept
@@ -42,32 +43,32 @@ class Listeners:
         self._names = None if settings.sni is None or tls is None else _Names(settings.sni, tls)
         self._lock = asyncio.Lock()
         self.nodes: dict[int, tuple[str, int]] = {}
-        """Where the brokers themselves are, as their own answers last said."""
+        """The addresses of the brokers themselves, from their own latest answers."""
 
     async def open(self) -> None:
-        """The bootstrap listener."""
+        """Start the bootstrap listener on its socket."""
         loop = asyncio.get_running_loop()
-        made = loop.create_server(self._accepts(ANY), sock=self._first, ssl=self._tls, backlog=BACKLOG)
-        self._servers[ANY] = await made
+        server = loop.create_server(self._accepts(ANY), sock=self._first, ssl=self._tls, backlog=BACKLOG)
+        self._servers[ANY] = await server
 
     async def ensure(self, named: Iterable[Named]) -> dict[int, tuple[str, int]]:
-        """The advertised address of every node that was named. Raises Unavailable where a port cannot be had."""
-        found: dict[int, tuple[str, int]] = {}
-        for each in named:
-            if each.node < 0 or not each.host:
-                continue  # none is meant
-            self.nodes[each.node] = (each.host, each.port)
+        """Return the advertised address of every named node. Raises Unavailable if a port cannot be opened."""
+        address_of: dict[int, tuple[str, int]] = {}
+        for broker in named:
+            if broker.node < 0 or not broker.host:
+                continue  # the answer names no broker here
+            self.nodes[broker.node] = (broker.host, broker.port)
             if self._names is not None:
-                found[each.node] = (self._names.host_of(each.node), self._first.getsockname()[1])
+                address_of[broker.node] = (self._names.host_of(broker.node), self._first.getsockname()[1])
                 continue
             async with self._lock:
-                server = self._servers.get(each.node)
-                port = await self._open(each.node, self._port_of(each.node)) if server is None else _port(server)
-            found[each.node] = (self._advertised, port)
-        return found
+                server = self._servers.get(broker.node)
+                port = await self._open(broker.node, self._port_of(broker.node)) if server is None else _port(server)
+            address_of[broker.node] = (self._advertised, port)
+        return address_of
 
     def close(self) -> None:
-        """Nobody is accepted any more."""
+        """Stop accepting connections on all listeners."""
         for server in self._servers.values():
             server.close()
 
@@ -88,22 +89,25 @@ class Listeners:
 
 
 class _Names:
-    """Hosts of one port, by ``pattern`` with ``{node}`` in it. ``tls`` is made to remember what each client asked."""
+    """Host names on one port, from ``pattern`` with ``{node}`` in it. ``tls`` gets a callback for server names."""
 
-    def __init__(self, pattern: str, tls: ssl.SSLContext) -> None:
+    def __init__(self, pattern: str, tls: LiveTls) -> None:
         before, _, after = pattern.partition(NODE)
         self._before, self._after = before, after
         self._asked: WeakKeyDictionary[object, str] = WeakKeyDictionary()
-        tls.sni_callback = self._remember
+        tls.each(self._prepare)
 
     def host_of(self, node: int) -> str:
         return f"{self._before}{node}{self._after}"
 
     def node_of(self, connection: object) -> int | None:
-        """Of an `SSLObject` after its handshake; `ANY` for a name that is no broker's."""
+        """Return the node that an `SSLObject` asked for in its handshake; `ANY` if the name is no broker's."""
         name = self._asked.get(connection, "")
         number = name.removeprefix(self._before).removesuffix(self._after)
         return int(number) if number.isdecimal() and name == self.host_of(int(number)) else ANY
+
+    def _prepare(self, context: ssl.SSLContext) -> None:
+        context.sni_callback = self._remember
 
     def _remember(self, connection: object, name: str | None, context: ssl.SSLContext) -> None:
         self._asked[connection] = name or ""
@@ -125,7 +129,7 @@ def _port(server: asyncio.Server) -> int:
 
 
 def listen_on(listen: Address) -> socket.socket:
-    """Raises InvalidSettings for an address that is taken, or not this machine's."""
+    """Return a listening socket. Raises InvalidSettings if the address is in use, or not this machine's."""
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
         return socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
@@ -133,8 +137,8 @@ def listen_on(listen: Address) -> socket.socket:
         raise InvalidSettings([f"proxy.listen: cannot listen on {listen}, {error.strerror}"]) from error
 
 
-def tls_of(settings: Proxy) -> ssl.SSLContext | None:
-    """What clients are met with. Raises InvalidSettings for files that cannot be used."""
+def tls_of(settings: Proxy) -> LiveTls | None:
+    """Return the TLS context for clients, None without TLS. Raises InvalidSettings for unusable files."""
     tls = settings.tls
     if settings.sni is not None and (settings.sni.count(NODE) != 1 or tls.certificate is None):
         raise InvalidSettings([f"proxy.sni: a host name with {NODE} in it is needed, and proxy.tls"])
@@ -142,9 +146,14 @@ def tls_of(settings: Proxy) -> ssl.SSLContext | None:
         return None
     if tls.certificate is None or tls.key is None:
         raise InvalidSettings(["proxy.tls: certificate and key are needed together"])
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate, key = tls.certificate, tls.key
+
+    def make() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        return context
+
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
+        return LiveTls(make, (certificate, key))
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings([f"proxy.tls: cannot be used, {error.strerror or error}"]) from error
-    return context

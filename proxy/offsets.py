@@ -1,7 +1,7 @@
-"""ListOffsets and OffsetForLeaderEpoch: the broker's answers, patched in place with what it does not know any more.
+"""Patch the entries that the broker can no longer answer in answers to ListOffsets and OffsetForLeaderEpoch.
 
-Only entries that the broker answered without an error are looked at: it has checked who asks. What cannot be found out
-now is an error after which clients ask again: by the broker's own answer a consumer would begin at the local tier.
+Only entries without an error are patched: the broker has checked the client's permission for them. If the remote answer
+is unavailable, the entry gets a retriable error: by the broker's answer a consumer would begin at the local tier.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ _INT16 = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAsked:
-    """A ListOffsets request: a timestamp, or one of the names above, of each partition."""
+    """A ListOffsets request: for each partition a timestamp, or one of the constants above."""
 
     timestamps: dict[Place, int]
     isolation: Isolation
 
 
 def read_list_offsets(data: bytes | bytearray, at: int, version: int) -> OffsetsAsked:
-    """Raises Malformed."""
+    """Return the contents of a ListOffsets request. Raises Malformed."""
     frame, flexible = Frame(data, at), APIS[Key.LIST_OFFSETS].is_flexible(version)
     frame.int32()  # replica
     committed = version >= 2 and frame.int8() == 1
-    asked: dict[Place, int] = {}
+    timestamps: dict[Place, int] = {}
     for _ in range(frame.count(flexible, 3)):
         topic = frame.string(flexible)
         for _ in range(frame.count(flexible, 12)):
             number = frame.int32()
             if version >= 4:
                 frame.int32()  # current leader epoch
-            asked[topic, number] = frame.int64()
+            timestamps[topic, number] = frame.int64()
             frame.tags(flexible)
         frame.tags(flexible)
     if version >= 10:
         frame.int32()  # timeout
     frame.tags(flexible)
     frame.done()
-    return OffsetsAsked(asked, Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED)
+    return OffsetsAsked(timestamps, Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSaid:
-    """One entry of a ListOffsets answer, and where it stands. ``offset`` -1: no such record."""
+    """One entry of a ListOffsets answer, and its position in it. ``offset`` -1: no such record."""
 
     place: Place
     error: int
@@ -75,7 +75,7 @@ class OffsetSaid:
 
 
 def offsets_said(body: bytes | bytearray, version: int) -> Iterator[OffsetSaid]:
-    """Raises Malformed."""
+    """Yield the entries of a ListOffsets answer. Raises Malformed."""
     frame, flexible = Frame(body), APIS[Key.LIST_OFFSETS].is_flexible(version)
     if version >= 2:
         frame.int32()  # throttle time
@@ -94,26 +94,26 @@ def offsets_said(body: bytes | bytearray, version: int) -> Iterator[OffsetSaid]:
 
 
 def read_epochs(data: bytes | bytearray, at: int, version: int) -> dict[Place, int]:
-    """The epoch that an OffsetForLeaderEpoch request asks for, of each partition. Raises Malformed."""
+    """Return the epoch that an OffsetForLeaderEpoch request asks for in each partition. Raises Malformed."""
     frame, flexible = Frame(data, at), APIS[Key.OFFSET_FOR_LEADER_EPOCH].is_flexible(version)
     if version >= 3:
         frame.int32()  # replica
-    asked: dict[Place, int] = {}
+    epochs: dict[Place, int] = {}
     for _ in range(frame.count(flexible, 3)):
         topic = frame.string(flexible)
         for _ in range(frame.count(flexible, 12)):
             number, _current = frame.int32(), frame.int32()
-            asked[topic, number] = frame.int32()
+            epochs[topic, number] = frame.int32()
             frame.tags(flexible)
         frame.tags(flexible)
     frame.tags(flexible)
     frame.done()
-    return asked
+    return epochs
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSaid:
-    """One entry of an OffsetForLeaderEpoch answer. ``end`` exclusive; both -1: the broker knows no such epoch."""
+    """One entry of an OffsetForLeaderEpoch answer. ``end`` is exclusive; both are -1 if the broker lacks the epoch."""
 
     place: Place
     error: int
@@ -131,7 +131,7 @@ class EpochSaid:
 
 
 def epochs_said(body: bytes | bytearray, version: int) -> Iterator[EpochSaid]:
-    """Raises Malformed."""
+    """Yield the entries of an OffsetForLeaderEpoch answer. Raises Malformed."""
     frame, flexible = Frame(body), APIS[Key.OFFSET_FOR_LEADER_EPOCH].is_flexible(version)
     frame.int32()  # throttle time
     for _ in range(frame.count(flexible, 3)):

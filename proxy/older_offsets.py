@@ -1,8 +1,8 @@
-"""What the broker does not know any more of offsets and epochs, put into its answers: by the view and the remote tier.
+"""Offsets and epochs that the broker no longer knows, added to its answers from the view and the remote tier.
 
-asked for                    answered by
+request                      source of the answer
 earliest (-2)                the log start of both tiers
-a time                       the remote tier's first record of it, where it has one; else the broker
+a time                       the remote tier's first record at or after it, if there is one; else the broker
 max timestamp (-3)           the remote tier, where a segment of it has a later one than the broker's
 last tiered (-5)             the highest offset of the remote tier, where there is one
 latest, earliest local, …    the broker
@@ -44,7 +44,7 @@ NO_TIME = -1
 
 
 class Older(Protocol):
-    """What is needed of `fetch.reader.LogReader`. Thread-safe, blocking."""
+    """The methods of `fetch.reader.LogReader` that are needed here. Thread-safe, blocking."""
 
     def is_tiered(self, topic: str) -> bool: ...
 
@@ -67,7 +67,7 @@ class _Answer:
 
 
 class OlderOffsets:
-    """Of all connections. ``remote``: threads for what reads the store. ``seen``: is told of every error."""
+    """Answers for all connections. ``remote``: threads that read the store. ``seen`` is called with every error."""
 
     def __init__(
         self,
@@ -81,22 +81,22 @@ class OlderOffsets:
         self._counts, self._seen = counts, seen
 
     async def patch_offsets(self, asked: OffsetsAsked, version: int, body: bytes) -> bytearray:
-        """The body of a ListOffsets answer. Raises Malformed."""
+        """Return the patched body of a ListOffsets answer. Raises Malformed."""
         patched = bytearray(body)
-        said = [
+        entries = [
             each for each in offsets_said(body, version) if each.error == codes.NONE and each.place in asked.timestamps
         ]
-        wanted = [each for each in said if asked.timestamps[each.place] not in BROKERS_OWN]
-        await asyncio.gather(*(self._patch_offset(each, asked.timestamps[each.place], patched) for each in wanted))
+        older = [each for each in entries if asked.timestamps[each.place] not in BROKERS_OWN]
+        await asyncio.gather(*(self._patch_offset(each, asked.timestamps[each.place], patched) for each in older))
         return patched
 
     async def patch_epochs(self, asked: dict[Place, int], version: int, body: bytes) -> bytearray:
-        """The body of an OffsetForLeaderEpoch answer. Raises Malformed."""
+        """Return the patched body of an OffsetForLeaderEpoch answer. Raises Malformed."""
         patched = bytearray(body)
-        said = [
+        entries = [
             each for each in epochs_said(body, version) if each.error == codes.NONE and asked.get(each.place, -1) >= 0
         ]
-        await asyncio.gather(*(self._patch_epoch(each, asked[each.place], patched) for each in said))
+        await asyncio.gather(*(self._patch_epoch(each, asked[each.place], patched) for each in entries))
         return patched
 
     async def _patch_offset(self, said: OffsetSaid, timestamp: int, body: bytearray) -> None:
@@ -121,10 +121,10 @@ class OlderOffsets:
             last = self._reader.bounds(topic, number).highest_remote
             return None if last is None else self._of(said.place, (last, TimestampMs(NO_TIME)))
         if timestamp == MAX_TIMESTAMP:
-            found = self._reader.latest_remote(topic, number, said.timestamp)
+            record = self._reader.latest_remote(topic, number, said.timestamp)
         else:
-            found = self._reader.first_remote(topic, number, timestamp)
-        return None if found is None else self._of(said.place, found)
+            record = self._reader.first_remote(topic, number, timestamp)
+        return None if record is None else self._of(said.place, record)
 
     def _of(self, place: Place, found: Found) -> _Answer:
         epoch = self._reader.epoch_at(*place, found[0])

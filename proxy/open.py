@@ -1,4 +1,4 @@
-"""Wiring: settings, and a reader the caller has, to a proxy that listens."""
+"""Wiring: make a listening proxy from settings and a reader that the caller has."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .server import BothTiers, BrokerAddress, Brokers, ProxyServer, Warn
 def open_proxy(
     reader: BothTiers, nodes: Mapping[int, BrokerAddress], settings: Settings, clock: Clock, warn: Warn
 ) -> Iterator[ProxyServer]:
-    """``nodes``: the brokers of now, by node id.
+    """Open a proxy. ``nodes``: the current brokers, by node id.
 
-    Raises InvalidSettings for an address that is taken, TLS files that cannot be used, a log that cannot be kept."""
+    Raises InvalidSettings for an address in use, unusable TLS files or an access log that cannot be written."""
     kafka = in_their_name(settings.kafka)
     brokers = Brokers(bootstrap_addresses(kafka), nodes, tls_context(kafka))
     path = settings.proxy.access_log
@@ -33,7 +33,7 @@ def open_proxy(
 
 
 def feed_proxy_metrics(metrics: Metrics, server: ProxyServer) -> None:
-    """What it counts, for Prometheus."""
+    """Register the counters of ``server`` with Prometheus."""
     counts, budget = server.counts, server.budget
     metrics.tally("tierstate_proxy_passed_bytes_total", lambda: [((), counts.passed_bytes)])
     metrics.tally("tierstate_proxy_passed_partitions_total", lambda: [((), counts.passed)])

@@ -1,13 +1,13 @@
 """One end of a relayed connection: bytes in their order, with back-pressure both ways, and frames read from them.
 
-The socket is read into one buffer, no more at a time than is asked for. What is small is gathered and written at once:
-each write is a packet, and with TLS a record. What is large and only passes never comes here where both ends are plain
-(`direct.py`); with TLS it is copied out of the buffer in pieces of `PIPED` bytes: larger ones would be given back to
-the system and asked for again each time, which costs more than the copying. (A view of the buffer cannot be written:
-a transport keeps what it could not send at once.)
+The socket is read into one buffer, and only as much as is asked for. Small writes are gathered and written together,
+because each write is a packet, and with TLS a record. Large data that only passes through bypasses this class where
+both ends are plain (`direct.py`). With TLS it is copied out of the buffer in pieces of `PIPED` bytes: larger pieces
+would be freed and allocated each time, which costs more than the copy. (A view of the buffer cannot be written: a
+transport keeps data that it could not send at once.)
 
-Memory of an end: its buffer (`SMALL`, or `HELD` bytes), one piece, and `WRITE_HIGH` that the other end's machine has
-not taken; beside that only what a frame that must be looked into is allowed to have (`budget.py`).
+Memory of an end: its buffer (`SMALL`, or `HELD` bytes), one piece, and `WRITE_HIGH` bytes that the other end's machine
+has not accepted. In addition it has only the memory that a frame to be parsed is granted (`budget.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..broker.wire import Malformed
 from .direct import AVAILABLE, Direct, Gone
 
 HELD = 256 * 1024
-"""Bytes that came and were not taken, at most: the buffer of an end from which more than `SMALL` is wanted."""
+"""Bytes that arrived and were not taken, at most: the buffer of an end from which more than `SMALL` is requested."""
 WRITE_HIGH = 64 * 1024
 PIPED = 64 * 1024
-"""Bytes moved at once from one end to the other."""
+"""Bytes moved in one step from one end to the other."""
 SMALL = 16 * 1024
-"""Bytes read when nobody knows what comes; and that are rather copied than written, or passed, by themselves."""
+"""Bytes read when the next size is unknown. Parts up to this size are copied together instead of written separately."""
 _LENGTH = struct.Struct(">i")
 LARGEST_FRAME = 2**31 - 1
 
@@ -35,7 +35,7 @@ Part = bytes | bytearray | memoryview
 
 
 class Peer(asyncio.BufferedProtocol):
-    """Of one loop. One task reads, and one writes."""
+    """One end, used by one event loop. One task reads, and one writes."""
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(SMALL))
@@ -50,13 +50,13 @@ class Peer(asyncio.BufferedProtocol):
         self._frame = 0
         self._took_at = 0.0
 
-    # what the loop calls
+    # called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         plain = AVAILABLE and transport.get_extra_info("sslcontext") is None
         self._direct = Direct(transport.get_extra_info("socket")) if plain else None
-        # a transport that keeps nothing after `flush` can be gone past
+        # a transport that buffers nothing after `flush` can be bypassed
         self.transport.set_write_buffer_limits(high=0 if plain else WRITE_HIGH)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -93,12 +93,12 @@ class Peer(asyncio.BufferedProtocol):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    # what the relay calls
+    # called by the relay
 
     async def frame(self) -> int | None:
-        """Bytes of the frame that follows; None when the other end closed between two frames. Raises Malformed, Gone.
+        """Return the size of the next frame; None if the other end closed between two frames. Raises Malformed, Gone.
 
-        What was not read of the frame before is an error of ours.
+        The previous frame must have been read to its end; anything else is a bug in the proxy.
         """
         assert not self._frame, self._frame
         if not self.held:
@@ -114,39 +114,39 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def address(self) -> str:
-        """Of the other end, ``host:port``."""
+        """Return the address of the other end, ``host:port``."""
         host, port = (self.transport.get_extra_info("peername") or ("unknown", 0))[:2]
         return f"{host}:{port}"
 
     @property
     def left(self) -> int:
-        """Bytes of the frame that were not read."""
+        """Return how many bytes of the frame were not read."""
         return self._frame
 
     @property
     def held(self) -> int:
-        """Bytes that came and were not taken."""
+        """Return how many bytes arrived and were not taken."""
         return self._end - self._start
 
     def at_hand(self) -> memoryview:
-        """What came of the frame and was not taken. Good until the next wait."""
+        """Return the bytes of the frame that arrived and were not taken. The view is valid until the next wait."""
         return self._view[self._start : min(self._end, self._start + self._frame)]
 
     def taken(self, size: int) -> bytes:
-        """Of what is at hand."""
+        """Take and return the first ``size`` bytes of `at_hand`."""
         taken = bytes(self._view[self._start : self._start + size])
         self._took(size)
         return taken
 
     async def more(self) -> None:
-        """Until more of the frame came than is at hand: up to `HELD` bytes. Raises Gone."""
+        """Wait until more of the frame has arrived, up to `HELD` bytes in all. Raises Gone."""
         held = self.held
         await self._more(HELD)
         if self.held == held:
             raise Gone
 
     async def exactly(self, size: int) -> bytes:
-        """Of the frame. Raises Malformed beyond its end, Gone when it never comes."""
+        """Take and return ``size`` bytes. Raises Malformed beyond the frame's end, Gone if they never arrive."""
         if size > self._frame:
             raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         if size <= self.held:
@@ -161,7 +161,7 @@ class Peer(asyncio.BufferedProtocol):
         return bytes(parts)
 
     async def pipe(self, size: int, to: Peer) -> None:
-        """So many bytes of the frame as they are, with what was written to that end before. Raises Gone, of either."""
+        """Pass ``size`` bytes of the frame to ``to``, after earlier writes to it. Raises Gone for either end."""
         if size > self._frame:
             raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         while size:
@@ -202,11 +202,11 @@ class Peer(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def write(self, part: Part) -> None:
-        """Small; with what follows, until `flush`."""
+        """Append a small part to the bytes that the next `flush` sends."""
         self._together += part
 
     async def flush(self) -> None:
-        """What was written goes, as far as the other end takes it. Raises Gone."""
+        """Send all written bytes. Wait while the other end does not accept them. Raises Gone."""
         if self.transport.is_closing():
             raise Gone
         if self._together:
@@ -221,12 +221,12 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def stalled_s(self) -> float:
-        """Of a `send`: seconds since the other end took any of it."""
+        """Return the seconds since the other end last accepted bytes of a `send`."""
         took_at = self._took_at if self._direct is None else max(self._took_at, self._direct.took_at)
         return asyncio.get_running_loop().time() - took_at
 
     async def send(self, parts: Iterable[Part]) -> None:
-        """All of them. Raises Gone."""
+        """Send all of ``parts``. Raises Gone."""
         time = asyncio.get_running_loop().time
         self._took_at = time()
         for part in parts:
@@ -247,17 +247,17 @@ class Peer(asyncio.BufferedProtocol):
         await self.flush()
 
     def close(self) -> None:
-        """What was written is sent, as far as the other end takes it."""
+        """Close the connection after sending what was written, as far as the other end accepts it."""
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
-        """Now."""
+        """Close the connection at once. Unsent bytes are discarded."""
         if self.transport is not None:
             self.transport.abort()
 
     async def _more(self, wanted: int) -> None:
-        """Until something came, of ``wanted`` bytes if so many are there, or nothing will."""
+        """Wait until bytes have arrived, or until none can. The buffer is sized for ``wanted`` bytes."""
         if self._over:
             return
         size = HELD if wanted > SMALL else SMALL
@@ -278,7 +278,7 @@ class Peer(asyncio.BufferedProtocol):
 
 
 def framed(parts: list[Part]) -> list[Part]:
-    """With the length before them. Raises Malformed for more than a frame can have."""
+    """Return ``parts`` with their length before them. Raises Malformed if they are more than a frame can hold."""
     size = sum(len(part) for part in parts)
     if size > LARGEST_FRAME:
         raise Malformed("more than a frame can have", size=size)

@@ -1,11 +1,11 @@
-"""Who read what: one line of JSON for each connection, partition and tier, once a minute and when the connection ends.
+"""The access log: a JSON line per connection, partition and tier, once a minute and when the connection ends.
 
     {"time": "2026-01-01T00:00:00Z", "user": "ann", "client": "10.0.0.7:51234", "topic": "orders", "partition": 0,
      "tier": "remote", "first_offset": 0, "last_fetch_offset": 45000, "bytes": 10485760}
 
-``user``: as the broker accepted it by SASL; empty for one that did not log in. ``first_offset`` and
-``last_fetch_offset``: the lowest and the highest offset that was fetched from. A line that cannot be written ends no
-read: it is counted, and the log of the process says so.
+``user``: the name that the broker accepted by SASL; empty without a login. ``first_offset`` and ``last_fetch_offset``:
+the lowest and the highest offset of a fetch. A failed write of a line does not end the read: it is counted, and the
+log of the process reports it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Seen:
 
 
 class ReadLog:
-    """``write``: one line; None where nobody keeps any."""
+    """``write`` writes one line; it is None if no access log is kept."""
 
     def __init__(self, write: Callable[[str], None] | None, clock: Clock) -> None:
         self.write, self.clock = write, clock
@@ -39,7 +39,7 @@ class ReadLog:
 
 
 class Reads:
-    """Of one connection. ``user``: set when the broker has accepted it."""
+    """The reads of one connection. ``user``: set when the broker has accepted it."""
 
     def __init__(self, log: ReadLog, client: str) -> None:
         self._log, self._client = log, client
@@ -48,27 +48,27 @@ class Reads:
         self._since = log.clock.monotonic()
 
     def saw(self, place: Place, tier: str, offset: int, size: int) -> None:
-        """``size`` bytes of records, from a fetch at ``offset``, are handed out."""
+        """Record that ``size`` bytes of records, from a fetch at ``offset``, were returned to the client."""
         if self._log.write is None:
             return
-        seen = self._seen.get((place, tier))
-        if seen is None:
+        reads = self._seen.get((place, tier))
+        if reads is None:
             self._seen[place, tier] = _Seen(offset, offset, size)
         else:
-            seen.first, seen.last = min(seen.first, offset), max(seen.last, offset)
-            seen.size += size
+            reads.first, reads.last = min(reads.first, offset), max(reads.last, offset)
+            reads.size += size
         if self._log.clock.monotonic() - self._since >= EVERY_S:
             self.close()
 
     def close(self) -> None:
-        """Writes what was seen since the last time."""
+        """Write the reads since the last call."""
         write, now = self._log.write, self._log.clock
         self._since = now.monotonic()
         seen, self._seen = self._seen, {}
         if write is None:
             return
         time = moment(now.now_ms())
-        for ((topic, partition), tier), each in seen.items():
+        for ((topic, partition), tier), reads in seen.items():
             line = {
                 "time": time,
                 "user": self.user,
@@ -76,8 +76,8 @@ class Reads:
                 "topic": topic,
                 "partition": partition,
                 "tier": tier,
-                "first_offset": each.first,
-                "last_fetch_offset": each.last,
-                "bytes": each.size,
+                "first_offset": reads.first,
+                "last_fetch_offset": reads.last,
+                "bytes": reads.size,
             }
             write(json.dumps(line))

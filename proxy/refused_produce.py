@@ -1,7 +1,7 @@
 """Produce requests that a read-only proxy refuses: read to their end, and answered in the broker's place.
 
-Clients need the request to be offered: librdkafka takes from its versions which record batches a broker has. The other
-requests that write are not offered at all.
+The request must be offered to clients: librdkafka derives from its versions which record batches a broker supports.
+The other requests that write are not offered at all.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _PIPED = 256 * 1024
 
 
 async def refused_produce(source: Source, version: int, correlation: int) -> bytes | None:
-    """The answer, without its length; None where none is waited for. ``source``: behind the request's correlation id.
+    """Return the answer without its length, or None if the client waits for none. Raises Malformed.
 
-    Of the request only its topics are kept. Raises Malformed.
+    ``source`` is positioned after the request's correlation id. Only the request's topics are kept in memory.
     """
     flexible = APIS[Key.PRODUCE].is_flexible(version)
 
@@ -54,8 +54,8 @@ async def refused_produce(source: Source, version: int, correlation: int) -> byt
             await _skip(source, size)
             await begun(source, read_end)
         await begun(source, read_end)
-        said = length_of(len(partitions), flexible) + b"".join(partitions) + ends
-        topics.append(string_of(name or b"", flexible) + said)
+        answers = length_of(len(partitions), flexible) + b"".join(partitions) + ends
+        topics.append(string_of(name or b"", flexible) + answers)
     await begun(source, read_end)
     if acks == NO_ACKS:
         return None
@@ -64,12 +64,12 @@ async def refused_produce(source: Source, version: int, correlation: int) -> byt
 
 
 def _refused(partition: int, version: int, flexible: bool) -> bytes:
-    said = _PARTITION.pack(partition, CLUSTER_AUTHORIZATION_FAILED, -1) + _UNKNOWN  # offset, append time
+    answer = _PARTITION.pack(partition, CLUSTER_AUTHORIZATION_FAILED, -1) + _UNKNOWN  # offset, append time
     if version >= 5:
-        said += _UNKNOWN  # log start
+        answer += _UNKNOWN  # log start
     if version >= 8:
-        said += length_of(0, flexible) + (b"\0" if flexible else b"\xff\xff")  # no record's error, no message
-    return said
+        answer += length_of(0, flexible) + (b"\0" if flexible else b"\xff\xff")  # no record's error, no message
+    return answer
 
 
 async def _skip(source: Source, size: int) -> None:

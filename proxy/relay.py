@@ -1,11 +1,11 @@
-"""One client's connection and its own connection to the broker: everything passes, byte for byte, in its order.
+"""One client's connection and its own connection to the broker. Everything passes, byte for byte, in its order.
 
     client ── frame ──> look at its first bytes ──────────────────────────────> broker
-                         └─ Fetch, ListOffsets, epochs, DeleteRecords: what was asked is remembered, in order
+                         └─ Fetch, ListOffsets, epochs, DeleteRecords: the request is remembered, in order
     client <── frame ── nothing to do: passed · addresses: replaced · offsets: patched · Fetch: filled <── broker
 
-The broker is asked first, always, as the client's own principal; only what it then says it has no more is looked for in
-the remote tier (`fetches.py`, `older_offsets.py`).
+The broker is always asked first, as the client's own principal. Only records and offsets that it then reports as
+missing are looked for in the remote tier (`fetches.py`, `older_offsets.py`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from .sasl_user import user_of
 from .versions import offered
 
 LARGEST_WHOLE = 64 * 1024 * 1024
-"""Of a frame that is looked into."""
+"""Bytes of a frame that is parsed, at most."""
 FIRST_BYTES = 70_000
-"""A request's header and a transactional id have no more."""
+"""The most bytes of a request's header and a transactional id."""
 MOST_PENDING = 1000
-"""Requests on their way: a broker takes one at a time of a connection, the others wait in sockets."""
+"""Requests on their way, at most: a broker handles one of a connection at a time, the others wait in sockets."""
 _HEADER = struct.Struct(">hhi")
 _INT32 = struct.Struct(">i")
 LOOKED_INTO = frozenset(
@@ -54,16 +54,16 @@ LOOKED_INTO = frozenset(
     }
 )
 WITH_ADDRESSES = frozenset({Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER})
-"""And Metadata, of which only the beginning is looked into."""
+"""Metadata also has addresses, but only its beginning is parsed."""
 
 
 class Refused(InvalidRequest):
-    """A request that does not pass. The connection it came on is closed, as a broker does for one it does not know."""
+    """A request that does not pass. Its connection is closed, as a broker does for a request that it does not know."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """A request that is not answered yet. ``answer``: the proxy's own, without its length; None: the broker answers."""
+    """A request without an answer yet. ``answer``: the proxy's own, without its length; None if the broker answers."""
 
     key: int
     version: int
@@ -76,7 +76,7 @@ class Pending:
 
 
 class Relay:
-    """``run`` it once. ``client`` and ``broker`` are connected; both are closed at its end."""
+    """Relays one connection: call `run` once. ``client`` and ``broker`` are connected; `run` closes both at its end."""
 
     def __init__(self, client: Peer, broker: Peer, house: House) -> None:
         self._client, self._broker, self._house = client, broker, house
@@ -87,8 +87,8 @@ class Relay:
         self._mechanism = self._claimed = ""
 
     async def run(self) -> None:
-        """Until either end closes. Raises Malformed and Refused; an end that is gone is no error."""
-        both = [asyncio.create_task(each) for each in (self._requests(), self._answers())]
+        """Relay until either end closes. Raises Malformed and Refused; a closed end is not an error."""
+        both = [asyncio.create_task(coroutine) for coroutine in (self._requests(), self._answers())]
         done: set[asyncio.Task[None]] = set()
         try:
             done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -100,8 +100,8 @@ class Relay:
                 task.cancel()
             try:
                 await asyncio.gather(*both, return_exceptions=True)
-            finally:  # also when the proxy is stopped meanwhile
-                del both, done, task  # else their errors hold, by way of this frame, what they were reading
+            finally:  # also if the proxy is stopped during the wait
+                del both, done, task  # else their errors keep, through this frame, the data that they were reading
                 self._fetches.close()
                 self._reads.close()
                 self._client.close()
@@ -144,11 +144,11 @@ class Relay:
             raise Refused("this proxy is read-only, and the client waits for no answer", request="Produce")
         pending.answer = answer
         self._pending.append(pending)
-        if len(self._pending) == 1:  # else it waits for its turn
+        if len(self._pending) == 1:  # else earlier requests are answered first
             await self._answer_ready()
 
     async def _answer_ready(self) -> None:
-        """Writes what the proxy itself answers, up to the first request that the broker has to."""
+        """Send the proxy's own answers, up to the first request that the broker has to answer."""
         while self._pending and (answer := self._pending[0].answer) is not None:
             await self._client.send(framed([answer]))
             self._pending.popleft()
@@ -157,7 +157,7 @@ class Relay:
     def _check(self, key: int, version: int) -> None:
         api = APIS.get(key)
         if key == Key.API_VERSIONS:
-            return  # of any version: a broker that does not know it says which ones it does
+            return  # any version passes: a broker that does not support it answers with those that it does
         read_only = api is not None and api.changes and self._house.read_only
         if api is None or not api.oldest <= version <= api.newest or read_only:
             name = f"api key {key}" if api is None else api.name
@@ -221,7 +221,7 @@ class Relay:
             await self._answer_ready()
 
     def _change_of(self, pending: Pending) -> Callable[[bytes], Awaitable[bytes | bytearray]] | None:
-        """What is done to the body of the answer; None: nothing."""
+        """Return the function that changes the body of the answer, or None if the answer passes unchanged."""
         key, version, house = pending.key, pending.version, self._house
         if key in WITH_ADDRESSES:
             return partial(self._addresses, Key(key), version)
@@ -238,7 +238,7 @@ class Relay:
         return None
 
     async def _metadata(self, size: int, lead: bytes, version: int) -> None:
-        """As `_addresses`, but for what follows the brokers, which has no bound: it is streamed."""
+        """Replace the addresses in a Metadata answer. The part after the brokers has no size limit: it is streamed."""
         at, begin = await begun(self._broker, partial(addresses.read_brokers, version=version))
         header, brokers = begin[:at], begin[at:]
         changed = await self._addresses(Key.METADATA, version, brokers)
@@ -262,7 +262,7 @@ class Relay:
         return body
 
     def _memory(self, size: int) -> Share:
-        """For a frame that is looked into. Raises Refused where there is not enough for it, now or ever."""
+        """Return memory for a frame that is parsed. Raises Refused if there is not enough, now or ever."""
         budget = self._house.budget
         most = min(LARGEST_WHOLE, budget.size)
         if size > most:
@@ -274,7 +274,7 @@ class Relay:
 
 
 def _body_at(data: bytes | bytearray, flexible: bool) -> int:
-    """Where a request's header ends."""
+    """Return where a request's header ends."""
     frame = Frame(data, _HEADER.size)
     frame.raw_string(False)  # client id
     frame.tags(flexible)
@@ -282,14 +282,14 @@ def _body_at(data: bytes | bytearray, flexible: bool) -> int:
 
 
 def _answer_at(body: bytes, pending: Pending) -> int:
-    """Where an answer's header ends. That of ApiVersions never has tagged fields: its reader may not know them yet."""
+    """Return where an answer's header ends. ApiVersions' has no tagged fields: its reader may not know them yet."""
     frame = Frame(body)
     frame.tags(pending.key != Key.API_VERSIONS and APIS[pending.key].is_flexible(pending.version))
     return frame.at
 
 
 def _acks(head: bytes, version: int) -> int:
-    """Of a Produce request."""
+    """Return the ``acks`` of a Produce request."""
     flexible = APIS[Key.PRODUCE].is_flexible(version)
     frame = Frame(head, _body_at(head, flexible))
     frame.raw_string(flexible)  # transactional id

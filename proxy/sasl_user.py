@@ -1,7 +1,7 @@
-"""The user that a client named itself by SASL: for the access log, and never its password.
+"""The user name that a client presents by SASL, for the access log. Its password is never kept.
 
-PLAIN: RFC 4616. SCRAM: RFC 5802, 5.1. OAUTHBEARER: RFC 7628 with a JWT (RFC 7519), whose ``sub`` brokers take for the
-principal unless they are told otherwise. The broker decides whether it is true; until it has, nobody is logged.
+PLAIN: RFC 4616. SCRAM: RFC 5802, 5.1. OAUTHBEARER: RFC 7628 with a JWT (RFC 7519), whose ``sub`` brokers use as the
+principal by default. The broker decides whether the name is true; until it has, no name is logged.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _BEARER = re.compile(rb"auth=Bearer ([A-Za-z0-9_.~+/=-]+)", re.IGNORECASE)
 
 
 def user_of(mechanism: str, message: bytes) -> str:
-    """From the first message of a mechanism; empty where it does not say, or is one that is not known."""
+    """Return the user in the first message of ``mechanism``; empty if it has none, or the mechanism is unknown."""
     if mechanism == "PLAIN":
         parts = message.split(b"\0")
         return parts[1].decode("utf-8", "replace") if len(parts) == 3 else NOBODY
     if mechanism.startswith("SCRAM-SHA-"):
-        found = _SCRAM.match(message)
-        name = found[1] if found else b""
+        match = _SCRAM.match(message)
+        name = match[1] if match else b""
         return name.replace(b"=2C", b",").replace(b"=3D", b"=").decode("utf-8", "replace")
     if mechanism == "OAUTHBEARER":
-        found = _BEARER.search(message)
-        return _subject(found[1]) if found else NOBODY
+        match = _BEARER.search(message)
+        return _subject(match[1]) if match else NOBODY
     return NOBODY
 
 

@@ -1,6 +1,6 @@
-"""A proxy that listens: the loop in a thread of its own, every connection a task of it.
+"""A listening proxy: the event loop in a thread of its own, every connection a task of it.
 
-Its first port is taken when it is opened, so whoever starts one knows it; nobody is answered before `process` runs.
+Its first port is taken when it is opened, so the caller knows the port; no client is answered before `process` runs.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from .relay import Relay
 CONNECT_S = 10.0
 TICK_S = 1.0
 RESERVED_FILES = 128
-"""Descriptors for what is no client's: the view, the store, the chunk cache, and who is turned away."""
+"""Descriptors that are not clients': the view, the store, the chunk cache, and connections that are turned away."""
 SAID_EVERY_S = 60.0
 STOP_S = 3.0
-"""What connections get to send what was written, after a stop."""
+"""Seconds after a stop in which connections may still send what was written."""
 METADATA_CALLS = 8
 BrokerAddress = tuple[str, int]
 Warn = Callable[..., object]
 
 
 class BothTiers(RemoteReader, Older, Protocol):
-    """What a proxy reads with."""
+    """The reader of both tiers that a proxy needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Where the cluster is first asked, its brokers by node id as far as they are known, and how connections are made.
+    """The brokers' addresses, for bootstrap and by node id as far as they are known, and the TLS context for them.
 
-    Never with a certificate of the proxy's own that would be everybody's identity (`client_config.in_their_name`).
+    TLS uses no certificate of the proxy's own: all clients would have its identity (`client_config.in_their_name`).
     """
 
     bootstrap: Sequence[BrokerAddress]
@@ -67,7 +67,7 @@ class Brokers:
 
 
 def most_clients(connections: int) -> tuple[int, str]:
-    """Return how many clients are served at a time, and by which limit. Each has a connection to a broker, too."""
+    """Return how many clients are served at a time, and by which limit. Each needs a connection to a broker, too."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(1, (files - RESERVED_FILES) // 2)
     if files == resource.RLIM_INFINITY or connections <= most:
@@ -76,7 +76,7 @@ def most_clients(connections: int) -> tuple[int, str]:
 
 
 class ProxyServer:
-    """Bound when constructed; serves while its `process` runs. Raises InvalidSettings."""
+    """The proxy. It binds its port when constructed, and serves while its `process` runs. Raises InvalidSettings."""
 
     def __init__(
         self, reader: BothTiers, brokers: Brokers, settings: Proxy, clock: Clock, read_log: ReadLog, warn: Warn
@@ -86,7 +86,7 @@ class ProxyServer:
         self._tls = tls_of(settings)
         self._socket = listen_on(settings.listen)
         self.address = Address(settings.reachable, self._socket.getsockname()[1])
-        """What clients write into ``bootstrap.servers``."""
+        """The address for clients' ``bootstrap.servers``."""
         self.counts, self.budget = Counts(), Budget(settings.memory, self._takes_nothing)
         self._remote = Pool("proxy-remote", settings.remote_reads)
         self._metadata = Pool("proxy-metadata", METADATA_CALLS)
@@ -98,11 +98,11 @@ class ProxyServer:
         self._said_full = float("-inf")
 
     def process(self) -> Service:
-        """To be started, stopped and joined with the others."""
+        """Return the service, which the caller starts, stops and joins with the others."""
         return Service("proxy", self._serve, on_stop=self._stop)
 
     def close(self) -> None:
-        """Gives the port back."""
+        """Release the port, and close the thread pools."""
         self._socket.close()
         self._remote.close()
         self._metadata.close()
@@ -114,7 +114,7 @@ class ProxyServer:
 
     def _stop(self) -> None:
         if self._loop is not None and self._over is not None:
-            with suppress(RuntimeError):  # it is over already
+            with suppress(RuntimeError):  # the loop has ended already
                 self._loop.call_soon_threadsafe(self._over.set)
 
     async def _main(self, stopping: threading.Event) -> None:
@@ -133,7 +133,7 @@ class ProxyServer:
             remote_wait_s=self._settings.remote_wait,
         )
         await listeners.open()
-        # all of them now: behind one address several proxies answer, and each must know every port that another told
+        # open all now: behind one address several proxies answer, and each needs every port that another announced
         await listeners.ensure(named(self._brokers.nodes))
         try:
             while not (stopping.is_set() or self._over.is_set()):
@@ -170,7 +170,7 @@ class ProxyServer:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self.counts.connections = len(self._tasks)
-        if not task.cancelled() and (error := task.exception()) is not None:  # a bug of ours: only its connection ends
+        if not task.cancelled() and (error := task.exception()) is not None:  # a bug in the proxy ends one connection
             self._warn("a connection ended by an error of the proxy", reason=repr(error))
 
     async def _relay(self, client: Peer, node: int | None) -> None:
@@ -188,20 +188,20 @@ class ProxyServer:
             client.close()
 
     async def _connected(self, node: int | None) -> Peer:
-        """To the broker with this id, or to any. Raises OSError, TimeoutError, BrokerUnavailable."""
-        known = self._house.listeners.nodes
+        """Connect to the broker with this id, or to any broker. Raises OSError, TimeoutError, BrokerUnavailable."""
+        nodes = self._house.listeners.nodes
         if node is not None:
-            addresses = [known[node]] if node in known else []
+            addresses = [nodes[node]] if node in nodes else []
         else:
-            found = list(dict.fromkeys([*known.values(), *self._brokers.bootstrap]))
-            turn = next(self._turns) % len(found)
-            addresses = found[turn:] + found[:turn]
+            every_address = list(dict.fromkeys([*nodes.values(), *self._brokers.bootstrap]))
+            turn = next(self._turns) % len(every_address)
+            addresses = every_address[turn:] + every_address[:turn]
         failed: Exception | None = None
         for host, port in addresses:
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    made = asyncio.get_running_loop().create_connection(Peer, host, port, ssl=self._brokers.tls)
-                    return (await made)[1]
+                    connecting = asyncio.get_running_loop().create_connection(Peer, host, port, ssl=self._brokers.tls)
+                    return (await connecting)[1]
             except (OSError, TimeoutError) as error:
                 failed = error
         raise BrokerUnavailable("no broker accepts a connection", reason=failed)

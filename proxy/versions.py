@@ -1,4 +1,4 @@
-"""ApiVersions: what the broker offers, less what cannot pass as it is (`apis.py`)."""
+"""ApiVersions: the versions that the broker offers, without those that cannot pass unchanged (`apis.py`)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _RANGE = struct.Struct(">hhh")
 
 
 def offered(body: bytes, version: int, *, read_only: bool) -> bytes:
-    """The answer's body, with the versions that pass. Raises Malformed.
+    """Return the answer's body, reduced to the versions that pass. Raises Malformed.
 
-    ``version`` of the request; a broker that does not know it answers in version 0, with an error.
+    ``version`` is the request's. A broker that does not support it answers in version 0, with an error.
     """
     frame = Frame(body)
     error = frame.int16()
     flexible = version >= 3 and error != UNSUPPORTED_VERSION
     begin = frame.at
-    kept = []
+    ranges = []
     for _ in range(frame.count(flexible, _RANGE.size)):
         at = frame.skip(_RANGE.size)
         key, oldest, newest = _RANGE.unpack_from(body, at)
@@ -31,5 +31,5 @@ def offered(body: bytes, version: int, *, read_only: bool) -> bytes:
             continue
         oldest, newest = max(oldest, api.oldest), min(newest, api.newest)
         if oldest <= newest:
-            kept.append(_RANGE.pack(key, oldest, newest) + body[tags : frame.at])
-    return body[:begin] + length_of(len(kept), flexible) + b"".join(kept) + body[frame.at :]
+            ranges.append(_RANGE.pack(key, oldest, newest) + body[tags : frame.at])
+    return body[:begin] + length_of(len(ranges), flexible) + b"".join(ranges) + body[frame.at :]

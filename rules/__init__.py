@@ -1,1 +1,1 @@
-"""What should be done and why not. Pure: values in, values out; nothing here talks to Kafka, a disk or a clock."""
+"""Decisions about what to do, and why not. Pure functions of values: no access to Kafka, a disk or a clock."""

@@ -1,4 +1,4 @@
-"""Which rolled segment is copied next. Pure."""
+"""Chooses the rolled segment that is copied next. Pure."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class CopyCandidate:
 
     @property
     def offsets(self) -> OffsetRange:
-        """From its base to the next segment's base minus one; records may end earlier."""
+        """Return the offsets from its base to the next segment's base minus one; the records may end earlier."""
         return OffsetRange(self.base_offset, Offset(self.next_base - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToCopy:
-    """Why no segment is a candidate now."""
+    """The decision to copy nothing now; ``why`` is the reason."""
 
     why: Why
 
 
 def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
-    """The end of gap-free accepted coverage that starts at max(log start, local start)*; start - 1 when none.
+    """Return the end of gap-free accepted coverage from max(log start, local start)* on; start - 1 if there is none.
 
-    *Starting at the log start alone would never copy again once a gap below the local start exists.
+    *With the log start alone, nothing would ever be copied again once a gap below the local start exists.
     """
     return view.coverage.prefix_end(max(view.log_start or 0, bounds.local_start))
 
@@ -45,36 +45,36 @@ def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
 def next_candidate(
     view: PartitionView, seen: Observed, now: TimestampMs, lag_ms: int = 0, pinned_s: float = 0.0
 ) -> CopyCandidate | NothingToCopy:
-    """The rolled segment that contains copied offset + 1.
+    """Return the rolled segment that contains copied offset + 1, or the reason why it is not copied now.
 
-    A copy of an offset that the broker's checkpoint gives no epoch would cover nothing, and be made again and again*.
-    ``lag_ms`` keeps young segments local only (``copy.lag``); records of the future are not young (KIP-1241): who knows
-    when they will be. ``pinned_s``: how long this agent has seen the last stable offset where it is, below the high
-    watermark.
+    If the broker's checkpoint gives the offset no epoch, a copy would cover nothing and be repeated again and again*.
+    ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with records in the future do not count as young
+    (KIP-1241), because that might never end. ``pinned_s``: for how many seconds this agent has seen the last stable
+    offset unchanged, below the high watermark.
     """
     bounds, epochs = seen.bounds, seen.epochs
-    wanted = copied_offset(view, bounds) + 1
+    next_offset = copied_offset(view, bounds) + 1
     local = LocalSegments.of(seen.segments)
-    for segment in local.rolled[(at := local.number_at(wanted)) : at + 1]:
-        if segment.base_offset > wanted:
-            said = f"offset {wanted} is in no local segment: the next one begins at {segment.base_offset}"
-            return NothingToCopy(Why(Reason.NO_LOCAL_SEGMENT, said))
+    for segment in local.rolled[(at := local.number_at(next_offset)) : at + 1]:
+        if segment.base_offset > next_offset:
+            text = f"offset {next_offset} is in no local segment: the next one begins at {segment.base_offset}"
+            return NothingToCopy(Why(Reason.NO_LOCAL_SEGMENT, text))
         if segment.next_base > bounds.last_stable_offset:
             return NothingToCopy(why_not_stable(segment, bounds, pinned_s))
-        if epochs.epoch_at(wanted) is None:
+        if epochs.epoch_at(next_offset) is None:
             first = epochs.entries[0].start_offset if epochs.entries else "none"
-            said = f"offset {wanted} has no leader epoch in the broker's checkpoint: its first offset is {first}"
-            return NothingToCopy(Why(Reason.NO_EPOCH, said))
+            text = f"offset {next_offset} has no leader epoch in the broker's checkpoint: its first offset is {first}"
+            return NothingToCopy(Why(Reason.NO_EPOCH, text))
         age = now - segment.max_timestamp
         if 0 <= age < lag_ms:
-            said = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"
-            return NothingToCopy(Why(Reason.COPY_LAG, f"{said}: in {lasting(lag_ms - age)}"))
+            text = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"
+            return NothingToCopy(Why(Reason.COPY_LAG, f"{text}: in {lasting(lag_ms - age)}"))
         return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
-    return NothingToCopy(_all_copied(wanted, seen.segments))
+    return NothingToCopy(_all_copied(next_offset, seen.segments))
 
 
 def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) -> Why:
-    """Why a rolled segment is not wholly below the last stable offset."""
+    """Return why a rolled segment is not wholly below the last stable offset. ``pinned_s``: as in `next_candidate`."""
     stable, high = bounds.last_stable_offset, bounds.high_watermark
     pinned = lasting(1000 * int(pinned_s))
     where = f"segment {_range(segment)} of {segment.size_bytes:,} bytes"
@@ -90,8 +90,8 @@ def _all_copied(wanted: int, segments: Sequence[LocalSegment]) -> Why:
     if not segments:
         return Why(Reason.ALL_COPIED, "every rolled segment is copied: the broker has none on its disk")
     active = segments[-1]
-    said = f"every rolled segment is copied, up to offset {wanted - 1}; the active one begins at {active.base_offset}"
-    return Why(Reason.ALL_COPIED, f"{said} and has {active.size_bytes:,} bytes")
+    text = f"every rolled segment is copied, up to offset {wanted - 1}; the active one begins at {active.base_offset}"
+    return Why(Reason.ALL_COPIED, f"{text} and has {active.size_bytes:,} bytes")
 
 
 def _range(segment: LocalSegment) -> str:

@@ -1,6 +1,6 @@
-"""Whether the clocks that an agent can compare agree on the time. Pure.
+"""Compares the clocks that an agent can see. Pure.
 
-Time-based deletion cannot be taken back, so one clock alone never decides it. The witnesses are the machine's clock,
+Time-based deletion cannot be undone, so one clock alone never decides it. The witnesses are the machine's clock,
 the time of this process's newest appends (the brokers' clocks: `_tier-state` is LogAppendTime), and the ``Date`` of the
 store's answers. While two of them differ by more than a minute, nothing is deleted because of its age. Where two agree
 against one, the reason names that one.
@@ -15,17 +15,17 @@ from ..state.offsets import TimestampMs, moment
 from .reasons import Reason, Why, lasting
 
 APART_MS = 60_000
-"""Clocks that differ by more than this stop what depends on time."""
+"""If clocks differ by more than this, nothing is deleted because of its age."""
 NOTED_MS = 5_000
 """Clocks that differ by more than this are logged and shown by `tierstate check`."""
 MACHINE, STORE = "this machine", "the object store"
 NO_DELETION = TimestampMs(-1)
-"""At this time no retention, grace period or lease is over."""
+"""A time at which no retention, grace period or lease has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """``clock`` names whose clock it is; ``now`` is the time that it shows."""
+    """A clock and the time that it shows. ``clock`` names its owner."""
 
     clock: str
     now: TimestampMs
@@ -40,35 +40,35 @@ class Clocks:
 
     @property
     def alone(self) -> bool:
-        """Whether nothing but the machine's clock is known."""
+        """Return whether the machine's clock is the only witness."""
         return not self.others
 
     @property
     def latest(self) -> TimestampMs:
-        """The time to write into facts: what counts from it ends too late, never too early."""
+        """Return the time to write into facts: periods that begin then end too late, never too early."""
         return max(each.now for each in self._all)
 
     @property
     def for_deletion(self) -> TimestampMs:
-        """The time to compare ages with: the earliest, and `NO_DELETION` while the clocks are too far apart."""
+        """Return the time for computing ages: the earliest, or `NO_DELETION` while the clocks are too far apart."""
         return NO_DELETION if self.apart else TimestampMs(min(each.now for each in self._all))
 
     @property
     def apart(self) -> Why | None:
-        """Why nothing may be deleted because of its age; None while the clocks agree."""
-        said = differ(self._all, APART_MS)
-        return None if said is None else Why(Reason.CLOCKS_DISAGREE, f"{said}: nothing is deleted because of its age")
+        """Return why nothing may be deleted because of its age; None while the clocks agree."""
+        text = differ(self._all, APART_MS)
+        return None if text is None else Why(Reason.CLOCKS_DISAGREE, f"{text}: nothing is deleted because of its age")
 
     @property
     def doubt(self) -> Why | None:
-        """`apart`, or that nothing confirms the machine's clock."""
+        """Return `apart`, or a reason if nothing confirms the machine's clock."""
         if self.alone:
             return Why(Reason.TIER_STATE_AWAY, "the brokers' time is unknown: no append of this process was answered")
         return self.apart
 
     @property
     def noted(self) -> str | None:
-        """One sentence about clocks that differ by more than a few seconds; None if there are none."""
+        """Return one sentence about clocks that differ by more than a few seconds; None if there are none."""
         return differ(self._all, NOTED_MS)
 
     @property
@@ -77,9 +77,9 @@ class Clocks:
 
 
 def differ(witnesses: Sequence[Witness], by_ms: int) -> str | None:
-    """One sentence about clocks that are more than ``by_ms`` apart; None if there are none.
+    """Return one sentence about clocks that are more than ``by_ms`` apart; None if there are none.
 
-    It names the wrong clock if all others agree with each other, and there are two of these.
+    It names the wrong clock if there are at least two others and they all agree.
     """
     first, last = min(witnesses, key=lambda each: each.now), max(witnesses, key=lambda each: each.now)
     if last.now - first.now <= by_ms:
@@ -90,5 +90,5 @@ def differ(witnesses: Sequence[Witness], by_ms: int) -> str | None:
             way = "behind" if wrong.now < right.now else "ahead of"
             names = ", ".join(each.clock for each in others)
             return f"the clock of {wrong.clock} is wrong, {lasting(abs(wrong.now - right.now))} {way} {names}"
-    said = ", ".join(f"{each.clock} shows {moment(each.now)}" for each in witnesses)
-    return f"the clocks differ by {lasting(last.now - first.now)}: {said}"
+    times = ", ".join(f"{each.clock} shows {moment(each.now)}" for each in witnesses)
+    return f"the clocks differ by {lasting(last.now - first.now)}: {times}"

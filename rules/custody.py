@@ -1,22 +1,22 @@
-"""What becomes of a partition whose topic is gone. Pure: its view, the evidence, a policy → one step, or why none.
+"""The custody of a partition whose topic was deleted. Pure: its view, the evidence, a policy → one step, or why none.
 
-    its topic is gone                   append `PartitionMissing`                   `DeclareMissing`
+    its topic was deleted               append `PartitionMissing`                   `DeclareMissing`
     missing for `custodian.grace`       the terminal term, then `PartitionDeleted`  `EndPartition`
     ended: every segment                delete-started, objects, delete-finished    `CondemnSegment`, `RemoveCondemned`
     ended: every other key              tombstones, `PartitionMissing` last         `EraseFacts`
     its topic answers before the end    tombstones for `PartitionMissing`           `Withdraw`
 
-Everything is read off the live set, so any process goes on where another one died. What the rules rest on:
+All state is in the live set, so any process continues where another one stopped. The rules:
 
-- **Absence is proven or it is not.** A cluster that is another one, a caller from whom topics may be hidden, one
-  broker that knows the id, or too few that answer: each leaves the partition alone.
-- **Only what this cluster saw alive** can be missing: a `LeaderElected` of a real broker stands. Ids that `recover`
-  wrote have none until their topic is mapped.
-- **A `PartitionDeleted` counts only beside the terminal `LeaderElected` of its own term.** A terminal term that was
-  taken but never ended the partition can so be withdrawn, and a late `PartitionDeleted` of it means nothing.
-- **The terminal `LeaderElected` and its `PartitionDeleted` stay for good***: while they stand every late fact of an
-  older term is fenced, and is cleared up as everything else was. Without them a copy that a zombie finishes would be a
-  readable segment again, of a partition that nobody leads.
+- **Absence must be proven.** The partition is left alone if another cluster answers, if topics may be hidden from the
+  caller, if one broker knows the id, or if too few brokers answer.
+- **Only topics that this cluster saw alive** can be missing: a `LeaderElected` of a real broker is live. Ids that
+  `recover` wrote have none until their topic is mapped.
+- **A `PartitionDeleted` counts only together with the terminal `LeaderElected` of its own term.** So a terminal term
+  that did not end the partition can be withdrawn, and a late `PartitionDeleted` of that term has no effect.
+- **The terminal `LeaderElected` and its `PartitionDeleted` stay for good***: they fence every late fact of an older
+  term, which is then cleared up like all others. Without them a copy that a zombie finishes would be a readable segment
+  again, in a partition without a leader.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .leases import lease_on
 
 @dataclass(frozen=True, slots=True)
 class CustodyPolicy:
-    """Milliseconds: how long a topic is missing before its partitions end, and how long a condemned segment waits for
-    readers.
+    """Times in milliseconds: ``grace_ms`` is how long a topic must be missing before its partitions end, and
+    ``reader_grace_ms`` how long a condemned segment waits for readers.
     """
 
     grace_ms: int
@@ -49,9 +49,9 @@ class CustodyPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was asked just now. ``answers``: broker → whether it knows a topic of this id.
+    """The brokers' current answers about a topic. ``answers``: broker → whether it knows a topic with this id.
 
-    ``hidden``: why a topic could exist unseen; ``drift``: how the tier-state topic's configuration is not safe.
+    ``hidden``: why a topic could exist unseen. ``drift``: in what way the tier-state topic's configuration is unsafe.
     """
 
     recorded_cluster: str
@@ -63,12 +63,12 @@ class Evidence:
 
     @property
     def exists(self) -> bool:
-        """Some broker of the right cluster knows the id."""
+        """Return whether some broker of the recorded cluster knows the id."""
         return self.recorded_cluster == self.answering_cluster and any(self.answers.values())
 
     @property
     def unproven(self) -> str | None:
-        """Why the topic cannot be said to be gone; None: it is gone."""
+        """Return why the deletion of the topic is not proven; None if it is proven."""
         if not self.recorded_cluster or self.recorded_cluster != self.answering_cluster:
             return f"another cluster answers: {self.answering_cluster}, recorded is {self.recorded_cluster}"
         if self.hidden is not None:
@@ -82,26 +82,26 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class DeclareMissing:
-    """Its topic is gone from the cluster of this id, and no fact says so yet."""
+    """The cluster with this id no longer has the topic, and no fact records it yet."""
 
     cluster_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Its topic is there: tombstones for these keys, in this order."""
+    """The topic exists: append tombstones for these keys, in this order."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EndPartition:
-    """Take a terminal term and say that the partition is deleted."""
+    """Begin a terminal term and append `PartitionDeleted`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CondemnSegment:
-    """Condemn this segment."""
+    """Append a delete-started for this segment."""
 
     segment_id: RemoteSegmentId
 
@@ -115,20 +115,20 @@ class RemoveCondemned:
 
 @dataclass(frozen=True, slots=True)
 class EraseFacts:
-    """Tombstones by the terminal term, in this order."""
+    """Append tombstones for these keys in the terminal term, in this order."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NoCustody:
-    """Why nothing is done about the partition now."""
+    """The decision to do nothing about the partition now, with its reason."""
 
     reason: str
 
 
 TermStep = CondemnSegment | RemoveCondemned | EraseFacts
-"""By a terminal term of this process."""
+"""The steps that need a terminal term of this process."""
 CustodyStep = DeclareMissing | Withdraw | EndPartition | TermStep | NoCustody
 
 
@@ -139,21 +139,21 @@ def next_custody(
     now: TimestampMs,
     archived_to: Position | None = None,
 ) -> CustodyStep:
-    """The next step about a partition that nobody leads. ``archived_to``: positions below it are archived; None: no
-    archive is kept.
+    """Return the next step about a partition without a leader. ``archived_to``: positions below it are archived; None
+    if no archive is kept.
     """
     step = _next(view, evidence, policy, now)
     if isinstance(step, RemoveCondemned) and not is_recorded(view.segments[step.segment_id], archived_to):
         return NoCustody("not archived yet")
     if archived_to is None or not isinstance(step, Withdraw | EraseFacts):
         return step
-    recorded = {live.key for live in _facts(view) if live.position < archived_to}
-    kept = next((at for at, key in enumerate(step.keys) if key not in recorded), len(step.keys))
-    if kept == len(step.keys):
+    archived_keys = {live.key for live in _facts(view) if live.position < archived_to}
+    count = next((at for at, key in enumerate(step.keys) if key not in archived_keys), len(step.keys))
+    if count == len(step.keys):
         return step
-    if kept == 0:
+    if count == 0:
         return NoCustody("not archived yet")
-    return Withdraw(step.keys[:kept]) if isinstance(step, Withdraw) else EraseFacts(step.keys[:kept])
+    return Withdraw(step.keys[:count]) if isinstance(step, Withdraw) else EraseFacts(step.keys[:count])
 
 
 def _facts(view: PartitionView) -> Iterator[LiveFact]:
@@ -177,12 +177,12 @@ def _next(view: PartitionView, evidence: Evidence, policy: CustodyPolicy, now: T
         return NoCustody("this cluster never saw the topic alive (recovered, and not mapped to a topic yet)")
     if not view.missing:
         return DeclareMissing(evidence.answering_cluster)
-    left = ends_at(view, policy) - now
-    return EndPartition() if left <= 0 else NoCustody(f"its topic is missing; it ends in {left // 1000} s")
+    rest_ms = ends_at(view, policy) - now
+    return EndPartition() if rest_ms <= 0 else NoCustody(f"its topic is missing; it ends in {rest_ms // 1000} s")
 
 
 def custody_doubt(view: PartitionView) -> str | None:
-    """What somebody must clear up before anything of a missing partition goes."""
+    """Return what a person must clear up before anything of a missing partition is deleted; None if nothing."""
     if view.degraded:
         return f"degraded: {view.degraded[0]}"
     if view.holds:
@@ -193,31 +193,31 @@ def custody_doubt(view: PartitionView) -> str | None:
 
 
 def saw_alive(view: PartitionView) -> bool:
-    """Whether a broker of this cluster led it; a `LeaderElected` of `recover` names broker -1."""
+    """Return whether a broker of this cluster led it; a `LeaderElected` of `recover` has broker id -1."""
     return any(isinstance(live.fact, LeaderElected) and live.fact.broker_id >= 0 for live in view.others)
 
 
 def ends_at(view: PartitionView, policy: CustodyPolicy) -> TimestampMs:
-    """When the grace of the youngest `PartitionMissing` is over."""
+    """Return the time at which the grace of the youngest `PartitionMissing` ends."""
     return TimestampMs(max(fact.at for fact in view.missing) + policy.grace_ms)
 
 
 def ending(view: PartitionView) -> PartitionDeleted | None:
-    """The `PartitionDeleted` that counts: accepted, of the highest terminal term whose `LeaderElected` stands."""
+    """Return the valid `PartitionDeleted`: accepted, and of the highest terminal term with a live `LeaderElected`."""
     terms = {(live.position, live.fact.id) for live in _terminal_leaders(view) if isinstance(live.fact, LeaderElected)}
-    found = [
+    candidates = [
         live.fact
         for live in view.others
         if isinstance(live.fact, PartitionDeleted) and live.key not in view.fenced
         if live.fact.term.epoch == TERMINAL_EPOCH and (live.fact.term.position, live.fact.term.id) in terms
     ]
-    return max(found, key=lambda fact: fact.term.order, default=None)
+    return max(candidates, key=lambda fact: fact.term.order, default=None)
 
 
 def withdrawable(view: PartitionView) -> tuple[str, ...]:
-    """What says that a partition is missing, as long as it has not ended: keys, in the order in which they go.
+    """Return the keys of the facts that mark a partition as missing, in the order of erasing; none once it has ended.
 
-    A terminal `LeaderElected` beside it was taken by a process that died, or was overtaken, before it ended anything.
+    They include terminal `LeaderElected` facts of processes that died or were overtaken before they ended anything.
     """
     if ending(view) is not None:
         return ()
@@ -250,12 +250,12 @@ def _clear(view: PartitionView, ended: PartitionDeleted, policy: CustodyPolicy, 
 
 
 def is_over(view: PartitionView) -> bool:
-    """Ended, and cleared up: nothing is left to be done about it, whatever the cluster says."""
+    """Return whether the partition ended and is cleared up: nothing is left to do, whatever the cluster answers."""
     return ending(view) is not None and _bare(view)
 
 
 def _bare(view: PartitionView) -> bool:
-    """Nothing stands but what ended the partition."""
+    """Return whether only the facts that ended the partition are live."""
     return not view.segments and all(
         isinstance(live.fact, PartitionDeleted)
         or (isinstance(live.fact, LeaderElected) and live.fact.epoch == TERMINAL_EPOCH)
@@ -264,7 +264,7 @@ def _bare(view: PartitionView) -> bool:
 
 
 def _in_order(view: PartitionView) -> Iterator[SegmentMeaning]:
-    """Those to be condemned first: the time that readers get passes for all of them at once."""
+    """Iterate over the segments, those to condemn first: so the grace for readers passes for all at the same time."""
     rank = [SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED]
     yield from sorted(
         view.segments.values(),
@@ -292,9 +292,9 @@ def _of_segment(view: PartitionView, segment: SegmentMeaning, policy: CustodyPol
 
 
 def _rest(view: PartitionView, ended: PartitionDeleted) -> Iterator[str]:
-    """Keys that are about no segment: without effect now, then lower terms, then what said that the topic is missing.
+    """Iterate over the keys about no segment: facts without effect, then lower terms, then `PartitionMissing`.
 
-    Orders oldest first, as ever. When a lower term's turn comes every fact that it alone could fence is gone*.
+    Orders go oldest first, as always. A lower term goes after every fact that only that term could fence*.
     """
     ending_facts = LeaderElected | PartitionDeleted | PartitionMissing
     yield from (live.key for live in view.others if not isinstance(live.fact, ending_facts))
@@ -304,5 +304,5 @@ def _rest(view: PartitionView, ended: PartitionDeleted) -> Iterator[str]:
 
 
 def _terminal_leaders(view: PartitionView) -> list[LiveFact]:
-    """Lowest term first."""
+    """Return the terminal `LeaderElected` facts, lowest term first."""
     return [live for live in view.others if isinstance(live.fact, LeaderElected) and live.fact.epoch == TERMINAL_EPOCH]

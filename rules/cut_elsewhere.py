@@ -1,7 +1,7 @@
-"""A broker's log that begins above everything tierstate trimmed or ordered: somebody else cut it. Pure.
+"""Finds a broker's log that begins above all trims and orders of tierstate: it was cut by other means. Pure.
 
-The broker's log start never moves the tier's (`expire.py`), so nothing remote goes with it; people are
-told, with the command that extends the cut, because an operator who ran DeleteRecords may have meant both tiers.
+The broker's log start never moves the tier's (`expire.py`), so no remote data is deleted with it. The report includes
+the command that extends the cut, because an operator who ran DeleteRecords may have meant both tiers.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from ..state.partition_view import PartitionView
 
 
 def offsets_cut_elsewhere(view: PartitionView, local_start: Offset) -> int:
-    """How many; 0 when every record that left the broker is one we trimmed, or deleted in both tiers."""
-    if view.log_start is None or view.later:  # a trim may be among what only a later release reads*
+    """Return how many offsets left the broker although we neither trimmed them nor deleted them in both tiers."""
+    if view.log_start is None or view.later:  # a fact that only a later release reads may be a trim*
         return 0
     return max(0, local_start - max(view.log_start, _trimmed(view) or 0))
 
 
 def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -> str | None:
-    """One sentence; None when there are none."""
+    """Return one sentence about `offsets_cut_elsewhere`; None if there are none."""
     if local_start is None or not offsets_cut_elsewhere(view, local_start):
         return None
     trimmed = _trimmed(view)
-    known = (
+    limit = (
         f"our newest trim {trimmed}"
         if trimmed is not None
         else f"the log start {view.log_start}, and we trimmed nothing"
     )
     return (
-        f"the broker begins at {local_start}, above {known}: by Kafka's own retention, by tierstate rescue, by a trim "
+        f"the broker begins at {local_start}, above {limit}: by Kafka's own retention, by tierstate rescue, by a trim "
         "whose fact was lost, or by DeleteRecords of an operator; readers get the records below from the remote tier. "
         "Only if an operator meant to delete them for good: "
         f"tierstate delete-records {topic}:{view.partition.partition} --before {local_start} --execute"
@@ -38,7 +38,7 @@ def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -
 
 
 def _trimmed(view: PartitionView) -> Offset | None:
-    """Our newest trim, as far as the log in force can be the one that was trimmed."""
+    """Return the offset of our newest trim, limited to where the log in force can be the trimmed one."""
     trims = (live for live in reversed(view.others) if isinstance(live.fact, LocalTrimIntended))
     newest = next((live.fact for live in trims if live.key not in view.fenced), None)
     if not isinstance(newest, LocalTrimIntended):

@@ -1,6 +1,6 @@
-"""What should be done about a partition now. Pure: a view, what was observed locally, a policy → a decision.
+"""Decides what to do about a partition now. Pure: a view, local observations, a policy → a decision.
 
-Thirty seconds of reading tell why something is not done: every "no" carries its reason, and `status.py` shows it.
+Every "no" has its reason, and `status.py` shows it, so a reader finds out quickly why something is not done.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What only this process knows: its term, how long it has seen what abandoned, what failed lately, the archive.
+    """Information that only this process has: its term, when segments were abandoned, recent failures, the archive.
 
-    ``archived_to``: what is below is archived; None: no archive is kept. ``failed``: segments whose removal failed and
-    is tried after all others; ``put_off``: those of them for which it is too early. ``pinned_s``: how long the last
-    stable offset stood where it is, below the high watermark. ``too_old``: the base of a segment that cannot be copied.
-    ``gone``: what the broker had and has no more.
+    ``archived_to``: positions below it are archived; None if no archive is kept. ``failed``: segments whose removal
+    failed and is retried after all others; ``put_off``: those of them whose retry is not due. ``pinned_s``: for how
+    many seconds the last stable offset has not moved, below the high watermark. ``too_old``: the base of a segment that
+    cannot be copied, and why. ``gone``: the part of the log that the broker no longer has.
     """
 
     term: Term | None = None
@@ -67,21 +67,21 @@ class Memory:
     monotonic: float = 0.0
     failed: Collection[RemoteSegmentId] = ()
     orphans: Collection[str] = ()
-    """What this process saw condemned twice, a grace apart: `orphan_watch.py`."""
+    """Objects that this process saw condemned twice, a grace apart: `orphan_watch.py`."""
     pinned_s: float = 0.0
     too_old: tuple[Offset, Why] | None = None
     gone: Aged | None = None
     missing: Collection[MissingObject] = ()
-    """Objects of readable segments, at the last look."""
+    """Objects of readable segments that were missing at the last listing."""
     clocks: Clocks | None = None
-    """What ages are judged by; None: the clock that the caller passes is trusted."""
+    """The clocks that ages are computed with; with None, the time that the caller passes is trusted."""
     lost: Why | None = None
-    """Facts are lost, and the bucket tells which (`lost_facts.py`): nothing is deleted until a recovery added them."""
+    """Facts are lost, and the bucket shows which (`lost_facts.py`): nothing is deleted until a recovery adds them."""
 
     @property
     def clock_doubt(self) -> Why | None:
-        """Why nothing is deleted because of its age. Before the first term nothing but the machine's clock is known:
-        that decides whether a term begins, and the append that begins the term tells the brokers' time.
+        """Return why nothing is deleted because of its age. Before the first term only the machine's clock is known: it
+        decides whether a term begins, and the append that begins the term returns the brokers' time.
         """
         if self.clocks is None:
             return None
@@ -89,7 +89,7 @@ class Memory:
 
 
 class ActKind(StrEnum):
-    """What an agent does about a partition, in turns."""
+    """The kinds of steps that an agent takes for a partition, one at a time."""
 
     COPY = "copy"
     TRIM = "trim"
@@ -108,7 +108,7 @@ RETENTION_SAYS = frozenset({Reason.NO_LOG_START, Reason.NOTHING_REMOTE, Reason.N
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One answer for each kind of act: what is to be done, or why nothing is."""
+    """One answer for each kind of step: what to do, or why nothing is done."""
 
     copy: CopyCandidate | NothingToCopy
     trim: TrimBefore | NoTrim
@@ -122,7 +122,7 @@ class Decision:
 
     @property
     def intents(self) -> dict[ActKind, Intent]:
-        """What is to be done."""
+        """Return the answers that are steps to take."""
         answers = {
             ActKind.COPY: self.copy,
             ActKind.TRIM: self.trim,
@@ -134,7 +134,7 @@ class Decision:
 
 
 def refusal(config: TopicConfig) -> Why | None:
-    """Why a topic cannot be tiered at all; None when it can."""
+    """Return why a topic cannot be tiered at all; None if it can."""
     if "compact" in config.cleanup_policy:
         policy = ",".join(sorted(config.cleanup_policy))
         return Why(Reason.REFUSED_COMPACTED, f"compacted topic: cleanup.policy={policy}")
@@ -144,27 +144,27 @@ def refusal(config: TopicConfig) -> Why | None:
 
 
 def internal(name: str) -> Why:
-    """Why one of Kafka's own topics, or the tier-state topic, is refused."""
+    """Return why one of Kafka's own topics, or the tier-state topic, is refused."""
     return Why(Reason.REFUSED_INTERNAL, f"internal topic: {name} is never tiered")
 
 
 def excluded(name: str) -> Why:
-    """Why a topic that the settings no longer choose is not copied any more."""
+    """Return why a topic that the settings no longer choose is no longer copied."""
     return Why(Reason.EXCLUDED, f"excluded: tiering.include and tiering.exclude do not choose {name}")
 
 
 def standing_order(view: PartitionView) -> Why | None:
-    """The newest of pause, resume and disable, when it stops copying and trimming."""
+    """Return the newest of pause, resume and disable as a reason; None if it does not stop copying and trimming."""
     newest = standing(view)
     if newest is None:
         return None
     kind = Reason.PAUSED if newest.kind is OrderKind.PAUSE else Reason.DISABLED
-    said = f"{newest.kind.value} ordered by {newest.issued_by} at {moment(newest.at)}: `tierstate resume` takes it back"
-    return Why(kind, said)
+    text = f"{newest.kind.value} ordered by {newest.issued_by} at {moment(newest.at)}: `tierstate resume` takes it back"
+    return Why(kind, text)
 
 
 def paused(view: PartitionView) -> Why | None:
-    """A pause stops everything; a disabled partition still expires, is swept and erased."""
+    """Return the pause, which stops everything, or None. A disabled partition still expires, is swept and erased."""
     order = standing(view)
     return standing_order(view) if order is not None and order.kind is OrderKind.PAUSE else None
 
@@ -177,26 +177,26 @@ def decide(
     memory: Memory | None = None,
     barred: Why | None = None,
 ) -> Decision:
-    """Each kind for itself; what they share is that nothing goes while anything is in doubt.
+    """Decide each kind of step separately. No step deletes anything while there is a doubt.
 
-    ``barred``: why the topic is not tiered (any more). What is remote already still expires, is swept and erased;
-    retention deletes nothing there while the topic is refused, because Kafka's own then means something else.
+    ``barred``: why the topic is not tiered, or no longer. Remote data still expires and is swept, and facts are erased.
+    Retention deletes nothing while the topic is refused, because Kafka's settings then have another meaning.
     """
     memory = memory or Memory()
-    stopped = barred or standing_order(view) or (why_degraded(view) if view.degraded else None) or seen.prefix.copy
+    no_copy = barred or standing_order(view) or (why_degraded(view) if view.degraded else None) or seen.prefix.copy
     unsafe = None
     if seen.drift is not None:
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
-    copy = NothingToCopy(stopped) if stopped is not None else _copy(view, seen, policy, now, memory)
+    copy = NothingToCopy(no_copy) if no_copy is not None else _copy(view, seen, policy, now, memory)
     doubt = memory.clock_doubt
     if memory.clocks is not None:
         now = memory.clocks.for_deletion if doubt is None else NO_DELETION
     unsafe = unsafe or memory.lost
-    kept_local = stopped or unsafe or seen.prefix.trim or doubt or why_missing(still_missing(view, memory.missing))
+    kept_local = no_copy or unsafe or seen.prefix.trim or doubt or why_missing(still_missing(view, memory.missing))
     trim = _trim(view, seen, policy, now, memory, kept_local)
-    kept = unsafe or paused(view) or seen.prefix.delete
-    if kept is not None:
-        return Decision(copy, trim, NoExpiry(kept), NoSweep(kept.said), NothingToErase(kept.said))
+    no_deletion = unsafe or paused(view) or seen.prefix.delete
+    if no_deletion is not None:
+        return Decision(copy, trim, NoExpiry(no_deletion), NoSweep(no_deletion.said), NothingToErase(no_deletion.said))
     return Decision(
         copy,
         trim,
@@ -209,14 +209,14 @@ def decide(
 def _copy(
     view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory
 ) -> CopyCandidate | NothingToCopy:
-    found = next_candidate(view, seen, now, policy.copy_lag_ms, memory.pinned_s)
-    if isinstance(found, CopyCandidate) and memory.too_old and memory.too_old[0] == found.base_offset:
+    answer = next_candidate(view, seen, now, policy.copy_lag_ms, memory.pinned_s)
+    if isinstance(answer, CopyCandidate) and memory.too_old and memory.too_old[0] == answer.base_offset:
         return NothingToCopy(memory.too_old[1])
-    return found
+    return answer
 
 
 def retention_of(config: TopicConfig) -> TopicRetention:
-    """What the topic asks to be kept. While it is refused nothing goes by retention."""
+    """Return the retention of the topic. While the topic is refused, retention keeps everything."""
     if refusal(config) is not None:
         return KEEPS_ALL
     return TopicRetention.of(
@@ -234,15 +234,15 @@ def _trim(
 
 
 def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory) -> Expiry:
-    """The log start first; then what it condemned, oldest first.
+    """Return the next step: first for the log start, then for the segments below it, oldest first.
 
-    The reason shown is what keeps condemned objects, where there are any; else that of the log start. Kafka cuts no
-    compacted topic, and its own tiered topics are its own: there an order reaches the remote tier only.
+    If condemned objects wait, the reason is theirs, else that of the log start. Kafka refuses to cut a compacted topic,
+    and topics that Kafka tiers itself are not ours to cut: for both, an order reaches the remote tier only.
     """
     retention = retention_of(seen.config)
-    moved = next_log_start(view, seen.bounds, seen.segments, retention, now, memory.gone)
-    if isinstance(moved, AdvanceLogStart):
-        return moved
+    advance = next_log_start(view, seen.bounds, seen.segments, retention, now, memory.gone)
+    if isinstance(advance, AdvanceLogStart):
+        return advance
     removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off, memory.archived_to)
     later = (
         next_cut(view, seen.bounds) if refusal(seen.config) is None else None,
@@ -250,22 +250,22 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
         next_removal(view, now, policy.expire_grace_ms, memory.failed, memory.archived_to),
         removal,
     )
-    found = next((each for each in later if each is not None and isinstance(each, Intent)), None)
-    if found is not None or not isinstance(removal, NoExpiry):
-        return found or removal
-    waits = removal.why.kind is not Reason.RETENTION_KEEPS and moved.why.kind not in ORDERED
-    return removal if waits else moved
+    step = next((each for each in later if each is not None and isinstance(each, Intent)), None)
+    if step is not None or not isinstance(removal, NoExpiry):
+        return step or removal
+    waits = removal.why.kind is not Reason.RETENTION_KEEPS and advance.why.kind not in ORDERED
+    return removal if waits else advance
 
 
 def _timely(doubt: Why | None, expiry: Expiry) -> Expiry:
-    """While the time is in doubt, only what a person ordered, and what does not count from a time, is done."""
+    """Return the expiry, or the doubt about the time if the step depends on a time. Steps of an order do not."""
     if doubt is None or isinstance(expiry, CutLocal) or (isinstance(expiry, AdvanceLogStart) and is_ordered(expiry)):
         return expiry
     return NoExpiry(doubt)
 
 
 def _refused_too(refused: Why | None, found: Expiry) -> Expiry:
-    """Where retention deletes nothing because the topic is refused, that is the reason."""
+    """Return the expiry, with the refusal as its reason if retention deletes nothing because of it."""
     if refused is None or not isinstance(found, NoExpiry) or found.why.kind not in RETENTION_SAYS:
         return found
     return NoExpiry(refused)

@@ -1,4 +1,4 @@
-"""What facts know of a log's past, to continue a broker's checkpoint below where that begins."""
+"""Finds lineages in the facts that continue a broker's checkpoint below its first offset."""
 
 from __future__ import annotations
 
@@ -10,32 +10,31 @@ from ..state.partition_view import PartitionView
 
 
 def elders_of(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
-    """Who may continue a checkpoint: the live `LeaderElected` facts, highest term first, then what a person settled.
-
-    What was settled continues the others too: whichever epoch of them a person named.
+    """Return the lineages that may continue a checkpoint: of live `LeaderElected` facts, highest term first, then of
+    what people settled. The settled lineages also continue the others, whichever of their epochs a person named.
     """
     leaders = [
         (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
     ]
     leaders.sort(key=lambda each: each[:2], reverse=True)
     settled = settled_by_people(view)
-    begun = begun_on_an_empty_log(view, checkpoint)
-    known = [fact.lineage for _, _, fact in leaders] + ([begun] if begun else [])
-    return [*(compose(each, settled)[0] for each in known), *settled]
+    new_epoch = begun_on_an_empty_log(view, checkpoint)
+    lineages = [fact.lineage for _, _, fact in leaders] + ([new_epoch] if new_epoch else [])
+    return [*(compose(each, settled)[0] for each in lineages), *settled]
 
 
 def settled_by_people(view: PartitionView) -> list[Lineage]:
-    """What people said of the log where nothing else says it, the newest first*."""
+    """Return the lineages that people settled where no other fact shows them, the newest first*."""
     return [fact.lineage for fact in reversed(view.settled_lineages)]
 
 
 def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage | None:
-    """The lineage of an epoch that began exactly where the log began in the newest term*.
+    """Return the lineage of an epoch that began exactly where the log began in the newest term*, or None.
 
-    On a log that Kafka's retention has emptied, a new epoch takes the place of the one before it in the checkpoint, and
-    nobody has heard of it. What is below is what that term said: nothing was written in between. Not where that term
-    knew an epoch above its log's beginning: that log was not empty, and this one is another branch, cut there*. Nor
-    where that term is a recovery's: it names where the log begins now, in an epoch that it has not seen begin*.
+    On a log that Kafka's retention has emptied, a new epoch replaces the one before it in the checkpoint, and no fact
+    names it. Below lies the lineage of that term: nothing was written in between. This does not hold if that term knew
+    an epoch above its log's beginning: that log was not empty, and this one is another branch, cut there*. Nor does it
+    hold for a recovery's term: it names where the log begins now, in an epoch that it has not seen begin*.
     """
     if view.leader is None or view.leader.broker_id == RECOVERER or not checkpoint.entries:
         return None

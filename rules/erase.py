@@ -1,20 +1,20 @@
-"""Which facts may be erased now, in which order. Pure.
+"""Decides which facts may be erased now, and in which order. Pure.
 
-A tombstone carries no term and cannot be fenced, so each is sent only when what it erases is implied by accepted facts
-in the view and can never matter again. What may go, and its order:
+A tombstone has no term and cannot be fenced. So it is sent only if accepted facts in the view imply the erased fact,
+which can never matter again. The facts that may be erased, and their order:
 
     a deleted segment       copy-finished, copy-started, every delete-started, every delete-finished (accepted one last)
     fenced, about no copy   deletes, trims, log starts: at any time
     superseded              trims below the newest; log starts for which another one stands on every lineage*
     orders                  once done or superseded, an older one before the one that supersedes it
-    leases                  expired, by the clock of whoever is most behind
-    what a person settled   of a lineage, once a term carries it on; of a contradiction, once its segment is gone
+    leases                  once expired by every clock within the tolerance
+    what a person settled   of a lineage, once a term contains it; of a contradiction, once its segment has no facts
     a lower LeaderElected   only when no fenced fact stands below the LeaderElected in force*, and when that one knows
                             its lineage, or the log start has passed it and nothing copied of it is left*
 
-*Erased earlier, it would un-fence what only it fences; and the next leader could not continue the log's lineage, be it
-that of a branch that comes back.
-Nothing goes that the archive does not hold yet, so compaction can never drop what nobody recorded.
+*If it were erased earlier, facts that only it fences would count again, and the next leader could not continue the
+log's lineage, including that of a branch that comes back.
+No fact is erased before it is archived, so compaction never drops a fact without a record of it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .trim import doubt_of
 
 @dataclass(frozen=True, slots=True)
 class Erase:
-    """Tombstones for these keys, in this order, each applied before the next."""
+    """Append tombstones for these keys, in this order; each is applied before the next is sent."""
 
     keys: tuple[str, ...]
     why: str
@@ -55,7 +55,7 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class NothingToErase:
-    """Why no fact is erased now."""
+    """The decision to erase no fact now, with its reason."""
 
     reason: str
 
@@ -63,7 +63,7 @@ class NothingToErase:
 def next_erasure(
     view: PartitionView, term: Term, local_start: Offset, archived_to: Position | None, now: TimestampMs
 ) -> Erase | NothingToErase:
-    """What the term in force may erase next. ``archived_to``: what is below is archived; None: no archive is kept."""
+    """Return what the term in force may erase next. Positions below ``archived_to`` are archived; None: no archive."""
     doubt = doubt_of(view)
     if doubt is not None:
         return NothingToErase(doubt.said)
@@ -95,7 +95,7 @@ def _erasable(
 
 
 def in_erasing_order(segment: SegmentMeaning) -> list[LiveFact]:
-    """The facts of a deleted segment, as they may go. The last one that says it is deleted goes last."""
+    """Return the facts of a deleted segment in the order of erasing. An accepted delete-finished is the last one."""
 
     def rank(live: LiveFact) -> tuple[int, bool, int]:
         kinds = (SegmentCopyFinished, SegmentCopyStarted, SegmentDeleteStarted, SegmentDeleteFinished)
@@ -106,37 +106,37 @@ def in_erasing_order(segment: SegmentMeaning) -> list[LiveFact]:
 
 
 def _without_effect(view: PartitionView) -> Iterator[LiveFact]:
-    """Log starts and trims that are fenced, or for which another one stands."""
+    """Iterate over log starts and trims that are fenced or that another one replaces."""
     trims = [live for live in view.others if isinstance(live.fact, LocalTrimIntended)]
     newest = max((live for live in trims if live.key not in view.fenced), key=lambda live: live.position, default=None)
-    needed = _log_starts_needed(view)
-    yield from (live for live in view.others if isinstance(live.fact, LogStartAdvanced) and live.key not in needed)
+    needed_keys = _log_starts_needed(view)
+    yield from (live for live in view.others if isinstance(live.fact, LogStartAdvanced) and live.key not in needed_keys)
     yield from (live for live in trims if live is not newest)
 
 
 def _log_starts_needed(view: PartitionView) -> set[str]:
-    """The keys of the accepted log starts for which no other one stands; of equals the newest."""
+    """Return the keys of the accepted log starts that no other one replaces (`stands_for`); of equals the newest."""
     accepted = [
         (live.fact.log_start, live.position, live.key, live.fact)
         for live in view.others
         if isinstance(live.fact, LogStartAdvanced) and live.key not in view.fenced
     ]
-    needed: dict[str, LogStartAdvanced] = {}
+    facts: dict[str, LogStartAdvanced] = {}
     for _, _, key, fact in sorted(accepted, key=lambda each: each[:2], reverse=True):
-        if not any(stands_for(higher, fact) for higher in needed.values()):
-            needed[key] = fact
-    return set(needed)
+        if not any(stands_for(higher, fact) for higher in facts.values()):
+            facts[key] = fact
+    return set(facts)
 
 
 def _past_orders(view: PartitionView, local_start: Offset) -> Iterator[LiveFact]:
-    """One at a time, oldest first: an order erased after the one that supersedes it would come back to life."""
+    """Iterate over erasable orders, one at a time, oldest first: an order that outlives its successor applies again."""
     standing = [live for live in view.others if isinstance(live.fact, OperatorOrder) and not _cuts(live)]
     if len(standing) > 1 or (standing and _kind(standing[0]) is OrderKind.RESUME):
         yield standing[0]
     cutting = [live for live in view.others if _cuts(live)]
     first = cutting[0].fact if cutting else None
     if isinstance(first, OperatorOrder) and order_done(first, view, local_start):
-        # whoever gave one that does not hold is told of it until the next one
+        # an order that does not hold stays, and is reported to its author, until the next one
         if len(cutting) > 1 or holds_below(first, view) >= (first.before or 0):
             yield cutting[0]
 
@@ -150,17 +150,17 @@ def _cuts(live: LiveFact) -> bool:
 
 
 def _settled(view: PartitionView) -> Iterator[LiveFact]:
-    """What a person settled, once it is no longer needed.
+    """Iterate over the facts that people settled and that are no longer needed.
 
-    A lineage: a term that knows it carries it on; one that says that what lies below is another log stands until that
-    is gone. A contradiction: it stands as long as any fact of its segment does, so none begins anew. An accepted gap:
-    the log start has passed it; a branch that comes back shows the gap again.
+    A lineage goes once a term contains it; one that declares the offsets below another log stays until those are gone.
+    A contradiction goes after all facts of its segment, so it cannot recur. An accepted gap goes once the log start has
+    passed it; a branch that comes back shows the gap again.
     """
     log_start = view.log_start or Offset(0)
     for live in view.others:
         if isinstance(live.fact, LineageSettled):
-            needed = view.leaves_unplaced(view.lineage)
-            if not needed and knows(view.lineage, live.fact.lineage, log_start):
+            is_needed = view.leaves_unplaced(view.lineage)
+            if not is_needed and knows(view.lineage, live.fact.lineage, log_start):
                 yield live
         elif isinstance(live.fact, ContradictionSettled) and _is_over(view, live.fact.contradiction):
             yield live
@@ -188,13 +188,13 @@ def _lower_leaders(view: PartitionView, term: Term) -> Iterator[LiveFact]:
 
 
 def _copied_below_log_start(view: PartitionView) -> set[LeaderEpoch]:
-    """Epochs of readable segments there: of a branch that may come back, when they stay."""
+    """Return the epochs of readable segments below the log start; their branch may come back while they stay."""
     below = takewhile(lambda segment: segment.offsets.start < (view.log_start or 0), view.readable)
     return {entry.epoch for segment in below for entry in segment.leader_epochs.entries}
 
 
 def unfences(view: PartitionView, term: Term) -> bool:
-    """Whether a fenced fact stands below the LeaderElected in force: only a lower one can be what fences it."""
+    """Return whether a fenced fact is below the LeaderElected in force: only a lower LeaderElected can fence it."""
     others = (live for live in view.others if live.key in view.fenced)
     return any(live.position < term.position for live in chain(others, _fenced_in_segments(view)))
 
@@ -206,20 +206,20 @@ def _fenced_in_segments(view: PartitionView) -> Iterator[LiveFact]:
 
 
 def knows(lineage: Lineage, elder: Lineage, log_start: Offset, copied: Collection[LeaderEpoch] = frozenset()) -> bool:
-    """Whether ``lineage`` says all that ``elder`` says of offsets from the log start on.
+    """Return whether ``lineage`` contains all that ``elder`` contains about offsets from the log start on.
 
-    An epoch that ``lineage`` has from the same offset (or from below) is known. One that it has not is passed once the
-    log start is at the elder's next epoch; the elder's last one, whose end nobody knows, once the log start is above
-    its beginning: from there on a leader of that branch has it as its first epoch, which is trusted at any offset.
-    ``copied``: epochs of which there are segments below the log start. One of a lost branch is needed as long as they
-    are there*: the log start passed it here, and not on its own branch.
+    An epoch that ``lineage`` has from the same or a lower offset is known. A missing one is passed once the log start
+    reaches the elder's next epoch. The elder's last epoch has no known end: it is passed once the log start is above
+    its start, because a leader of that branch then has it as its first epoch, which is trusted at any offset.
+    ``copied``: epochs with segments below the log start. An epoch of a lost branch is needed while they exist*: the log
+    start passed it here, but not on its own branch.
     """
     for at, entry in enumerate(elder.entries):
         own = lineage.owned_by(entry.epoch)
         if own is not None and own[0] <= entry.start_offset:
             continue
         last = at + 1 == len(elder.entries)
-        passed = log_start > entry.start_offset if last else log_start >= elder.entries[at + 1].start_offset
-        if not passed or entry.epoch in copied:
+        is_passed = log_start > entry.start_offset if last else log_start >= elder.entries[at + 1].start_offset
+        if not is_passed or entry.epoch in copied:
             return False
     return True

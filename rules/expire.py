@@ -1,10 +1,10 @@
-"""What of the remote tier goes next, and why not more. Pure.
+"""Decides which part of the remote tier is deleted next, and why not more. Pure.
 
     log start moves  →  delete-started  →  grace, leases  →  objects  →  delete-finished
 
-A prefix only, oldest first, and only what retention decided here or an operator ordered. Rules marked * close a loss
-that a model or a review found (`docs/tier-state.md`): *lineage never condemns remote data*; the broker's log start
-never moves the tier's*; a log start says nothing of another branch*; nothing goes until the copied offset is known*.
+Only a prefix is deleted, oldest first, and only by retention or an operator's order. Rules marked * prevent a loss that
+a model or a review found (`docs/tier-state.md`): *lineage never condemns remote data*; the broker's log start never
+moves the tier's*; a log start does not hold on another branch*; nothing goes until the copied offset is known*.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
 NEVER = TimestampMs(-1)
 
 LANDING_MS = 15 * 60_000
-"""How long a write that was given up may still land: the objects of a failed attempt are removed only after it."""
+"""How long an abandoned write may still land: the objects of a failed attempt are removed only after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLogStart:
-    """The log is to begin at ``log_start``; ``reason`` is what the fact will say."""
+    """Move the log start to ``log_start``; ``reason`` is written into the fact."""
 
     log_start: Offset
     reason: str
 
 
 def is_ordered(advance: AdvanceLogStart) -> bool:
-    """Whether a person ordered it, whatever the age of the records is."""
+    """Return whether a person ordered the new log start, independent of the age of the records."""
     return advance.reason.startswith(DeleteReason.OPERATOR_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
 class StartDelete:
-    """``segment`` is to be condemned: no longer readable, its objects go after the grace."""
+    """Condemn ``segment``: it is no longer readable, and its objects are deleted after the grace."""
 
     segment: SegmentMeaning
     reason: DeleteReason
@@ -65,14 +65,14 @@ class StartDelete:
 
 @dataclass(frozen=True, slots=True)
 class RemoveObjects:
-    """Nothing keeps the objects of the condemned ``segment`` any more."""
+    """Delete the objects of the condemned ``segment``: nothing keeps them."""
 
     segment: SegmentMeaning
 
 
 @dataclass(frozen=True, slots=True)
 class NoExpiry:
-    """Why nothing goes now."""
+    """The decision to expire and delete nothing now, with its reason."""
 
     why: Why
 
@@ -85,9 +85,9 @@ def next_log_start(
     now: TimestampMs,
     gone: Aged | None = None,
 ) -> AdvanceLogStart | NoExpiry:
-    """``segments``: the broker's, ascending, the active one included; ``gone``: what it had and has no more. Orders
-    first, at their exact offset; then time, then size, at the end of a segment. What two reasons would move takes two
-    facts, so that each says why.
+    """Return the next log start: of orders at their exact offset, else by time, else by size at the end of a segment.
+    ``segments``: the broker's, ascending, with the active one. ``gone``: what the broker no longer has. Two reasons
+    take two facts, so that each fact has one reason.
     """
     doubt = doubt_of_orders(view)
     if doubt is not None:
@@ -108,8 +108,8 @@ def next_log_start(
         return AdvanceLogStart(end, DeleteReason.RETENTION_TIME.value)
     if gone is not None and _expired_uncopied(view, bounds, retention, now, gone):
         lost = OffsetRange(view.log_start, Offset(gone.before - 1))
-        said = f"{DeleteReason.RETENTION_TIME.value} of offsets {lost}, which left the broker before they were copied"
-        return AdvanceLogStart(gone.before, said)
+        text = f"{DeleteReason.RETENTION_TIME.value} of offsets {lost}, which left the broker before they were copied"
+        return AdvanceLogStart(gone.before, text)
     end = size_retention_end(log, retention)
     if end is not None:
         return AdvanceLogStart(end, DeleteReason.RETENTION_SIZE.value)
@@ -121,10 +121,10 @@ def next_log_start(
 def _expired_uncopied(
     view: PartitionView, bounds: LocalBounds, retention: TopicRetention, now: TimestampMs, gone: Aged
 ) -> bool:
-    """Whether everything from the log start up to ``gone.before`` is in no tier, and older than retention keeps.
+    """Return whether everything from the log start up to ``gone.before`` is in no tier and older than the retention.
 
-    Retention decides it, not the broker's log start: what an operator or a shorter retention took from the broker is
-    passed when it would have expired, and not before. Nothing readable is passed, also not out of lineage.
+    Retention decides, not the broker's log start: the log start passes records that an operator or a shorter retention
+    removed only when they would have expired. It never passes a readable segment, even out of lineage.
     """
     assert view.log_start is not None
     if not view.log_start < gone.before <= bounds.local_start or retention.total_ms < 0:
@@ -144,25 +144,25 @@ def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -
     if first.offsets.start > beginning:
         return Why(Reason.NOT_COPIED, f"offset {beginning} is not copied yet: nothing goes before it is known")
     age = now - counted_from(first.segment, now)
-    said = [f"retention keeps the oldest segment, {first.offsets}"]
+    parts = [f"retention keeps the oldest segment, {first.offsets}"]
     if retention.total_ms >= 0:
-        said.append(f"{lasting(age)} old of {lasting(retention.total_ms)}")
+        parts.append(f"{lasting(age)} old of {lasting(retention.total_ms)}")
     if retention.total_bytes >= 0:
-        said.append(f"{log.size_bytes:,} bytes in both tiers of {retention.total_bytes:,}")
-    return Why(Reason.RETENTION_KEEPS, ": ".join((said[0], ", ".join(said[1:]) or "without limits")))
+        parts.append(f"{log.size_bytes:,} bytes in both tiers of {retention.total_bytes:,}")
+    return Why(Reason.RETENTION_KEEPS, ": ".join((parts[0], ", ".join(parts[1:]) or "without limits")))
 
 
 def next_delete(
     view: PartitionView, retention: TopicRetention = KEEPS_ALL, now: TimestampMs = NEVER
 ) -> StartDelete | NoExpiry:
-    """The oldest readable segment, in lineage or not, that is expired, or too old on whatever branch."""
+    """Return the oldest readable segment, in lineage or not, that is expired or too old on any branch."""
     doubt = doubt_of(view)
     if doubt is not None:
         return NoExpiry(doubt)
     highest = max((fact.log_start for fact in view.log_starts), default=0)
     for segment in view.readable:
         if segment.offsets.start >= highest:
-            break  # they are in order of their starts
+            break  # the segments are in order of their starts
         if segment.segment_id in view.kept:
             continue
         if is_expired(view, segment):
@@ -173,37 +173,37 @@ def next_delete(
 
 
 def may_go(view: PartitionView, segment: RemoteSegment, reason: DeleteReason) -> bool:
-    """Asked again right before a segment is condemned. What was too old before is so still."""
+    """Return whether a segment may still be condemned, right before it is. A segment that was too old still is."""
     aged = reason is DeleteReason.RETENTION_TIME and _left_behind(view, segment)
     return aged or is_expired(view, segment)
 
 
 def is_expired(view: PartitionView, segment: RemoteSegment) -> bool:
-    """Wholly below a log start that was said in its own lineage*.
+    """Return whether a segment lies wholly below a log start that holds in its own lineage*.
 
-    What another branch expired is not expired on this one: it may lead again, and its log is trimmed for this copy.
+    A log start of another branch does not expire it: its own branch may lead again, and its log relies on this copy.
     """
     return any(is_below(fact, segment) for fact in view.log_starts)
 
 
 def _left_behind(view: PartitionView, segment: RemoteSegment) -> bool:
-    """Below the log start, if not of its own branch."""
+    """Return whether a segment lies below the log start, even one of another branch."""
     return view.log_start is not None and segment.offsets.end < view.log_start
 
 
 def _given_up(view: PartitionView, segment: RemoteSegment, retention: TopicRetention, now: TimestampMs) -> bool:
-    """Whether it would go whichever branch leads: else what a lost branch left would stay for ever."""
+    """Return whether a segment may go whichever branch leads; otherwise those of a lost branch would stay forever."""
     aged = retention.total_ms >= 0 and now - counted_from(segment, now) > retention.total_ms
     return aged or gives_up_remote(view) is not None
 
 
 def _reason(view: PartitionView, segment: RemoteSegment) -> DeleteReason:
-    """Of the log start that first passed the segment; once erased, of the lowest that is left."""
+    """Return the reason of the log start that first passed the segment, or of the lowest one that is still live."""
     passed = [fact for fact in view.log_starts if is_below(fact, segment)]
     first = min(passed, key=lambda fact: fact.log_start, default=None)
     word = "" if first is None else first.reason.partition(" ")[0]
-    known = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER)
-    return next((reason for reason in known if reason.value == word), DeleteReason.LOG_START)
+    reasons = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER)
+    return next((reason for reason in reasons if reason.value == word), DeleteReason.LOG_START)
 
 
 def next_removal(
@@ -213,10 +213,10 @@ def next_removal(
     put_off: Collection[RemoteSegmentId] = (),
     archived_to: Position | None = None,
 ) -> RemoveObjects | NoExpiry:
-    """The segment that was condemned first among those that nothing keeps, whichever term condemned them.
+    """Return the segment that was condemned first, by any term, among those that nothing keeps.
 
-    ``put_off``: segments whose removal failed lately; they hold up no other. ``archived_to``: what is below is
-    archived; None: no archive is kept.
+    ``put_off``: segments whose removal failed recently; they delay no other segment. ``archived_to``: positions below
+    it are archived; None if no archive is kept.
     """
     doubt = doubt_of(view)
     if doubt is not None:
@@ -226,14 +226,14 @@ def next_removal(
     condemned.sort(key=lambda each: each.deleting.position if each.deleting else -1)
     reasons = []
     for segment in condemned:
-        kept = kept_because(view, segment, now, grace_ms)
-        if kept is None and not is_recorded(segment, archived_to):
-            kept = Why(Reason.NOT_ARCHIVED, "that it is to be deleted is not archived yet")
+        obstacle = kept_because(view, segment, now, grace_ms)
+        if obstacle is None and not is_recorded(segment, archived_to):
+            obstacle = Why(Reason.NOT_ARCHIVED, "that it is to be deleted is not archived yet")
         if segment.segment_id in put_off:
-            kept = Why(Reason.REMOVAL_FAILED, "its removal failed and is tried again later")
-        if kept is None:
+            obstacle = Why(Reason.REMOVAL_FAILED, "its removal failed and is tried again later")
+        if obstacle is None:
             return RemoveObjects(segment)
-        reasons.append(Why(kept.kind, f"segment {segment.segment_id}: {kept}"))
+        reasons.append(Why(obstacle.kind, f"segment {segment.segment_id}: {obstacle}"))
     if not reasons:
         return NoExpiry(Why(Reason.RETENTION_KEEPS, "no segment waits for its objects to be deleted"))
     many = "1 condemned segment keeps its objects"
@@ -243,12 +243,12 @@ def next_removal(
 
 
 def is_recorded(segment: SegmentMeaning, archived_to: Position | None) -> bool:
-    """Whether the archive has the delete*: a recovery from one that has not would take what was deleted for lost."""
+    """Return whether the archive has the delete*. A recovery without it would treat the deleted segment as lost."""
     return archived_to is None or segment.deleting is None or segment.deleting.position < archived_to
 
 
 def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs, grace_ms: int) -> Why | None:
-    """What still keeps the objects of a condemned segment; None when nothing does."""
+    """Return what still keeps the objects of a condemned segment; None if nothing does."""
     deleting = segment.deleting
     if segment.segment_id in view.kept:
         return Why(Reason.CONTRADICTION, "its facts contradict each other, and a person keeps its objects")
@@ -259,18 +259,18 @@ def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs,
         return Why(Reason.CONTRADICTION, f"nothing is deleted: {foreign}")
     assert isinstance(deleting.fact, SegmentDeleteStarted)
     failed = deleting.fact.reason is DeleteReason.FAILED_ATTEMPT
-    left = deleting.fact.at + (max(grace_ms, LANDING_MS) if failed else grace_ms) - now
-    if left > 0:
+    remaining_ms = deleting.fact.at + (max(grace_ms, LANDING_MS) if failed else grace_ms) - now
+    if remaining_ms > 0:
         if failed:
-            return Why(Reason.LATE_WRITES, f"the grace for late writes ends in {lasting(left)}")
-        return Why(Reason.READERS_GRACE, f"the grace for readers ends in {lasting(left)}")
+            return Why(Reason.LATE_WRITES, f"the grace for late writes ends in {lasting(remaining_ms)}")
+        return Why(Reason.READERS_GRACE, f"the grace for readers ends in {lasting(remaining_ms)}")
     lease = lease_on(view, segment, now)
     if lease is not None and not is_forced(view, segment.subject.offsets.end):
-        said = f"lease {lease.id} of {lease.holder} is on {lease.offsets}, until {moment(lease.expires_at)}"
-        return Why(Reason.LEASED, said)
+        text = f"lease {lease.id} of {lease.holder} is on {lease.offsets}, until {moment(lease.expires_at)}"
+        return Why(Reason.LEASED, text)
     return None
 
 
 def future_segments(view: PartitionView, now: TimestampMs) -> int:
-    """Readable segments with a record of the future: their age counts from their copy (`counted_from`)."""
+    """Return the number of readable segments with a record in the future: their age counts from the copy."""
     return sum(segment.max_timestamp > now for segment in view.readable)

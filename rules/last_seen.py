@@ -1,9 +1,9 @@
-"""What the broker had when this process last looked, and has no more: how old it was at most.
+"""Remembers the age of records that the broker had at an earlier look and no longer has.
 
-Kafka's own retention takes a segment that was never rolled, so never copied: of a topic on which little is written,
-that is every one. No tier has those offsets then, and nothing remote follows them that could expire: what is known of
-their age is what was seen while they were there, in this leader epoch: after another election it may be of a branch
-that was lost. Without that, in a process that began later, nothing is concluded.
+Kafka's own retention deletes segments that were never rolled, so never copied; in a topic with few writes, all of them.
+Then no tier has those offsets, and no remote segment follows them that could expire. Their age is only known from looks
+at the time, in this leader epoch: after another election it may describe a branch that was lost. A process that started
+later has not seen them and concludes nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..state.routing import LocalBounds
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """No record below ``before`` is younger than ``newest``."""
+    """The age of a part of the log: no record below ``before`` is younger than ``newest``."""
 
     before: Offset
     newest: TimestampMs
 
 
 class LastSeen:
-    """Of one partition, by one thread at a time."""
+    """The memory for one partition. Not thread-safe."""
 
     def __init__(self) -> None:
         self._there: Aged | None = None
@@ -34,9 +34,9 @@ class LastSeen:
         self._epoch: LeaderEpoch | None = None
 
     def look(self, segments: Sequence[LocalSegment], bounds: LocalBounds, epoch: LeaderEpoch | None) -> Aged | None:
-        """``bounds`` were asked for before ``segments`` were listed. The newest of what left the broker as a whole.
+        """Return the age of what left the broker since earlier looks; None if unknown.
 
-        ``epoch``: the last of the broker's checkpoint.
+        ``bounds`` were read before ``segments`` were listed. ``epoch``: the last one of the broker's checkpoint.
         """
         if epoch != self._epoch:
             self._there = self._gone = None
@@ -44,7 +44,7 @@ class LastSeen:
         if self._there is not None and bounds.local_start >= self._there.before:
             older = self._gone.newest if self._gone is not None else self._there.newest
             self._gone, self._there = replace(self._there, newest=max(older, self._there.newest)), None
-        whole = bool(segments) and segments[0].base_offset <= bounds.local_start  # else something left in between
+        whole = bool(segments) and segments[0].base_offset <= bounds.local_start  # else records were deleted in between
         if whole and bounds.high_watermark > bounds.local_start:
             self._there = Aged(bounds.high_watermark, LocalSegments.of(segments).newest)
         return self._gone

@@ -1,8 +1,8 @@
-"""Readers' leases: what they keep, and when they are over. Pure.
+"""Readers' leases: what they keep, and when they expire. Pure.
 
-A lease delays the deletion of objects, never the log start. Only one that stood before the segment was condemned
-counts: who asked later was told by the view that the segment is going. A lease that its holder took to renew an earlier
-one counts since that one.
+A lease delays the deletion of objects, never the log start. It counts only if it was taken before the segment was
+condemned: later readers see in the view that the segment will be deleted. A lease that renews an earlier one of the
+same holder counts from the earlier one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.termless_facts import ReaderLease
 
 CLOCK_TOLERANCE_MS = 5 * 60_000
-"""How far the clocks of a lease's holder and of an agent may be apart; Kerberos' and most monitoring's own limit."""
+"""How far the clocks of a lease's holder and of an agent may differ; the limit of Kerberos and most monitoring."""
 
 
 def is_over(lease: ReaderLease, now: TimestampMs) -> bool:
-    """Expired by the clock of whoever is most behind."""
+    """Return whether the lease has expired, even by a clock that is `CLOCK_TOLERANCE_MS` behind ours."""
     return lease.expires_at + CLOCK_TOLERANCE_MS < now
 
 
 def expired_leases(view: PartitionView, now: TimestampMs) -> list[str]:
-    """Keys of leases that the term in force may erase. One that is over and was renewed stays as long as that lasts*:
-    it says since when its holder reads.
+    """Return the keys of leases that the term in force may erase. An expired lease that was renewed stays as long as
+    the renewal*: it shows since when its holder has been reading.
     """
     leases = list(_leases(view))
     live = [lease for _, lease in leases if not is_over(lease, now)]
@@ -33,7 +33,7 @@ def expired_leases(view: PartitionView, now: TimestampMs) -> list[str]:
 
 
 def lease_on(view: PartitionView, segment: SegmentMeaning, now: TimestampMs) -> ReaderLease | None:
-    """The lease that keeps the objects of a condemned segment longest; None when none does."""
+    """Return the lease that keeps the objects of a condemned segment longest; None if there is none."""
     subject, deleting = segment.subject, segment.deleting
     if subject is None or deleting is None:
         return None

@@ -1,9 +1,9 @@
-"""Segments that are whole in the bucket, although no fact says what became of them: facts were lost. Pure.
+"""Finds segments that are whole in the bucket although no fact tells how their copy ended: facts were lost. Pure.
 
 An attempt writes its manifest last and reports the copy right after it, so a whole segment without facts, or with its
 copy-started alone, is no orphan*: the end of the tier-state topic may have been lost in a power cut. Only a segment
 that a recovery would make readable counts, and only for offsets that left the broker and that no other segment has:
-what the broker still has is copied again.
+offsets that the broker still has are copied again.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .recovery import ArchivedPartition, FoundSegment, PartitionPlan, plan_parti
 
 
 def is_unfinished(segment: SegmentMeaning) -> bool:
-    """Return whether facts say only that the copy began: how it ended may be lost."""
+    """Return whether the only facts are that the copy began: the fact about its end may be lost."""
     return bool(segment.facts) and all(isinstance(live.fact, SegmentCopyStarted) for live in segment.facts)
 
 
 def is_unknown(segments: Mapping[RemoteSegmentId, SegmentMeaning], segment_id: RemoteSegmentId) -> bool:
-    """Return whether no fact says what became of this segment once its objects were complete."""
+    """Return whether no fact records the outcome of the copy of this segment."""
     segment = segments.get(segment_id)
     return segment is None or is_unfinished(segment)
 
 
 @dataclass(frozen=True, slots=True)
 class LostFacts:
-    """What is to be added to the facts of one partition. ``plan``: of the partition as a whole.
+    """The segments to add to the facts of one partition. ``plan`` is the plan of the whole partition.
 
     ``is_segment_missing``: a readable segment was not listed.
     """
@@ -43,7 +43,7 @@ class LostFacts:
 
     @property
     def offsets(self) -> OffsetRange | None:
-        """From the first to the last offset of the segments; None where nothing is lost."""
+        """Return the range from the first to the last offset of the segments; None if nothing is lost."""
         if not self.segments:
             return None
         ranges = [each.segment.offsets for each in self.segments]
@@ -67,14 +67,14 @@ def lost_facts(
 ) -> LostFacts:
     """Compare the whole segments of one LIST with the facts of a view that was captured after it.
 
-    ``unknown``: the segments without facts, or with a copy-started alone. ``said``: what the facts, and the archive
-    where it was asked, say to a recovery. ``local_start``: None if no broker says it. ``left``: see `plan_partition`.
+    ``unknown``: the segments without facts, or with a copy-started alone. ``said``: the facts, and the archive if it
+    was read, for a recovery. ``local_start``: None if no broker reports it. ``left``: see `plan_partition`.
     """
-    named = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
-    still = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
-    said = replace(said, ignorable=())  # they stay in their topic
-    plan = plan_partition(view.partition, [*named, *still], said, local_start, left)
-    added = [each for each in plan.restored if each in still]
+    readable = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
+    candidates = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
+    said = replace(said, ignorable=())  # ignorable facts stay in their topic
+    plan = plan_partition(view.partition, [*readable, *candidates], said, local_start, left)
+    added = [each for each in plan.restored if each in candidates]
     if view.log_start is not None and local_start is not None:
         empty = holes(view, local_start)
         added = [each for each in added if any(each.segment.offsets.overlap(hole) for hole in empty)]
@@ -87,7 +87,7 @@ def way_out(topic: str, partition: int) -> str:
 
 
 def why_lost(lost: LostFacts, topic: str) -> Why | None:
-    """Return why nothing is deleted: facts are lost, and a recovery adds them. None where nothing is lost."""
+    """Return why nothing is deleted: facts are lost, and a recovery adds them. None if nothing is lost."""
     if lost.offsets is None:
         return None
     text = (

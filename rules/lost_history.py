@@ -1,8 +1,8 @@
-"""What a lost history leaves behind: what only it knew, and what it deleted. Pure.
+"""Finds what a lost history of the tier-state topic left behind: segments that it copied, and those it deleted. Pure.
 
-Judged by the topic as it is now: what it names counts. A segment in the bucket that it does not name was copied in the
-lost history (or swept from this one, then its manifest is gone); a segment that it calls readable and that is not in
-the bucket was deleted there.
+The topic's current facts decide. A segment in the bucket that they do not name was copied in the lost history (or swept
+in this one: then its manifest is gone). A segment that is readable by the facts, but not in the bucket, was deleted in
+the lost history.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .recovery import FoundSegment
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """Of one partition. ``left``: whole in the bucket, and known to nobody any more. ``gone``: readable, says the
-    topic, and not whole in the bucket.
+    """The result for one partition. ``left``: segments that are whole in the bucket and that no fact names. ``gone``:
+    segments that are readable by the topic and not whole in the bucket.
     """
 
     view: PartitionView
@@ -32,23 +32,23 @@ class Aftermath:
 
 
 def aftermath_of(views: Iterable[PartitionView], found: Iterable[FoundSegment]) -> list[Aftermath]:
-    """``found``: of this tier-state topic, listed before the views were read: else what is copied right now, and
-    named in the topic since, would look lost.
+    """Return what each partition has. ``found``: segments of this tier-state topic, listed before the views were read.
+    Otherwise segments that are copied at this moment would look as if the lost history had left them.
     """
     by_partition: dict[TopicIdPartition, list[RemoteSegment]] = {}
     for each in found:
         by_partition.setdefault(each.segment.partition, []).append(each.segment)
-    known = {view.partition: view for view in views}
+    view_of = {view.partition: view for view in views}
     return [
-        _aftermath(known.get(partition) or PartitionView(partition), by_partition.get(partition, []))
-        for partition in sorted(known.keys() | by_partition.keys())
+        _aftermath(view_of.get(partition) or PartitionView(partition), by_partition.get(partition, []))
+        for partition in sorted(view_of.keys() | by_partition.keys())
     ]
 
 
 def _aftermath(view: PartitionView, found: list[RemoteSegment]) -> Aftermath:
-    here = {each.segment_id for each in found}
+    segment_ids = {each.segment_id for each in found}
     return Aftermath(
         view,
         tuple(each for each in found if each.segment_id not in view.segments),
-        tuple(each for each in view.readable if each.segment_id not in here),
+        tuple(each for each in view.readable if each.segment_id not in segment_ids),
     )

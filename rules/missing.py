@@ -1,7 +1,7 @@
-"""Objects of readable segments that a listing does not have: somebody changed the bucket. Pure.
+"""Finds objects of readable segments that are missing in a listing: the bucket was changed from outside. Pure.
 
-A trim looks at what it relies on itself (`trimmer.py`); this finds the rest, once a day, and while something is missing
-the broker keeps what it has: it may be the last place where lost records are.
+A trim checks the objects that it relies on itself (`trimmer.py`). This check finds the others, once a day. While an
+object is missing, the broker keeps its segments: they may be the last copy of lost records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .reasons import Reason, Why
 
 @dataclass(frozen=True, slots=True)
 class MissingObject:
-    """``found``: its size in bytes where it is there and has another; None: it is not."""
+    """An object that is missing or has the wrong size. ``found`` is its size in bytes, None if it is missing."""
 
     segment_id: RemoteSegmentId
     key: str
@@ -34,7 +34,7 @@ class MissingObject:
 
 
 def objects_of(segment: RemoteSegment) -> dict[str, int]:
-    """Key and size of each."""
+    """Return the key and the size in bytes of each object of a segment."""
     sizes = {
         ObjectKind.LOG: segment.log_object_bytes,
         ObjectKind.INDEXES: segment.indexes_object_bytes,
@@ -46,26 +46,26 @@ def objects_of(segment: RemoteSegment) -> dict[str, int]:
 def missing_objects(
     before: PartitionView, after: PartitionView, listed: Iterable[ObjectInfo], folders: Collection[str]
 ) -> tuple[MissingObject, ...]:
-    """Of what was readable both before the listing and after it. ``folders``: that were listed."""
+    """Return the missing objects of segments that were readable before and after a listing of these ``folders``."""
     sizes = {each.key: each.size for each in listed}
-    still = {each.segment_id for each in after.readable}
+    readable_ids = {each.segment_id for each in after.readable}
     return tuple(
         MissingObject(segment.segment_id, key, expected, sizes.get(key))
         for segment in before.readable
-        if segment.segment_id in still and not_own(segment) is None and folder_of(segment.object_key) in folders
+        if segment.segment_id in readable_ids and not_own(segment) is None and folder_of(segment.object_key) in folders
         for key, expected in objects_of(segment).items()
         if sizes.get(key) != expected
     )
 
 
 def still_missing(view: PartitionView, missing: Iterable[MissingObject]) -> list[MissingObject]:
-    """Those whose segments are readable now."""
-    found = ((each, view.segments.get(each.segment_id)) for each in missing)
-    return [each for each, segment in found if segment and segment.state is SegmentState.COPY_SEGMENT_FINISHED]
+    """Return those of the missing objects whose segments are readable now."""
+    pairs = ((each, view.segments.get(each.segment_id)) for each in missing)
+    return [each for each, segment in pairs if segment and segment.state is SegmentState.COPY_SEGMENT_FINISHED]
 
 
 def why_missing(missing: Collection[MissingObject]) -> Why | None:
-    """Why nothing is trimmed; None when nothing is missing."""
+    """Return why nothing is trimmed; None if no object is missing."""
     if not missing:
         return None
     first, more = next(iter(missing)), len(missing) - 1

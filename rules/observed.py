@@ -1,4 +1,4 @@
-"""What is known of a partition beside its view: what the broker and its disk said when they were asked."""
+"""Observations of a partition in addition to its view: the state of the broker and its disk at the last look."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .reasons import Why
 
 @dataclass(frozen=True, slots=True)
 class PrefixProof:
-    """Why the agent does not copy, trim, or delete now (`prefix.py`); None: it does. Each field implies the next one.
+    """The reasons not to copy, trim or delete now (`prefix.py`); None allows it. Each field implies the next one.
 
-    ``delete``: also each step that replaces an object, or takes a name that a copy of the cluster would take.
+    ``delete`` also covers each step that replaces an object or uses a name that a copy of the cluster would use.
     """
 
     copy: Why | None = None
@@ -30,7 +30,7 @@ PROVEN = PrefixProof()
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """``segments``: ascending, the last one active. ``epochs``: the broker's leader epoch checkpoint."""
+    """A look at a partition. ``segments``: ascending, the last one active. ``epochs``: the leader epoch checkpoint."""
 
     segments: tuple[LocalSegment, ...]
     epochs: Lineage
@@ -38,16 +38,16 @@ class Observed:
     config: TopicConfig
     groups: GroupsSeen
     drift: str | None = None
-    """How the tier-state topic's configuration differs from what is safe."""
+    """How the tier-state topic's configuration differs from a safe one; None if it does not."""
     prefix: PrefixProof = PROVEN
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsSeen:
-    """What consumer groups keep on the broker, as of when they were asked for; that may be minutes ago.
+    """The offsets that consumer groups keep on the broker, at ``asked_at``, which may be minutes ago.
 
-    ``holds``: group to the lowest offset it still needs (empty: nobody holds); None: not all groups are known, and
-    ``unknown`` says why. ``uncommitted``: those that have a member and no commit, and hold the local start.
+    ``holds``: each group's lowest offset that it still needs (empty if no group holds); None if not all groups are
+    known; ``unknown`` is the reason. ``uncommitted``: groups with a member and no commit; they hold the local start.
     """
 
     holds: Mapping[str, Offset] | None
@@ -57,4 +57,4 @@ class GroupsSeen:
 
 
 NO_GROUPS = GroupsSeen({})
-"""Groups do not count."""
+"""The value if consumer groups are not to be considered."""

@@ -1,9 +1,9 @@
-"""Whether this process may change the bucket: what it has seen of other processes that write below the same prefix.
+"""Decides whether this process may change the bucket, from the other processes that write below the same prefix.
 
-The proof needs no clock of others. A process that starts writes its heartbeat, and every process that lives answers:
-it signs once more, in the tier-state topic of its own cluster. An answer that is in no topic of ours comes from another
-cluster. A process that neither answers nor writes for `SILENT_PERIODS` has ended, or has lost its own proof by then,
-because a proof holds for `PROOF_PERIODS` only.
+The proof does not depend on other processes' clocks. A process that starts writes its heartbeat, and every running
+process answers: it signs again, in the tier-state topic of its own cluster. An answer that is not in our topic comes
+from another cluster. A process that neither answers nor writes for `SILENT_PERIODS` has ended, or has lost its own
+proof by then, because a proof is valid for `PROOF_PERIODS` only.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 PROOF_PERIODS = 3
-"""A proof is as old as the listing of heartbeats that it comes from."""
+"""A proof is valid for this many periods after the listing of heartbeats that it is based on."""
 SILENT_PERIODS = PROOF_PERIODS + 1
 SILENCE_MS = 15 * 60 * 1000
 """A process that takes over after a longer silence may be a copy that was started while the cluster is down."""
 FIRST_TRIAL_S = 15 * 60.0
-"""The trial of the first process that writes a heartbeat below a prefix with objects: after an upgrade. The cluster's
-other agents, of an older version, archive each fact within ten minutes (`archive.partial_after`). A copy sees then that
-its topic has parted from the archive."""
+"""The trial of the first process that writes a heartbeat below a prefix with objects, after an upgrade. The cluster's
+other agents, of an older version, archive each fact within ten minutes (`archive.partial_after`). Then a copy of the
+cluster sees that its topic has diverged from the archive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another process, as its heartbeat shows it. ``silent_s``: since when it has not been written again.
+    """Another process, as its heartbeat shows it. ``silent_s``: seconds since the heartbeat was last written.
 
     ``ours``: its signature is in a topic of this cluster. ``answered``: it has signed since it read our heartbeat.
-    ``rival``: an agent of the same broker that was there before this process ever had a proof. ``disowned``: of another
-    cluster, and left behind by a decision.
+    ``rival``: an agent of the same broker that existed before this process first had a proof. ``disowned``: a process
+    of another cluster that a person decided to ignore.
     """
 
     name: str
@@ -42,19 +42,19 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """No other cluster writes here."""
+    """The verdict that no other cluster writes below this prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """It is not known yet."""
+    """It is not known yet whether another cluster writes below this prefix."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """Another cluster writes here, or did, until a person decides. ``alive``: it may write now."""
+    """Another cluster writes or wrote here; only a person can decide to ignore it. ``alive``: it may write now."""
 
     why: str
     alive: bool = True
@@ -68,31 +68,31 @@ def is_dead(peer: Peer, period_s: float) -> bool:
 
 
 def judge(peers: Collection[Peer], period_s: float) -> Verdict:
-    """Return what a listing of heartbeats shows. Any doubt means that nothing is written.*"""
-    strange = [peer for peer in peers if not peer.ours and not peer.disowned]
-    if strange:
+    """Return the verdict from a listing of heartbeats. In case of doubt, nothing is written.*"""
+    strangers = [peer for peer in peers if not peer.ours and not peer.disowned]
+    if strangers:
         return Contested(
             "another cluster writes below this prefix: "
-            + ", ".join(sorted(peer.name for peer in strange))
+            + ", ".join(sorted(peer.name for peer in strangers))
             + ": its heartbeat is not signed in this cluster's tier-state topic",
-            alive=any(not is_dead(peer, period_s) for peer in strange),
+            alive=any(not is_dead(peer, period_s) for peer in strangers),
         )
-    waited_for = [peer for peer in peers if not is_dead(peer, period_s) and _is_in_doubt(peer)]
-    if waited_for:
-        return NotYet("no answer yet, and not silent for long enough: " + ", ".join(sorted(p.name for p in waited_for)))
+    awaited = [peer for peer in peers if not is_dead(peer, period_s) and _is_in_doubt(peer)]
+    if awaited:
+        return NotYet("no answer yet, and not silent for long enough: " + ", ".join(sorted(p.name for p in awaited)))
     return Alone()
 
 
 def _is_in_doubt(peer: Peer) -> bool:
-    """Return whether this living peer is waited for. The later one of two agents of one broker waits."""
+    """Return whether to wait for this running peer. If a broker has two agents, the later one waits."""
     return not peer.answered or peer.rival
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """A process of this cluster that was there before. ``alive``: it answered. ``here``: at the same place.
+    """A process of this cluster that existed before. ``alive``: it answered. ``here``: it ran at the same place.
 
-    ``silence_ms``: by the store's own clock, from its last heartbeat to our first.
+    ``silence_ms``: the time from its last heartbeat to our first one, by the store's clock.
     """
 
     alive: bool
@@ -102,10 +102,10 @@ class Before:
 
 
 def trial_of(before: Collection[Before], trial_s: float) -> float:
-    """Return for how many seconds a process that has just got its first proof deletes nothing.
+    """Return the seconds for which a process that has just got its first proof deletes nothing.
 
-    A copy that is started while the cluster is down has the same topic, and no process answers it. It cannot be told
-    from the cluster itself, but it runs at another place, or begins after a silence.
+    A copy that is started while the cluster is down has the same topic, and no process answers it. It looks like
+    the cluster itself, but it runs at another place, or begins after a silence.
     """
     alive = [each.trial_s for each in before if each.alive]
     if alive:

@@ -1,7 +1,7 @@
-"""Why something is not done: every reason has a kind that can be counted, and a sentence with numbers.
+"""Reasons why something is not done. Each has a kind that can be counted, and a sentence with numbers.
 
-The kinds are stable names: metrics carry them as labels, and `docs/reasons.md` is made from `MEANINGS`. Each one is
-produced on a real broker by `tests/scenarios/test_reasons.py`, but for what takes thousands of elections.
+The kinds are stable names: metrics use them as labels, and `docs/reasons.md` is generated from `MEANINGS`. Each kind is
+produced on a real broker by `tests/scenarios/test_reasons.py`, except those that need thousands of elections.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..state.errors import TierstateError
 
 
 class Reason(StrEnum):
-    """The kind of a reason."""
+    """The kinds of reasons, with their stable names."""
 
     ALL_COPIED = "all-copied"
     OPEN_TRANSACTION = "open-transaction"
@@ -77,7 +77,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """One sentence with its numbers (offsets, bytes, seconds, names) and, where it is not plain, what would end it."""
+    """A reason: one sentence with numbers (offsets, bytes, seconds, names) and, if not obvious, what would end it."""
 
     kind: Reason
     said: str
@@ -102,9 +102,9 @@ _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
 
 
 def why_failed(error: TierstateError, times: int = 1, *, reading_tiers: bool = False) -> Why:
-    """The reason that an error is. ``times``: how often in a row it went wrong.
+    """Return the reason for an error. ``times``: the number of failures in a row.
 
-    ``reading_tiers``: the tier-state topic was asked, which may be away while all else answers.
+    ``reading_tiers``: the request was to the tier-state topic, which may be unavailable while all else answers.
     """
     kind = next((kind for kinds, kind in _FAILURES if isinstance(error, kinds)), Reason.FAILED)
     if (reading_tiers or "tier_partition" in error.facts) and kind in (Reason.BROKER_AWAY, Reason.FAILED):
@@ -116,8 +116,8 @@ _UNITS = (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1), ("s
 
 
 def lasting(ms: float) -> str:
-    """Return a duration as people say it: ``7 d``, ``4 h 50 m``, ``40 s``. Rounded up to whole seconds, so that what is
-    left never reads 0 s; smaller units than the second one are left out.
+    """Return a duration for people: ``7 d``, ``4 h 50 m``, ``40 s``. It is rounded up to whole seconds, so that a
+    remaining time is never shown as 0 s; at most two units are shown.
     """
     total = -int(-ms // 1000)
     large, size, small, part = next(each for each in _UNITS if total >= each[1] or each[1] == 1)
@@ -126,34 +126,34 @@ def lasting(ms: float) -> str:
 
 
 def about_size(size: int) -> str:
-    """For people: ``1.5 GiB``, ``12 B``."""
+    """Return a size in bytes for people: ``1.5 GiB``, ``12 B``."""
     power = next((power for power in (4, 3, 2, 1) if size >= 1024**power), 0)
     return f"{size / 1024**power:.1f} {' KMGT'[power]}iB" if power else f"{size} B"
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """For people: what a reason means, and what an operator can do. ``acts`` are those that say it."""
+    """The documentation of a reason, and what an operator can do. ``acts``: the steps that report this reason."""
 
     acts: str
     meaning: str
     can_do: str
 
 
-NOTHING = "Nothing: all is well."
+NOTHING = "Nothing."
 
 MEANINGS: Mapping[Reason, Meaning] = {
     Reason.ALL_COPIED: Meaning("copy", "All but the active segment is in the remote tier.", NOTHING),
     Reason.OPEN_TRANSACTION: Meaning(
         "copy, trim",
-        "A transaction is open inside the segment: what it wrote may still be aborted.",
-        "It ends with its commit, abort or time-out. After 5 s its producer is named, where the agent may READ the "
-        "topic; one that hangs is [ended by hand](operations.md#an-open-transaction).",
+        "A transaction is open inside the segment, and may still be aborted.",
+        "It ends with its commit, abort or time-out. After 5 s its producer is named, if the agent may READ the topic. "
+        "If it hangs, [end it by hand](operations.md#an-open-transaction).",
     ),
     Reason.NOT_REPLICATED: Meaning(
         "copy",
-        "A replica in sync has not fetched the segment to its end.",
-        "Look at the followers; the broker drops one that lags from the in-sync replicas by itself.",
+        "An in-sync replica has not fetched the segment to its end.",
+        "Look at the followers; the broker removes a slow one from the in-sync replicas.",
     ),
     Reason.COPY_LAG: Meaning("copy", "The segment is younger than `copy.lag`.", "Wait, or shorten `copy.lag`."),
     Reason.NO_EPOCH: Meaning(
@@ -163,14 +163,14 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.NO_LOCAL_SEGMENT: Meaning(
         "copy",
-        "The next offset to be copied is above the local start, and in no file of the partition's folder.",
+        "The next offset to copy is above the local start, but in no file of the partition's folder.",
         "Look at the broker's log and its disk; let another replica lead.",
     ),
     Reason.ONLY_ACTIVE: Meaning("trim", "The broker has nothing left but the active segment.", NOTHING),
     Reason.LOCAL_RETENTION: Meaning(
         "trim",
-        "The oldest local segment is not older than `local.retention.ms`; and without it fewer bytes than "
-        "`local.retention.bytes` would stay. Segments go whole, so more bytes than that may stay.",
+        "The oldest local segment is not older than `local.retention.ms`, and without it fewer bytes than "
+        "`local.retention.bytes` would stay. Only whole segments are trimmed.",
         "Shorten `local.retention.ms` or `local.retention.bytes`.",
     ),
     Reason.NOT_COPIED: Meaning(
@@ -181,14 +181,14 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.GROUP_HOLDS: Meaning(
         "trim",
-        "A consumer group had not read it when groups were asked, which the sentence tells; a plain consumer below the "
-        "local start would be reset.",
+        "A consumer group had not read the segment at the time shown; below the local start a plain consumer would be "
+        "reset.",
         "Let the group catch up, exclude it (`trim.exclude_groups`), or delete it.",
     ),
     Reason.GROUPS_UNKNOWN: Meaning(
         "trim",
-        "Not all consumer groups could be listed, so one that still reads may be hidden.",
-        "Grant DESCRIBE on the cluster and on groups, or look at the group that is named.",
+        "Not all consumer groups could be listed.",
+        "Grant DESCRIBE on the cluster and on groups, or look at the named group.",
     ),
     Reason.UNCLEAN_ELECTIONS: Meaning(
         "trim",
@@ -197,9 +197,9 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.OBJECTS_MISSING: Meaning(
         "trim",
-        "The daily look found objects of readable segments gone from the store, or of another size.",
-        "Restore what is named (versions, a backup of the bucket): the agent looks again every ten minutes; "
-        "`tierstate verify` names all of it.",
+        "The daily check found that objects of readable segments are missing, or have another size.",
+        "Restore the named objects (versions, a backup of the bucket): the agent checks again every ten minutes. "
+        "`tierstate verify` names all of them.",
     ),
     Reason.NOTHING_REMOTE: Meaning("expire", "The remote tier has nothing from the log start on.", NOTHING),
     Reason.RETENTION_KEEPS: Meaning(
@@ -208,32 +208,32 @@ MEANINGS: Mapping[Reason, Meaning] = {
     Reason.ORDER_WAITS: Meaning(
         "expire",
         "A delete-records order names an offset above the high watermark.",
-        "It is obeyed once the log is so long; a lower order is obeyed at once.",
+        "It is carried out once the log is so long; a lower order is carried out at once.",
     ),
     Reason.ORDER_LOST: Meaning(
         "expire",
-        "A delete-records order was given for records that an unclean election lost since.",
-        "Nothing: what took their place stays. To delete that too, give the order again.",
+        "A delete-records order names records that an unclean election has lost.",
+        "Nothing: the records that replaced them stay. To delete these too, give the order again.",
     ),
     Reason.READERS_GRACE: Meaning(
-        "expire", "Objects of a condemned segment stay for `expire.grace`, for readers under way.", "Wait."
+        "expire", "Objects of a segment that is marked for deletion stay for `expire.grace`, for its readers.", "Wait."
     ),
     Reason.LATE_WRITES: Meaning(
-        "expire", "Objects of a copy that failed stay, because a write given up may still land.", "Wait."
+        "expire", "Objects of a failed copy stay, because an abandoned write may still land.", "Wait."
     ),
     Reason.LEASED: Meaning(
         "expire",
-        "A reader's lease keeps the objects of a condemned segment.",
+        "A reader's lease keeps the objects of a segment that is marked for deletion.",
         "`tierstate leases`; end it with `--end`, or override it with `delete-records --force`.",
     ),
     Reason.NOT_ARCHIVED: Meaning(
         "expire",
-        "Objects go once the archive has the fact that condemns them, at most `archive.partial_after` later.",
-        "Wait; where the chore `archive` fails, see to that.",
+        "Objects are deleted once the archive has the fact, at most `archive.partial_after` later.",
+        "Wait; if the chore `archive` fails, repair that.",
     ),
     Reason.REMOVAL_FAILED: Meaning(
         "expire",
-        "The store did not delete objects; it is tried again, ever more seldom.",
+        "The store did not delete objects; the agent retries.",
         "Look at the store's permissions, object lock and retention policy.",
     ),
     Reason.PAUSED: Meaning("copy, trim, expire", "An operator ordered `pause`.", "`tierstate resume`"),
@@ -242,18 +242,18 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.EXCLUDED: Meaning(
         "copy, trim",
-        "The agent's settings no longer choose the topic; what is remote still expires.",
+        "The agent's settings no longer include the topic; remote segments still expire.",
         "Change `tiering.include` and `tiering.exclude`.",
     ),
     Reason.REFUSED_COMPACTED: Meaning(
         "copy, trim, expire",
         "The topic is compacted: its segments change after they are rolled.",
-        "Set `cleanup.policy=delete`. What is remote already stays; `disable --remote delete` gives it up.",
+        "Set `cleanup.policy=delete`. Remote segments stay; `disable --remote delete` deletes them.",
     ),
     Reason.REFUSED_KAFKA_TIERED: Meaning(
         "copy, trim, expire",
         "Kafka's own tiered storage is on for the topic.",
-        "Choose one of the two. What is remote already stays; `disable --remote delete` gives it up.",
+        "Choose one of the two. Remote segments stay; `disable --remote delete` deletes them.",
     ),
     Reason.REFUSED_INTERNAL: Meaning(
         "copy, trim, expire", "It is one of Kafka's own topics, or the tier-state topic.", "Exclude it."
@@ -261,7 +261,7 @@ MEANINGS: Mapping[Reason, Meaning] = {
     Reason.REFUSED_FORMAT: Meaning(
         "copy",
         "The segment has batches of a message format older than v2 (Kafka 0.11).",
-        "Copying begins once retention took these segments; or let the topic be written anew.",
+        "Wait until retention deletes these segments, or write the topic again.",
     ),
     Reason.DEGRADED: Meaning(
         "copy, trim, expire",
@@ -270,18 +270,18 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.HELD: Meaning(
         "trim, expire",
-        "A fact was written twice, with two values: nothing is deleted until a person has looked.",
+        "A fact was written twice, with two values: nothing is deleted.",
         "`tierstate verify`, then `tierstate release`.",
     ),
     Reason.CONTRADICTION: Meaning(
         "trim, expire",
         "Facts contradict each other, or name objects of another segment: nothing is deleted.",
-        "`tierstate settle` shows them, and settles it.",
+        "`tierstate settle` shows and settles them.",
     ),
     Reason.LINEAGE_UNKNOWN: Meaning(
         "trim, expire",
         "Remote segments lie below the first epoch that the leader knows, in older epochs.",
-        "`tierstate settle` shows what is known, and writes what you decide; or let a replica lead that knows them.",
+        "`tierstate settle` shows it and records your decision; or let a replica lead that knows these epochs.",
     ),
     Reason.LINEAGE_TOO_LONG: Meaning(
         "copy, trim, expire",
@@ -289,18 +289,18 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "Find out why leaders change so often; see `docs/operations.md`.",
     ),
     Reason.NO_LOG_START: Meaning(
-        "trim, expire", "The first term of the partition has not said where its log begins.", "Wait."
+        "trim, expire", "The first term of the partition has not written its log start yet.", "Wait."
     ),
     Reason.CLOCKS_DISAGREE: Meaning(
         "trim, expire, sweep",
         "The clocks of this machine, of a broker or of the object store differ by more than a minute. Nothing is "
-        "deleted because of its age; copying goes on.",
-        "Set the clock that the reason names: [the clock is wrong](on-fire.md#the-clock-is-wrong).",
+        "deleted by age; copying continues.",
+        "Set the named clock: [the clock is wrong](on-fire.md#the-clock-is-wrong).",
     ),
     Reason.TIER_STATE_UNSAFE: Meaning(
         "trim, expire",
         "The tier-state topic's configuration is not what it must be.",
-        "`tierstate check` says how to set it.",
+        "`tierstate check` shows how to set it.",
     ),
     Reason.PREFIX_CONTESTED: Meaning(
         "copy, trim, expire",
@@ -322,23 +322,23 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.TIER_STATE_LOST: Meaning(
         "copy, trim, expire",
-        "Facts are missing: a partition of the tier-state topic does not begin at 0, or no fact speaks of a partition "
-        "of which the bucket has segments: nothing is written or deleted. Or no fact finishes the copy of a segment "
-        "that the bucket has whole: copying goes on, nothing is deleted.",
+        "Facts are missing. A partition of the tier-state topic does not begin at 0, or a partition with segments in "
+        "the bucket has no facts: nothing is written or deleted. Or no fact finishes the copy of a complete segment: "
+        "copying continues, nothing is deleted.",
         "`tierstate recover T:P`: [facts are lost](on-fire.md#facts-are-lost). The whole topic: page a human, then "
         "`tierstate recover`: [it is lost](operations.md#the-tier-state-topic-is-lost).",
     ),
     Reason.UNDECODABLE: Meaning(
         "trim",
-        "The oldest local segment has a batch that Kafka serves and readers of the remote tier refuse: the offset of a "
-        "record is above the batch's last one, or a record has more than 1,048,576 headers. The broker keeps it.",
+        "The oldest local segment has a batch that Kafka serves and readers of the remote tier refuse: an offset above "
+        "the batch's last one, or more than 1,048,576 headers. The broker keeps it.",
         "Write the records again, then `tierstate delete-records` as the reason says; or wait for retention.",
     ),
     Reason.CORRUPT_DATA: Meaning(
         "copy, trim",
-        "A segment on the broker's disk, or an object that replaces it, is not what it must be; or no recovery would "
-        "restore the segment from its manifest.",
-        "Look at the file or object that is named; let another replica lead; `tierstate verify`.",
+        "A segment on the broker's disk, or an object that replaces it, is damaged; or no recovery would restore it "
+        "from its manifest.",
+        "Look at the named file or object; let another replica lead; `tierstate verify`.",
     ),
     Reason.STORE_AWAY: Meaning("copy, trim", "The object store does not answer, or asks to slow down.", "Look there."),
     Reason.STORE_FULL: Meaning("copy", "The object store has no room left.", "Make room."),
@@ -350,10 +350,12 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.BROKER_AWAY: Meaning("copy, trim", "The broker does not answer, or leadership moves.", "Look there."),
     Reason.ACCESS_DENIED: Meaning(
-        "copy, trim", "The broker or the store refuses the agent's credentials.", "`tierstate check` names what lacks."
+        "copy, trim",
+        "The broker or the store refuses a right of the agent.",
+        "`tierstate check` names them.",
     ),
     Reason.FENCED: Meaning(
-        "copy, trim", "Another term is in force, or what was to be worked on changed.", "Nothing: a new term begins."
+        "copy, trim", "Another term is in force, or the state changed during the work.", "Nothing: a new term begins."
     ),
     Reason.FAILED: Meaning("copy, trim", "Another error, in its own words.", "Read it; the agent's log has more."),
 }

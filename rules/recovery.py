@@ -1,20 +1,20 @@
-"""What can be restored from a bucket alone, and what cannot: manifests and archived facts to a plan. Pure.
+"""Plans what can be restored from a bucket alone, from manifests and archived facts. Pure.
 
-The archive speaks first: what it says was deleted or abandoned stays so, what it says was finished is restored, its log
-starts, orders and holds bind. Where it is silent (or there is none) a manifest speaks for its segment:
+The archive comes first: segments that it has as deleted or abandoned stay so, finished ones are restored, and its log
+starts, orders and holds apply. If it does not name a segment (or there is no archive), the segment's manifest decides:
 
     ends below the log start            unproven    the highest log start that a manifest or an archived fact names
     its epochs lose, or it owns nothing lost        the lineage of the segments that later terms copied
-    of a history that was left          lost        what a person said when the next one began (`lost_history.py`)
+    of a history that was left          lost        a person's decision when the next one began (`lost_history.py`)
     otherwise                           restored
 
-An attempt that never finished stays abandoned, unless its manifest is there and offsets that left the broker are in no
+An attempt that never finished stays abandoned, unless its manifest exists and offsets that left the broker are in no
 other segment*: then the fact that finished it was lost with the end of the topic.
 The lineage is built from the segments' own epochs, those of later terms first: every segment that a term copied was in
-that term's log, so where two segments contradict each other the later term's log is the one that went on.
-A log start counts as far as it holds on that lineage*: a log that began anew did not begin where the lost one did. A
-manifest says its own in the epochs of its segment.
-New terms are written, never the manifests' Q; everything else of a descriptor stays byte for byte.
+that term's log, so if two segments contradict each other, the log of the later term is the one that continued.
+A log start counts as far as it holds on that lineage*: a new log does not begin where the lost one did. A manifest
+names its log start in the epochs of its segment.
+The facts get a new term, never the manifests' Q; everything else of a descriptor stays byte for byte.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from ..state.termless_facts import (
 )
 
 GONE = frozenset({SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED, SegmentState.ABANDONED})
-"""What the archive says of segments that are not restored."""
+"""The archived states of segments that are not restored."""
 
 Standing = OperatorOrder | ReaderLease | IntegrityHold | LineageSettled | ContradictionSettled | GapAccepted
-"""Facts by no term: restored as they stood."""
+"""Facts that no term writes; they are restored unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A whole segment in the bucket, as its manifest describes it. ``log_start``: the partition's, at copy time."""
+    """A whole segment in the bucket, as its manifest describes it. ``log_start``: the partition's at copy time."""
 
     segment: RemoteSegment
     started_at: TimestampMs
@@ -69,11 +69,11 @@ class FoundSegment:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """What the archive says of a partition: its whole history, as far as it is archived.
+    """The archive's record of a partition: its whole history, as far as it is archived.
 
-    ``log_starts``: all that were accepted. ``finished``: descriptors of the segments that were readable.
-    ``unfinished``: those that are abandoned and of which no fact says that the copy was finished. ``unreadable``: facts
-    this version cannot read. ``ignorable``: those of them that it may ignore; a fresh topic would lose them.
+    ``log_starts``: all accepted log starts. ``finished``: descriptors of the segments that were readable.
+    ``unfinished``: abandoned segments without a fact that finished the copy. ``unreadable``: facts that this version
+    cannot read and may not ignore. ``ignorable``: facts it cannot read and may ignore; a new topic would lose them.
     ``addresses``: where the agents of all its terms answered.
     """
 
@@ -92,7 +92,7 @@ class ArchivedPartition:
 
 
 class Verdict(StrEnum):
-    """Why a segment that is in the bucket is not restored."""
+    """The kind of reason for which a segment in the bucket is not restored."""
 
     LOST = "lost"
     UNPROVEN = "unproven"
@@ -111,12 +111,12 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One partition as it will be. ``refused``: why nothing is written of it; ``ended``: because nothing should be.
+    """One partition after the recovery. ``refused``: why nothing is written for it; ``ended``: it was deleted.
 
-    ``deletes``: deleted by an archived fact, objects still there: the delete is said again. ``missing``: readable in
-    the archive, not whole in the bucket. ``gaps``: between the log start and the end of both tiers, as far as known.
-    ``unproven``: what may be no gap: the log start may have moved over it after all that is recorded. ``local_start``:
-    the broker's, where it told it.
+    ``deletes``: segments deleted by an archived fact whose objects still exist: the delete is written again.
+    ``missing``: readable in the archive, not whole in the bucket. ``gaps``: between the log start and the end of both
+    tiers, as far as known. ``unproven``: ranges that may be no gaps, because the log start may have moved past them
+    after the last recorded one. ``local_start``: the broker's, if the broker reported it.
     """
 
     partition: TopicIdPartition
@@ -141,7 +141,7 @@ class PartitionPlan:
 
     @property
     def writes(self) -> bool:
-        """Whether any fact is written."""
+        """Return whether any fact is written."""
         return self.refused is None and bool(
             self.restored or self.deletes or self.standing or self.log_start is not None
         )
@@ -153,8 +153,8 @@ def plan_partitions(
     local_starts: Mapping[TopicIdPartition, Offset],
     left: Collection[RemoteSegmentId] = (),
 ) -> tuple[PartitionPlan, ...]:
-    """Every partition that the bucket or the archive names. ``local_starts``: as far as brokers told them. ``left``:
-    segments that only a lost history knew.
+    """Return plans of all partitions that the bucket or the archive names. ``local_starts``: those that brokers
+    reported. ``left``: segments that only a lost history knew.
     """
     by_partition: dict[TopicIdPartition, list[FoundSegment]] = {partition: [] for partition in archive}
     for each in found:
@@ -178,20 +178,20 @@ def plan_partition(
     local_start: Offset | None = None,
     left: Collection[RemoteSegmentId] = (),
 ) -> PartitionPlan:
-    """See the module docstring. Facts that cannot be read may be deletes, so they refuse the partition."""
+    """Plan one partition by the rules of the module docstring. Unreadable facts may be deletes: they refuse it."""
     found = sorted(found, key=lambda each: (each.segment.offsets, each.segment.segment_id))
-    found_here = [each for each in found if each.segment.segment_id not in left]
-    standing = [each for each in found_here if archived.states.get(each.segment.segment_id) not in GONE]
+    candidates = [each for each in found if each.segment.segment_id not in left]
+    standing = [each for each in candidates if archived.states.get(each.segment.segment_id) not in GONE]
     ruling = lineage_of([each.segment for each in standing], archived.leader)
-    log_start, source = _log_start(found_here, archived, ruling)
-    kept = kept_segments([each for each in archived.standing if isinstance(each, ContradictionSettled)])
+    log_start, source = _log_start(candidates, archived, ruling)
+    kept_ids = kept_segments([each for each in archived.standing if isinstance(each, ContradictionSettled)])
     certain, silent, unfinished, deletes, left_out = [], [], [], [], []
     for each in found:
         match archived.states.get(each.segment.segment_id):
             case SegmentState.COPY_SEGMENT_FINISHED:
                 certain.append(each)
             case SegmentState.DELETE_SEGMENT_STARTED | SegmentState.DELETE_SEGMENT_FINISHED as state:
-                if each.segment.segment_id not in kept:
+                if each.segment.segment_id not in kept_ids:
                     deletes.append((each, archived.reasons.get(each.segment.segment_id, DeleteReason.LOG_START)))
                 left_out.append(LeftOut(each.segment, Verdict.DELETED, f"the archive says {state}"))
             case SegmentState.ABANDONED if each.segment.segment_id in archived.unfinished:
@@ -208,19 +208,19 @@ def plan_partition(
                 silent.append(each)
     lineage, coverage = _covered((*certain, *silent), archived.leader)
     holes = _gaps(coverage, log_start, local_start, ())
-    last = [each for each in unfinished if each.segment.segment_id not in left and _fills(each.segment, holes)]
-    if last:
-        silent += last
+    recoverable = [each for each in unfinished if each.segment.segment_id not in left and _fills(each.segment, holes)]
+    if recoverable:
+        silent += recoverable
         lineage, coverage = _covered((*certain, *silent), archived.leader)
-    ended = [each for each in unfinished if each not in last]
+    ended = [each for each in unfinished if each not in recoverable]
     left_out += [LeftOut(each.segment, Verdict.ABANDONED, "no fact says that its copy was finished") for each in ended]
     owners = {piece.segment.segment_id for piece in coverage.owned}
     lost = [each.segment for each in silent if each.segment.segment_id not in owners]
     left_out += [LeftOut(segment, Verdict.LOST, why_lost(segment, coverage)) for segment in lost]
     restored = [*certain, *(each for each in silent if each.segment.segment_id in owners)]
     restored.sort(key=lambda each: (each.segment.offsets, each.segment.segment_id))
-    here = {each.segment.segment_id for each in found}
-    missing = tuple(segment for sid, segment in sorted(archived.finished.items()) if sid not in here)
+    segment_ids = {each.segment.segment_id for each in found}
+    missing = tuple(segment for sid, segment in sorted(archived.finished.items()) if sid not in segment_ids)
     newest = max(found, key=lambda each: each.segment.copied_at).segment.topic if found else ""
     gaps, unproven = _sorted_out(_gaps(coverage, log_start, local_start, missing), coverage, log_start, missing)
     plan = PartitionPlan(
@@ -248,7 +248,7 @@ def plan_partition(
 
 
 def lineage_of(segments: Iterable[RemoteSegment], elder: LeaderElected | None = None) -> Lineage:
-    """The lineage that the segments' own epochs make: those of later terms first, what contradicts them is cut.
+    """Return the lineage of the segments' own epochs. Those of later terms win; contradicting parts are cut off.
 
     ``elder``: the archived leader, whose lineage counts like that of a segment of its term.
     """
@@ -257,7 +257,7 @@ def lineage_of(segments: Iterable[RemoteSegment], elder: LeaderElected | None = 
         order = (-segment.term.epoch, 1, -segment.term.position, segment.offsets.start)
         claims += [(order, *each) for each in _claims(segment.leader_epochs.entries, segment.offsets.end)]
     if elder is not None and elder.lineage.entries:
-        entries = elder.lineage.entries  # where its last epoch ends is not known: it claims where that begins
+        entries = elder.lineage.entries  # the end of its last epoch is unknown: it claims that epoch's first offset
         claims += [((-elder.epoch, 0, 0, 0), *each) for each in _claims(entries, entries[-1].start_offset)]
     starts: dict[LeaderEpoch, int] = {}
     ends: dict[LeaderEpoch, int] = {}
@@ -289,7 +289,7 @@ def _claims(entries: tuple[EpochEntry, ...], end: int) -> Iterator[tuple[LeaderE
 
 
 def why_lost(segment: RemoteSegment, coverage: Coverage) -> str:
-    """Who has what this segment would have had."""
+    """Return which epochs or segments have the offsets of this segment instead."""
     parts = readable_ranges(segment, coverage.lineage)
     if not parts:
         epoch = segment.leader_epochs.entries[0].epoch
@@ -303,9 +303,9 @@ def why_lost(segment: RemoteSegment, coverage: Coverage) -> str:
 
 
 def _log_start(found: list[FoundSegment], archived: ArchivedPartition, ruling: Lineage) -> tuple[Offset | None, str]:
-    """The highest that holds on the lineage of what is left."""
-    named = [holds_up_to(each.log_start, each.segment.leader_epochs, ruling) for each in found]
-    manifests, archive = max(named, default=None), highest_log_start(archived.log_starts, ruling)
+    """Return the highest log start that holds on the lineage ``ruling``, and where it is recorded."""
+    log_starts = [holds_up_to(each.log_start, each.segment.leader_epochs, ruling) for each in found]
+    manifests, archive = max(log_starts, default=None), highest_log_start(archived.log_starts, ruling)
     if archive is not None and (manifests is None or archive >= manifests):
         return archive, "archive"
     return manifests, "manifests"
@@ -314,7 +314,7 @@ def _log_start(found: list[FoundSegment], archived: ArchivedPartition, ruling: L
 def _gaps(
     coverage: Coverage, log_start: Offset | None, local_start: Offset | None, missing: tuple[RemoteSegment, ...]
 ) -> tuple[OffsetRange, ...]:
-    """Up to the local start where a broker told it, else up to the last offset that anything names."""
+    """Return the gaps up to the broker's local start, if known, else up to the last offset of any segment."""
     ends = [piece.offsets.end for piece in coverage.owned] + [segment.offsets.end for segment in missing]
     end = local_start - 1 if local_start is not None else max(ends, default=-1)
     start = log_start if log_start is not None else min((p.offsets.start for p in coverage.owned), default=Offset(0))
@@ -327,10 +327,10 @@ def _sorted_out(
     log_start: Offset | None,
     missing: tuple[RemoteSegment, ...],
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-    """Gaps, and what is not proven to be one: a beginning without any segment, below what is restored.
+    """Return the gaps, and those not proven: a beginning without any segment, below the restored segments.
 
-    Retention or an order may have moved the log start past it, and that was not recorded yet. Above a restored segment
-    it cannot be: no object goes whose delete is not archived, so the log start was not past that one.
+    Retention or an order may have moved the log start past it without a record. That is impossible above a restored
+    segment: no object is deleted before its delete is archived, so the log start had not passed that segment.
     """
     first = gaps[:1] if log_start is not None and gaps and gaps[0].start == log_start else ()
     named = any(first[0].start <= each.offsets.end and each.offsets.start <= first[0].end for each in missing if first)
@@ -339,11 +339,11 @@ def _sorted_out(
 
 
 def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderElected:
-    """The term that recover begins: by no broker, in the highest epoch there is, with the lineage of the segments.
+    """Return the term that recover begins: in the highest known epoch, with the lineage of the segments.
 
-    By the broker that it names, recover knows its own facts again.
+    Its broker id is `RECOVERER`, so that recover recognises its own facts.
 
-    Its local start is the broker's where that told it, else the end of what is restored.
+    Its local start is the broker's if reported, else the end of the restored segments.
     """
     begins = plan.local_start
     if begins is None:
@@ -352,9 +352,9 @@ def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderE
 
 
 def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterator[tuple[str, Fact]]:
-    """Everything that follows the term's `LeaderElected`, each with the name of its step, in the order it is written.
+    """Iterate over the facts after the term's `LeaderElected`, each with the name of its step, in order of writing.
 
-    The same plan and term give the same facts again, so a recovery that was interrupted goes on where it stopped.
+    The same plan and term give the same facts again, so a recovery that was interrupted continues where it stopped.
     """
     at = elected.elected_at
     for standing in plan.standing:
@@ -362,14 +362,14 @@ def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterato
     if plan.log_start is not None:
         lineage = below(plan.lineage, plan.log_start)
         yield "append log-start", LogStartAdvanced(plan.partition, plan.log_start, term, 1, "recovered", at, lineage)
-    # What the broker has no more was trimmed because it was copied, by a trim that was lost with the rest*: else what
-    # was just restored looks cut by somebody else, and people are offered to delete it.
+    # The offsets that left the broker were trimmed after their copy, by a trim fact that was lost too*. Without this
+    # fact, the restored segments would look cut from outside, and people would be advised to delete them.
     yield "append trim-intended", LocalTrimIntended(plan.partition, elected.local_start, term, 2, at)
-    for number, (found, reason) in enumerate(plan.deletes, start=3):
-        subject = replace(found.segment, term=term)
+    for number, (entry, reason) in enumerate(plan.deletes, start=3):
+        subject = replace(entry.segment, term=term)
         yield "append delete-started", SegmentDeleteStarted(subject, term, number, reason, at)
-    for found in plan.restored:
-        segment = replace(found.segment, term=term)
+    for entry in plan.restored:
+        segment = replace(entry.segment, term=term)
         attempt = CopyAttempt(
             partition=segment.partition,
             topic=segment.topic,
@@ -378,7 +378,7 @@ def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterato
             object_key=segment.object_key,
             term=term,
             broker_id=segment.broker_id,
-            started_at=found.started_at,
+            started_at=entry.started_at,
         )
         yield "append copy-started", SegmentCopyStarted(attempt)
         yield "append copy-finished", SegmentCopyFinished(segment)

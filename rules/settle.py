@@ -1,4 +1,4 @@
-"""What a person may say where nothing else says it: how a log goes on below its broker's checkpoint. Pure."""
+"""Prepares a person's decision on how a log continues below its broker's checkpoint, if no fact shows it. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .recovery import lineage_of
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A lineage that is unknown. ``begins``: the first epoch that the term in force knows, and where.
+    """An unknown lineage. ``begins``: the first epoch that the term in force knows, and its start offset.
 
-    ``elder``: the newest term that knows what is remote; None: only the segments' own epochs tell (``known``).
-    ``continues`` and ``anew``: what is believed if the log went on, and if it is another one.
+    ``elder``: the newest term that knows the remote segments. ``known``: its lineage, or without one that of the
+    segments' own epochs. ``continues``: the result if the log continued; ``anew``: the result if it is another log.
     """
 
     begins: tuple[int, int]
@@ -26,21 +26,21 @@ class Unknown:
 
 
 def unknown_of(view: PartitionView) -> Unknown | None:
-    """None where there is nothing to settle: the lineage is known, or the term in force knows no epoch at all."""
+    """Return the lineage to settle. Returns None if it is known, or if the term in force knows no epoch at all."""
     if not view.lineage_unknown or not view.lineage.entries:
         return None
     first = view.lineage.entries[0]
     elder = _elder(view)
     below = [each for each in view.readable if each.offsets.start < first.start_offset]
-    known = elder.lineage if elder is not None else lineage_of(below)
-    older = tuple(e for e in known.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
+    lineage = elder.lineage if elder is not None else lineage_of(below)
+    older = tuple(e for e in lineage.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
     begins = (int(first.epoch), int(first.start_offset))
-    return Unknown(begins, elder, known, Lineage((*older, first)), Lineage((first,)))
+    return Unknown(begins, elder, lineage, Lineage((*older, first)), Lineage((first,)))
 
 
 def _elder(view: PartitionView) -> LeaderElected | None:
     terms = [
         (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
     ]
-    knowing = [each for each in terms if not view.leaves_unplaced(each[2].lineage)]
-    return max(knowing, key=lambda each: each[:2])[2] if knowing else None
+    candidates = [each for each in terms if not view.leaves_unplaced(each[2].lineage)]
+    return max(candidates, key=lambda each: each[:2])[2] if candidates else None

@@ -1,9 +1,9 @@
-"""What nobody finished or nobody knows: abandoned segments, and objects that no live fact names. Pure.
+"""Finds abandoned segments, and objects that no live fact names. Pure.
 
-An abandoned segment is swept when this very process has seen it so for the whole grace, and the leader has its offsets
-elsewhere*: the fact that finished its copy may be lost (`lost_facts.py`). An object is condemned only by a fact, live
-or archived, that names its segment id*: no fact means another cluster, Kafka's own plugin, a lost history or lost
-facts; it is counted and reported.
+An abandoned segment is swept after this process has seen it as abandoned for the whole grace, if the leader has its
+offsets elsewhere*: the fact that finished its copy may be lost (`lost_facts.py`). An object is condemned only by a
+fact, live or archived, that names its segment id*. Objects without a fact come from another cluster, Kafka's own
+plugin, a lost history or lost facts; they are counted and reported.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .trim import doubt_of
 
 @dataclass(frozen=True, slots=True)
 class NoSweep:
-    """Why nothing abandoned is swept now."""
+    """The decision to sweep no abandoned segment now, with its reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnneededObject:
-    """An object that no segment needs or nobody knows. ``condemned``: an accepted delete names its segment id."""
+    """An object that no segment needs or no fact names. ``condemned``: an accepted delete names its segment id."""
 
     found: ObjectInfo
     segment_id: RemoteSegmentId | None
@@ -45,7 +45,7 @@ class UnneededObject:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What an upload that never ended left in the store; otherwise as `UnneededObject`."""
+    """The stored parts of an upload that never ended; the other fields are as in `UnneededObject`."""
 
     upload: UnfinishedUpload
     segment_id: RemoteSegmentId | None
@@ -55,27 +55,27 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class SweepOrphans:
-    """Delete objects that two looks a grace apart found condemned. ``keys``: of objects, and ids of uploads."""
+    """Delete objects that were condemned at two looks, a grace apart. ``keys``: object keys and upload ids."""
 
     keys: tuple[str, ...]
 
 
 Seen = Mapping[RemoteSegmentId, float]
-"""Abandoned segments, and when (monotonic seconds) this process first saw each as such."""
+"""Abandoned segments, with the time (monotonic seconds) at which this process first saw each as abandoned."""
 
 
 def still_abandoned(view: PartitionView, first_seen: Seen, now_s: float) -> dict[RemoteSegmentId, float]:
-    """``first_seen`` brought up to this view. Begins empty in every process: no clock but its own counts."""
+    """Return ``first_seen`` updated to this view. It begins empty in every process: only the process's clock counts."""
     abandoned = (each.segment_id for each in view.unsettled if each.state is SegmentState.ABANDONED)
     return {segment_id: first_seen.get(segment_id, now_s) for segment_id in abandoned}
 
 
 def failed_attempt(view: PartitionView, term: Term | None, bounds: LocalBounds) -> StartDelete | None:
-    """An attempt of this very term that ended without its copy-finished being sent, and could not be taken back then.
+    """Return the delete of an attempt of this term that sent no copy-finished and could not be withdrawn; else None.
 
-    Asked between acts only, and one act at a time works on a partition, so none is in progress; had a copy-finished
-    been sent with an unknown outcome, the term would have ended. Had it been lost with the end of the topic, after a
-    trim, then this is the only copy*.
+    Called between steps only, one step at a time for a partition, so no attempt is in progress. A copy-finished with an
+    unknown outcome would have ended the term. If it was lost with the end of the topic, after a trim, this is the only
+    copy*.
     """
     if doubt_of(view) is not None:
         return None
@@ -96,9 +96,9 @@ def next_sweep(
     now_s: float,
     grace_s: float,
 ) -> StartDelete | NoSweep:
-    """Asked between acts, when no attempt of this process is in progress.
+    """Return the next abandoned segment to delete. Called when no attempt of this process is in progress.
 
-    ``grace_s``: twice what an attempt may take (`leader/copier.py`).
+    ``grace_s``: twice the maximum duration of an attempt in seconds (`leader/copier.py`).
     """
     doubt = doubt_of(view)
     if doubt is not None:
@@ -110,33 +110,33 @@ def next_sweep(
         if segment.segment_id in view.kept:
             reasons.append(f"segment {segment.segment_id}: a person keeps its objects")
             continue
-        left = grace_s - (now_s - first_seen.get(segment.segment_id, now_s))
-        kept = f"it is watched for another {lasting(1000 * left)}" if left > 0 else None
-        kept = kept or not_own(segment.subject) or only_copy(view, segment, bounds)
-        if kept is None:
+        remaining_s = grace_s - (now_s - first_seen.get(segment.segment_id, now_s))
+        obstacle = f"it is watched for another {lasting(1000 * remaining_s)}" if remaining_s > 0 else None
+        obstacle = obstacle or not_own(segment.subject) or only_copy(view, segment, bounds)
+        if obstacle is None:
             return StartDelete(segment, DeleteReason.ABANDONED)
-        reasons.append(f"segment {segment.segment_id}: {kept}")
+        reasons.append(f"segment {segment.segment_id}: {obstacle}")
     if not reasons:
         return NoSweep("no segment is abandoned")
     return NoSweep(f"{len(reasons)} abandoned segments stay; {reasons[0]}")
 
 
 def was_abandoned(segment: SegmentMeaning) -> bool:
-    """Whether the sweep condemned it."""
+    """Return whether the sweep condemned the segment."""
     fact = segment.deleting.fact if segment.deleting else None
     return isinstance(fact, SegmentDeleteStarted) and fact.reason is DeleteReason.ABANDONED
 
 
 def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds) -> str | None:
-    """Which offsets would be lost with it; None when the leader has them all elsewhere*.
+    """Return which offsets would be lost with the segment; None if the leader has them all elsewhere*.
 
-    *A copy that was finished may be the last of its offsets, when what was trimmed for it is gone: one that is fenced,
-    or whose copy-finished was lost with the end of the tier-state topic.
+    *A finished copy may be the last one of its offsets after a trim that relied on it: a copy that is fenced, or whose
+    copy-finished was lost with the end of the tier-state topic.
     """
     if segment.subject is None:
         return None
     log_start = view.log_start
-    if segment.remote is not None:  # that of its own branch*: there it may be the last of its offsets
+    if segment.remote is not None:  # use the log start of its own branch*, where it may be the last copy
         log_start = highest_log_start(view.log_starts, segment.remote.leader_epochs)
     return nowhere_else(view, segment.subject.offsets, log_start, bounds)
 
@@ -144,7 +144,7 @@ def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds)
 def nowhere_else(
     view: PartitionView, offsets: OffsetRange, log_start: Offset | None, bounds: LocalBounds
 ) -> str | None:
-    """Return which of these offsets, from ``log_start`` on, neither another segment nor the leader's log has."""
+    """Return a text about offsets, from ``log_start`` on, that neither another segment nor the leader's log has."""
     start = max(offsets.start, log_start or 0)
     if start > offsets.end:
         return None
@@ -155,14 +155,14 @@ def nowhere_else(
 
 
 ArchivedDeletes = Callable[[TopicIdPartition, Collection[RemoteSegmentId]], Mapping[RemoteSegmentId, str]]
-"""Those of the segment ids that an accepted delete-finished in the archive of this very tier-state topic names, with
-the base key it names. An archive that is not there, or that cannot be trusted, names none."""
+"""Returns those of the segment ids that an accepted delete-finished in the archive of this tier-state topic names, with
+the base key in it. Without an archive, or if it cannot be trusted, the result is empty."""
 
 
 def no_archived_deletes(
     partition: TopicIdPartition, segment_ids: Collection[RemoteSegmentId]
 ) -> Mapping[RemoteSegmentId, str]:
-    """Where no archive is kept, none is known."""
+    """Return no deletes: an `ArchivedDeletes` for clusters without an archive."""
     return {}
 
 
@@ -172,7 +172,7 @@ def classify(
     view: PartitionView,
     archived_deletes: ArchivedDeletes,
 ) -> list[UnneededObject]:
-    """What was listed, less what the facts of this partition account for. ``view``: captured after the listing.
+    """Return the listed objects that the facts of this partition do not need. ``view``: captured after the listing.
 
     ``keys``: those below the folder that was listed.
     """
@@ -184,7 +184,7 @@ def classify(
         for each, verdict in verdicts
         if verdict is not None
     ]
-    # of one segment the manifest goes first: what is half deleted is never taken for a segment
+    # the manifest of a segment is deleted first: a half deleted segment never looks like a whole one
     return sorted(findings, key=lambda each: (each.segment_id or "", not each.found.key.endswith(ObjectKind.MANIFEST)))
 
 
@@ -195,9 +195,9 @@ def classify_uploads(
     archived_deletes: ArchivedDeletes,
     older_than: TimestampMs,
 ) -> list[Leftover]:
-    """Uploads that began before ``older_than`` (by the store's clock) and that no attempt in progress needs.
+    """Return uploads that began before ``older_than`` (by the store's clock) and that no attempt in progress needs.
 
-    As objects, they are condemned by a fact that names their segment: one of nobody's may be another program's.
+    Like objects, they are condemned by a fact that names their segment; others may belong to another program.
     """
     judge = _Judge(keys, view, archived_deletes)
     verdicts = [
@@ -221,14 +221,14 @@ class _Verdict:
 
 
 class _Judge:
-    """Verdicts by the facts of one partition; what no fact names is collected, to ask the archive once for all."""
+    """Verdicts by the facts of one partition. Ids that no fact names are collected, to read the archive only once."""
 
     def __init__(self, keys: ObjectKeys, view: PartitionView, archived_deletes: ArchivedDeletes) -> None:
         self._keys, self._view, self._archived_deletes = keys, view, archived_deletes
         self._unknown: set[RemoteSegmentId] = set()
 
     def verdict(self, key: str, *, upload: bool = False) -> _Verdict | None:
-        """Of an object, or of an unfinished ``upload`` of one; None: facts account for it, or an attempt is at it."""
+        """Judge an object, or an unfinished ``upload`` of one. None: facts or an attempt in progress need it."""
         parsed = self._keys.parse(key)
         if parsed is None or parsed.partition != self._view.partition:
             return _Verdict(None, key, False, "no name of an object of this partition")
@@ -249,7 +249,7 @@ class _Judge:
         return _Verdict(segment_id, base_key, False, "no fact names its segment")
 
     def archived(self) -> dict[str, tuple[bool, str]]:
-        """By base key, as the archive names it, what it says of those that no live fact names."""
+        """Return, by base key, the verdict for segments that the archive has as deleted and no live fact names."""
         if not self._unknown:
             return {}
         deleted = self._archived_deletes(self._view.partition, self._unknown)
@@ -257,11 +257,11 @@ class _Judge:
 
 
 def is_deleted(segment: SegmentMeaning) -> bool:
-    """An accepted fact says that the objects are gone: whatever is there landed after it. A fenced one says nothing."""
+    """Return whether an accepted delete-finished exists; objects that exist landed later. Fenced ones do not count."""
     finished = (live for live in segment.facts if isinstance(live.fact, SegmentDeleteFinished))
     return any(live.key not in segment.fenced for live in finished)
 
 
 def next_orphans(view: PartitionView, ripe: Collection[str]) -> SweepOrphans | None:
-    """``ripe``: keys of what two looks a grace apart found condemned."""
+    """Return a sweep of ``ripe``: keys that were condemned at two looks, a grace apart. None if there is a doubt."""
     return SweepOrphans(tuple(ripe)) if ripe and doubt_of(view) is None else None

@@ -1,8 +1,8 @@
-"""When a term is begun though there may be nothing to do. Pure.
+"""Decides when a term is begun although there may be nothing to do. Pure.
 
-An epoch in which no term was written leaves no trace once Kafka's retention, or DeleteRecords, has taken its records:
-the broker's checkpoint then begins with an epoch that nobody can place, and with it everything that is remote*. And of
-a log that was emptied the next epoch leaves nothing but its own beginning: so a term says where that is*.
+An epoch without a term leaves no trace once Kafka's retention, or DeleteRecords, has deleted its records: the broker's
+checkpoint then begins with an epoch that cannot be placed, and so the remote data cannot be placed*. After a log was
+emptied, the next epoch leaves only its own beginning: so a term records where that is*.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .elders import elders_of
 def term_due(
     view: PartitionView, bounds: LocalBounds, checkpoint: Lineage, broker: BrokerId, address: str
 ) -> str | None:
-    """Why a new term is to begin, of a broker that leads within ``bounds``; None when the one in force will do.
+    """Return why the leader with these ``bounds`` must begin a new term; None if the one in force is sufficient.
 
-    ``address``: where this broker's agent answers. Nothing is written about a partition of which a fact cannot be read.
+    ``address``: where this broker's agent answers. If a fact of the partition cannot be read, no term begins.
     """
     epoch = bounds.leader_epoch
     if epoch is None or view.degraded:
@@ -30,9 +30,9 @@ def term_due(
     if view.term.epoch > epoch or view.leader is None:
         return None
     if view.leader.broker_id == RECOVERER:
-        return "a recovery began the term in force"  # nobody answers for it
+        return "a recovery began the term in force"  # no agent answers for that term
     if view.leader.broker_id == broker and view.leader.management_address != address:
-        return "its agent answers elsewhere"  # who asks why something waits would not come to it
+        return "its agent answers elsewhere"  # requests for reasons would go to the old address
     if is_emptied(view, bounds):
         return "the broker's log was emptied"
     if view.lineage_unknown and not view.cannot_place(compose(checkpoint, elders_of(view, checkpoint))[0]):
@@ -41,9 +41,9 @@ def term_due(
 
 
 def is_emptied(view: PartitionView, bounds: LocalBounds) -> bool:
-    """Whether the broker has nothing left, and no term says since where.
+    """Return whether the broker's log is empty and no term has recorded where it begins now.
 
-    Whatever this view knows to be remote: a segment may have been copied that it does not know of yet*.
+    The remote segments of the view do not matter: a segment may have been copied that the view does not know yet*.
     """
     nothing_left = bounds.local_start == bounds.high_watermark
     return nothing_left and view.leader is not None and view.leader.local_start < bounds.local_start

@@ -1,7 +1,7 @@
-"""How far the local tier may be trimmed, and why not further. Pure.
+"""Decides how far the local tier may be trimmed, and why not further. Pure.
 
-Trimming is the only act that can lose data for good, so every condition is one line here, and the first that holds is
-the reason people are shown. Rules marked * close a loss that a model or a review found (`docs/tier-state.md`).
+Trimming is the only step that can lose data for good. So every condition is one line here, and the first one that
+prevents a trim is the reason shown. Rules marked * prevent a loss found by a model or a review (`docs/tier-state.md`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .observed import GroupsSeen, Observed
 from .reasons import Reason, Why, about_size, lasting
 
 TRIM_AT_ONCE_BYTES = 1 << 30
-"""One trim takes about so much, or one segment: the objects that replace it are proven first, which may mean that they
-are read. The rest follows at once.
+"""The approximate size of one trim, at least one segment: the objects that replace it are verified first, and may have
+to be read. The next trim follows immediately.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TrimPolicy:
-    """The ``[trim]`` settings, and what the topic's configuration says."""
+    """The ``[trim]`` settings, and ``unclean.leader.election.enable`` of the topic."""
 
     delay_ms: int
     allow_unclean: bool
@@ -36,7 +36,7 @@ class TrimPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TrimBefore:
-    """The local tier may be trimmed below ``offset`` (a segment border). ``held_by``: groups that keep the rest."""
+    """The local tier may be trimmed below ``offset`` (a segment boundary). ``held_by``: groups that keep the rest."""
 
     offset: Offset
     held_by: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class TrimBefore:
 
 @dataclass(frozen=True, slots=True)
 class NoTrim:
-    """Why the local tier stays as it is. ``held_by``: the consumer groups, when they are the reason."""
+    """The decision not to trim the local tier, with its reason. ``held_by``: consumer groups that are the reason."""
 
     why: Why
     held_by: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ def trim_before(
     now: TimestampMs,
     pinned_s: float = 0.0,
 ) -> TrimBefore | NoTrim:
-    """``pinned_s``: as in `next_candidate`."""
+    """Return how far to trim, or the first reason not to. ``pinned_s``: as in `next_candidate`."""
     bounds, segments, groups = seen.bounds, seen.segments, seen.groups
     holds = groups.holds
     if holds is None:
@@ -68,53 +68,53 @@ def trim_before(
     if doubt is not None:
         return NoTrim(doubt)
     if policy.unclean_elections and not policy.allow_unclean:
-        said = "unclean.leader.election.enable=true on the topic, and trim.allow_unclean is off"
-        return NoTrim(Why(Reason.UNCLEAN_ELECTIONS, said))
+        text = "unclean.leader.election.enable=true on the topic, and trim.allow_unclean is off"
+        return NoTrim(Why(Reason.UNCLEAN_ELECTIONS, text))
     kept_from = local_retention_end(segments, retention, now)
     if kept_from is None or kept_from <= bounds.local_start:
         return NoTrim(_why_all_stays(bounds, segments, retention, now))
     durable = _durable_end(view, bounds, now - policy.delay_ms)
     limit = min(kept_from, Offset(durable + 1), bounds.last_stable_offset)
     held_by = tuple(sorted(group for group, offset in holds.items() if offset < limit))
-    could = limit
+    unheld = limit
     if held_by:
         limit = min(holds[group] for group in held_by)
-    # the broker deletes whole segments only: a limit inside one is the border below it
+    # the broker deletes whole segments only: a limit inside a segment means its lower boundary
     local = LocalSegments.of(segments)
     rolled = local.rolled[local.number_at(bounds.local_start) : local.number_at(limit)]
     if not rolled:
         if held_by:
-            return NoTrim(_why_held(groups, holds, held_by, segments, could), held_by)
+            return NoTrim(_why_held(groups, holds, held_by, segments, unheld), held_by)
         if bounds.last_stable_offset <= durable:
-            stuck = next(each for each in segments if each.next_base > limit)
-            return NoTrim(why_not_stable(stuck, bounds, pinned_s))
+            unstable = next(each for each in segments if each.next_base > limit)
+            return NoTrim(why_not_stable(unstable, bounds, pinned_s))
         return NoTrim(_why_not_durable(view, segments, Offset(durable + 1), policy.delay_ms, now))
     return TrimBefore(_end_at_once(rolled), held_by)
 
 
 def doubt_of(view: PartitionView) -> Why | None:
-    """What somebody must clear up before anything is trimmed; asked again right before DeleteRecords."""
+    """Return what a person must clear up before any trim, or None; called again right before DeleteRecords."""
     if view.degraded:
         return why_degraded(view)
     if view.holds:
         hold = view.holds[0]
-        said = f"held: {hold.reason} ({_count(len(view.holds), 'hold')}, the first of {moment(hold.at)})"
-        return Why(Reason.HELD, said)
+        text = f"held: {hold.reason} ({_count(len(view.holds), 'hold')}, the first of {moment(hold.at)})"
+        return Why(Reason.HELD, text)
     if view.contradictions:
         return Why(Reason.CONTRADICTION, f"contradiction: {view.contradictions[0]}{_more(view.contradictions)}")
     if view.lineage_unknown:
         first = next(iter(view.lineage.entries), None)
         begins = "no epoch" if first is None else f"epoch {first.epoch} at offset {first.start_offset}"
-        said = "lineage unknown: remote segments exist that the current lineage cannot place: it begins with"
-        return Why(Reason.LINEAGE_UNKNOWN, f"{said} {begins}")
+        text = "lineage unknown: remote segments exist that the current lineage cannot place: it begins with"
+        return Why(Reason.LINEAGE_UNKNOWN, f"{text} {begins}")
     if view.log_start is None:
         return Why(Reason.NO_LOG_START, "no term has written a log start yet")
     return None
 
 
 def doubt_of_orders(view: PartitionView) -> Why | None:
-    """What stops even what a person ordered to go. Not an unknown lineage*: whatever log it belongs to, everything
-    below an offset is ordered away, and nothing becomes readable; else no such order would ever end.
+    """Return the doubt that stops even an order to delete. An unknown lineage does not*: the order covers everything
+    below an offset, in whatever log, and nothing becomes readable; otherwise no such order would ever end.
     """
     doubt = doubt_of(view)
     if doubt is not None and doubt.kind is Reason.LINEAGE_UNKNOWN and view.log_start is not None:
@@ -123,7 +123,7 @@ def doubt_of_orders(view: PartitionView) -> Why | None:
 
 
 def why_degraded(view: PartitionView) -> Why:
-    """Of a view with a fact that this version cannot read."""
+    """Return the reason for a view with a fact that this version cannot read."""
     return Why(Reason.DEGRADED, f"degraded: {view.degraded[0]}{_more(view.degraded)}")
 
 
@@ -138,13 +138,13 @@ def _count(number: int, what: str) -> str:
 def _why_all_stays(
     bounds: LocalBounds, segments: Sequence[LocalSegment], retention: TopicRetention, now: TimestampMs
 ) -> Why:
-    """Local retention lets nothing go that is not gone already."""
+    """Return the reason if local retention keeps all segments that are still on the broker."""
     local = LocalSegments.of(segments)
     first = local.number_at(bounds.local_start)
     if first == len(local.rolled):
         active = f", {segments[-1].size_bytes:,} bytes" if segments else ""
-        said = f"only the active segment is left on the broker, from {bounds.local_start} on{active}"
-        return Why(Reason.ONLY_ACTIVE, said)
+        text = f"only the active segment is left on the broker, from {bounds.local_start} on{active}"
+        return Why(Reason.ONLY_ACTIVE, text)
     oldest, limits = local[first], []
     if retention.local_ms >= 0:
         age = lasting(max(0, now - oldest.max_timestamp))
@@ -156,9 +156,9 @@ def _why_all_stays(
         limits.append(
             f"segments go whole, and without it {about_size(rest)} of {about_size(total)} would stay, {limit}"
         )
-    kept = f"{oldest.base_offset}..{oldest.next_base - 1}"
-    said = f"local retention keeps the oldest local segment, {kept}: {'; '.join(limits) or 'without limits'}"
-    return Why(Reason.LOCAL_RETENTION, said)
+    offsets = f"{oldest.base_offset}..{oldest.next_base - 1}"
+    text = f"local retention keeps the oldest local segment, {offsets}: {'; '.join(limits) or 'without limits'}"
+    return Why(Reason.LOCAL_RETENTION, text)
 
 
 def _why_held(
@@ -168,21 +168,21 @@ def _why_held(
     segments: Sequence[LocalSegment],
     could: Offset,
 ) -> Why:
-    """It names no offset that no group said."""
+    """Return the reason if groups hold. It names only offsets that a group reported."""
     first = min(held_by, key=lambda group: holds[group])
     local = LocalSegments.of(segments)
-    held = local.rolled_bytes(local.number_at(holds[first]), local.number_at(could))
+    held_bytes = local.rolled_bytes(local.number_at(holds[first]), local.number_at(could))
     others = f", and {_count(len(held_by) - 1, 'more group')}" if len(held_by) > 1 else ""
     where = f"still reads there, at offset {holds[first]}"
     if first in groups.uncommitted:
         where = "has a member there and committed nothing"
-    asked = f" (asked {moment(groups.asked_at)})" if groups.asked_at is not None else ""
-    said = f"consumer group {first} {where}{asked}{others}: {held:,} bytes below {could} could go otherwise"
-    return Why(Reason.GROUP_HOLDS, said)
+    asked_at = f" (asked {moment(groups.asked_at)})" if groups.asked_at is not None else ""
+    text = f"consumer group {first} {where}{asked_at}{others}: {held_bytes:,} bytes below {could} could go otherwise"
+    return Why(Reason.GROUP_HOLDS, text)
 
 
 def _end_at_once(rolled: Sequence[LocalSegment]) -> Offset:
-    """The end of the first of them, or of as many as have `TRIM_AT_ONCE_BYTES` together."""
+    """Return the end of the first segment, or of as many as have at most `TRIM_AT_ONCE_BYTES` together."""
     size, end = 0, rolled[0].next_base
     for segment in rolled:
         size += segment.size_bytes
@@ -202,14 +202,14 @@ def _why_not_durable(
         wait = f"{_count(len(local.rolled) - first, 'rolled segment')} of {local.rolled_bytes(first):,} bytes"
         return Why(Reason.NOT_COPIED, f"offset {following} is not copied yet: {wait} wait for it")
     age = now - owner.segment.copied_at
-    said = f"segment {owner.segment.offsets} was copied {lasting(max(0, age))} ago, within trim.delay"
+    text = f"segment {owner.segment.offsets} was copied {lasting(max(0, age))} ago, within trim.delay"
     if age < -APART_MS:
-        said = f"a clock was {lasting(-age)} ahead when segment {owner.segment.offsets} was copied; trim.delay"
-    return Why(Reason.TRIM_DELAY, f"{said} {lasting(delay_ms)}: it goes in {lasting(delay_ms - age)}")
+        text = f"a clock was {lasting(-age)} ahead when segment {owner.segment.offsets} was copied; trim.delay"
+    return Why(Reason.TRIM_DELAY, f"{text} {lasting(delay_ms)}: it goes in {lasting(delay_ms - age)}")
 
 
 def _durable_end(view: PartitionView, bounds: LocalBounds, copied_before: int) -> Offset:
-    """Last offset of the gap-free prefix from max(log start, local start)* whose segments are older than the delay."""
+    """Return the last offset, without a gap from max(log start, local start)* on, of segments older than the delay."""
     end = Offset(max(view.log_start or 0, bounds.local_start) - 1)
     while (owner := view.coverage.at(end + 1)) is not None and owner.segment.copied_at <= copied_before:
         end = owner.offsets.end

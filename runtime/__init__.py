@@ -1,1 +1,1 @@
-"""What every process has: a clock, ids, settings, listeners, metrics, logs, a management port."""
+"""The parts that every process has: a clock, ids, settings, listeners, metrics, logs, a management port."""

@@ -1,4 +1,4 @@
-"""Does somebody answer? Asked now and then, so that whoever wants to know need not wait for it.
+"""Check now and then whether a service answers, so that other code can look at the result and need not wait.
 
 go_round("store watch", stop, watch.look, watch.pause_s)
 """
@@ -12,13 +12,13 @@ from .clock import Clock
 
 
 class AnswerWatch:
-    """Reading is thread-safe and never waits. ``returned``: called when there is an answer again."""
+    """Reading `trouble` is thread-safe and never waits. ``returned`` is called when the service answers again."""
 
     def __init__(
         self, ask: Callable[[], object], silent: str, clock: Clock, *, every_s: float, again_s: float, patience_s: float
     ) -> None:
-        """``ask`` raises TierstateError where the answer is none, ``again_s`` after it is asked anew; an answer that
-        takes longer than ``patience_s`` counts as none, of which ``silent`` is said.
+        """``ask`` raises TierstateError if there is no answer; it is called again after ``again_s``. An answer that
+        takes longer than ``patience_s`` counts as missing: ``silent`` is the text of that trouble.
         """
         self._ask, self._silent, self._clock = ask, silent, clock
         self._every_s, self._again_s, self._patience_s = every_s, again_s, patience_s
@@ -27,11 +27,11 @@ class AnswerWatch:
         self.returned: Callable[[], None] = lambda: None
 
     def pause_s(self) -> float:
-        """Until it should be asked again."""
+        """Return the seconds until the next check."""
         return self._again_s if self._trouble else self._every_s
 
     def look(self) -> None:
-        """Ask once."""
+        """Check once whether the service answers."""
         before, self._asked_at = self._trouble, self._clock.monotonic()
         self._trouble = self._answer()
         before, self._asked_at = before or self._waited(), None
@@ -47,11 +47,11 @@ class AnswerWatch:
 
     @property
     def trouble(self) -> str | None:
-        """Why it cannot be relied upon now; None: it answered when it was last asked."""
+        """The reason not to rely upon the service now; None if it answered the last check."""
         return self._waited() or self._trouble
 
     def _waited(self) -> str | None:
-        """For an answer that does not come."""
+        """Return the trouble if an answer has been outstanding for too long."""
         asked_at = self._asked_at
         waited = 0.0 if asked_at is None else self._clock.monotonic() - asked_at
         return None if waited < self._patience_s else f"{self._silent} waited_seconds={waited:.0f}"

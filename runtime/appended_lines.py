@@ -1,5 +1,4 @@
-"""A file that grows by lines, of one process or several: an access log. What cannot be written ends nothing, and is
-said."""
+"""A file that grows by lines, written by one process or several: an access log. A failed write is only reported."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ from ..state.errors import InvalidSettings
 
 
 class AppendedLines:
-    """Thread-safe: a line is one write, at the end that the file has then. ``warn`` is told of each that fails."""
+    """Thread-safe: a line is one write at the current end of the file. ``warn`` is called for each write that fails."""
 
     def __init__(self, path: Path, setting: str, warn: Callable[..., object]) -> None:
-        """``setting``: of the path. InvalidSettings: it cannot be written."""
+        """``setting``: name of the setting that has the path. Raises InvalidSettings if the file cannot be opened."""
         self._path, self._warn = path, warn
         try:
             self._file = path.open("ab", buffering=0)

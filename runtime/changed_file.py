@@ -1,4 +1,4 @@
-"""Whether a file is another one than before, without reading it."""
+"""Detect that a file was replaced or written, without reading it."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def changes_of(found: os.stat_result) -> tuple[int, int, int]:
-    """What differs once a file is replaced or written."""
+    """Return a value that differs once a file is replaced or written: modification time in ns, size, inode."""
     return found.st_mtime_ns, found.st_size, found.st_ino

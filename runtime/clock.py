@@ -1,4 +1,4 @@
-"""Time is given, never taken: the only file that calls the system's clocks."""
+"""The only file that calls the system's clocks: all other code gets a `Clock` as an argument."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class Clock(Protocol):
     """Wall time for facts, monotonic time for deadlines, and sleeping."""
 
     def now_ms(self) -> TimestampMs:
-        """Wall clock, milliseconds since the epoch."""
+        """Return the wall clock in milliseconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never go back."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the machine."""
 
     def now_ms(self) -> TimestampMs:
         return TimestampMs(time.time_ns() // 1_000_000)
@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """The twin: stands still until told; `sleep` advances it."""
+    """The in-memory twin: its time stands still; only `advance` and `sleep` move it on."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._ms = float(start_ms)

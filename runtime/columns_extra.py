@@ -20,11 +20,11 @@ def columns_installed() -> bool:
 
 
 def require_columns(needed_for: str) -> None:
-    """Raise MissingExtra, which names ``needed_for`` and the line for pip, unless the extra is installed."""
+    """Raise MissingExtra, which names ``needed_for`` and the extra, unless the extra is installed."""
     if not columns_installed():
         raise MissingExtra("columns", needed_for)
 
 
 def columns_missing(error: ModuleNotFoundError, needed_for: str) -> MissingExtra | None:
-    """Return what `require_columns` raises, where ``error`` is of a module of the extra."""
+    """Return the error that `require_columns` raises if ``error`` names a module of the extra, else None."""
     return MissingExtra("columns", needed_for) if (error.name or "").partition(".")[0] in MODULES else None

@@ -1,4 +1,4 @@
-"""What `tierstate config` prints: every setting, as people write it, with who set it. Secrets are never shown."""
+"""The list that `tierstate config` prints: every setting as people write it, and its origin. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MASK = "(hidden)"
 
 
 class EffectiveSetting(NamedTuple):
-    """``value`` is as the file would have it; ``origin`` is ``default``, a file, a variable or a flag."""
+    """``value`` is written as in the file; ``origin`` is ``default``, a file, a variable or a flag."""
 
     key: str
     value: str
@@ -19,7 +19,7 @@ class EffectiveSetting(NamedTuple):
 
 
 def effective(settings: Settings) -> list[EffectiveSetting]:
-    """In the order of the file. Values that are secrets, or came by reference, are masked."""
+    """Return all settings in the order of the file. Values that are secrets, or came by reference, are masked."""
     tree = settings.model_dump(mode="json", by_alias=True)
     return [
         EffectiveSetting(key, MASK if settings.is_masked(key) else _shown(value), settings.origin(key))

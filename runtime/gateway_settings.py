@@ -1,4 +1,4 @@
-"""The HTTP gateway's sections of `settings.py`: where it listens, whom it asks who they are, what a call takes."""
+"""The HTTP gateway's sections of `settings.py`: its address, how it authenticates callers, the limits of a call."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class GatewayAuth(Section):
 
     @property
     def asks(self) -> bool:
-        """Whether a caller must say who it is."""
+        """True if callers must prove who they are."""
         return self.tokens is not None or self.by_login or self.certificates is not None or bool(self.jwt.issuer)
 
     @property
     def by_login(self) -> bool:
-        """Whether callers come with what they would show to brokers themselves."""
+        """True if callers send the credentials that they would send to brokers themselves."""
         return self.basic or self.oauthbearer
 
 
@@ -123,20 +123,10 @@ class Gateway(Section):
         ge=1,
         description="Bytes of batches, unpacked, that a call looks through for a key or a text; a MiB or a batch more.",
     )
-    workers: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="Processes that answer, at one port and by one view; `memory`, `connections`, `cache` and `quota` "
-        "are for all of them together, each has its part.",
-    )
     local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
     remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
     connections: int = Field(
-        default=1024, ge=1, le=1_000_000, description="Connections at a time; more are answered 503."
-    )
-    connections_per_address: int = Field(
-        default=256, ge=1, le=1_000_000, description="Of them, those of one address: a proxy before the gateway is one."
+        default=1024, ge=1, le=1_000_000, description="Connections at a time; calls on more are answered 503."
     )
     head_timeout: Duration = Field(
         default=10.0,
@@ -160,7 +150,7 @@ class Gateway(Section):
 
     @property
     def of_this_machine(self) -> bool:
-        """Whether nobody else can reach where it listens."""
+        """Return whether the gateway listens on loopback only, so that no other machine can reach it."""
         try:
             return ipaddress.ip_address(self.listen.host).is_loopback
         except ValueError:

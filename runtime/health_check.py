@@ -2,9 +2,9 @@
 
     python -m tierstate.runtime.health_check      # exits with 0 if /healthz answers 200, otherwise with 1
 
-The process and its health check have the same environment and settings file, so `management.listen` is read from there.
-If it is not set, the check asks every port that a process of ours takes by default. A flag of the command line is not
-seen: set ``TIERSTATE_MANAGEMENT__LISTEN`` instead.
+The process and its health check have the same environment and settings file: `management.listen` is read from there.
+If it is not set, the check asks every port that a process of ours takes by default. The check does not know the flags
+of the process' command line: set ``TIERSTATE_MANAGEMENT__LISTEN`` instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Identity and randomness are given, never taken."""
+"""Identity and randomness: all other code gets an `IdSource` or `RandomBytes` as an argument."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable
 from typing import Protocol
 
 RandomBytes = Callable[[int], bytes]
-"""So many bytes that nobody can guess: keys of ciphers are made of them."""
+"""A function that returns this number of bytes. They cannot be guessed: ciphers' keys are made of them."""
 
 system_random: RandomBytes = os.urandom
 
 
 class IdSource(Protocol):
-    """Where fresh identities come from."""
+    """A source of fresh identities."""
 
     def uuid(self) -> bytes:
-        """16 bytes that nobody had before; its text never starts with ``-`` (as Kafka's ``Uuid.randomUuid``)."""
+        """Return 16 bytes that are unique; their text never starts with ``-`` (as Kafka's ``Uuid.randomUuid``)."""
         ...
 
     def jitter(self) -> float:
-        """A number in [0, 1) for back-off."""
+        """Return a number in [0, 1) for back-off."""
         ...
 
 
 class RandomIds:
-    """The operating system's randomness."""
+    """Identities from the operating system's randomness."""
 
     def uuid(self) -> bytes:
         while True:
@@ -39,7 +39,7 @@ class RandomIds:
 
 
 class CountingIds:
-    """The twin: 1, 2, 3, …; two sources with different seeds never meet."""
+    """The in-memory twin counts 1, 2, 3, …; two sources with different seeds never return the same id."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed

@@ -1,4 +1,4 @@
-"""Digests of secrets that mean nothing outside this process: their key is a random number of its own."""
+"""Digests of secrets that are useless outside this process: their key is a random number of this process."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _KEY = secrets.token_bytes(32)
 
 
 def keyed_digest(*parts: str) -> bytes:
-    """32 bytes. Parts hold no NUL."""
+    """Return 32 bytes. No part may contain a NUL."""
     return hmac.digest(_KEY, "\0".join(parts).encode(), "sha256")

@@ -1,4 +1,4 @@
-"""Observability is handed out as values: acts announce what happened, listeners count, log or test it.
+"""Observability is handed out as values: operations announce what happened, listeners count, log or test it.
 
 A listener is any callable that takes one event. `metrics.py` counts them, `logs.py` prints them, tests collect them.
 """
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
+from .login_watch import LoginAccepted as LoginAccepted
+from .login_watch import LoginRefused as LoginRefused
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCopied:
-    """A segment became readable remotely. ``seconds`` from `copy-started` to `copy-finished` applied."""
+    """A segment became readable remotely. ``seconds``: from `copy-started` until `copy-finished` was applied."""
 
     partition: TopicIdPartition
     topic: str
@@ -38,7 +40,7 @@ class CopyFailed:
 
 @dataclass(frozen=True, slots=True)
 class TransactionIndexRebuilt:
-    """``file``, a transaction index of the broker's, contradicts its log's markers: the copy's was made from them.
+    """The broker's transaction index ``file`` contradicts its log's markers: the copy's index is made from the markers.
 
     The broker still reads its own: it shows aborted records, or hides committed ones.
     """
@@ -61,7 +63,7 @@ class LocalTrimmed:
 
 @dataclass(frozen=True, slots=True)
 class TrimRefused:
-    """The local tier was not trimmed, and why."""
+    """The local tier was not trimmed; ``reason`` is why."""
 
     partition: TopicIdPartition
     topic: str
@@ -80,7 +82,7 @@ class LogStartMoved:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDeleteBegan:
-    """A segment is condemned: no longer readable, its objects go after the grace."""
+    """A segment is marked for deletion: it is no longer readable, and its objects are deleted after the grace."""
 
     partition: TopicIdPartition
     topic: str
@@ -91,7 +93,7 @@ class SegmentDeleteBegan:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDeleted:
-    """The objects of a segment are gone. ``object_bytes`` as its descriptor says; 0 for one that was never finished."""
+    """A segment's objects were deleted. ``object_bytes`` is from its descriptor; 0 if its copy was never finished."""
 
     partition: TopicIdPartition
     topic: str
@@ -102,8 +104,8 @@ class SegmentDeleted:
 
 @dataclass(frozen=True, slots=True)
 class OrphansFound:
-    """A look at all objects of a partition is done: ``objects`` and ``bytes`` that no fact names, which stay, and the
-    number of those that an accepted delete condemned. ``missing``: objects of readable segments that are not there.
+    """All objects of a partition were listed: ``objects`` and ``bytes`` that no fact names, which stay, and the number
+    of those that an accepted delete marked (``condemned``). ``missing``: absent objects of readable segments.
     """
 
     partition: TopicIdPartition
@@ -116,7 +118,7 @@ class OrphansFound:
 
 @dataclass(frozen=True, slots=True)
 class FactsErased:
-    """Tombstones were written for facts that can never matter again; ``why`` in a few words."""
+    """Tombstones were written for facts that can never matter again; ``why`` is a short reason."""
 
     partition: TopicIdPartition
     topic: str
@@ -126,7 +128,7 @@ class FactsErased:
 
 @dataclass(frozen=True, slots=True)
 class ActFailed:
-    """An act other than a copy or a trim ended early (``act``: expire, sweep, erase)."""
+    """An operation other than a copy or a trim ended early (``act``: expire, sweep, erase)."""
 
     partition: TopicIdPartition
     topic: str
@@ -136,14 +138,14 @@ class ActFailed:
 
 @dataclass(frozen=True, slots=True)
 class ClocksDiffer:
-    """The clocks of this machine, of brokers or of the store differ by more than a few seconds; said once each time."""
+    """The clocks of this machine, brokers or the store differ by more than a few seconds; announced once each time."""
 
     said: str
 
 
 @dataclass(frozen=True, slots=True)
 class CustodyStepTaken:
-    """The custodian did something about a partition whose topic is gone, or was thought to be."""
+    """The custodian did something about a partition whose topic was deleted, or seemed to be."""
 
     partition: TopicIdPartition
     topic: str
@@ -161,14 +163,15 @@ class HoldReported:
 
 @dataclass(frozen=True, slots=True)
 class ChoreFailed:
-    """Something for a tier-state partition was not done and comes again (``chore``: archive, checkpoint, custody).
+    """A chore of a tier-state partition failed and is repeated later (``chore``: archive, checkpoint, custody).
 
-    ``tier_partition`` -1: for none in particular.
+    ``tier_partition`` -1: the chore is for no partition in particular. ``again``: it failed for the same reason before.
     """
 
     chore: str
     tier_partition: int
     error: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ class TermStarted:
 
 @dataclass(frozen=True, slots=True)
 class TermEnded:
-    """A term stopped, and why (fenced, unknown append outcome, broker no longer leads)."""
+    """A term ended; ``reason`` is why (fenced, unknown append outcome, broker no longer leads)."""
 
     partition: TopicIdPartition
     topic: str
@@ -192,7 +195,7 @@ class TermEnded:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRefused:
-    """A partition is not tiered, and why."""
+    """A partition is not tiered; ``reason`` is why."""
 
     partition: TopicIdPartition
     topic: str
@@ -201,16 +204,16 @@ class PartitionRefused:
 
 @dataclass(frozen=True, slots=True)
 class ViewRebuilt:
-    """A follower threw its view away and replays the topic, and why."""
+    """A follower deleted its view and replays the topic; ``reason`` is why."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointUsed:
-    """An empty view began with the ``facts`` of checkpoints, not with the topic's beginning.
+    """An empty view began with the ``facts`` of checkpoints, not with the beginning of the topic.
 
-    ``positions``: of the checkpoint of each tier-state partition, by number; -1: there is none.
+    ``positions``: the position of each tier-state partition's checkpoint, by number; -1 if it has none.
     """
 
     positions: tuple[int, ...]
@@ -219,8 +222,8 @@ class CheckpointUsed:
 
 @dataclass(frozen=True, slots=True)
 class FactsApplied:
-    """A follower applied facts of one tier-state partition, about these partitions. ``said_by_people``: among them, or
-    among those that it left out, are orders, holds, or what people settled, or such a fact was erased.
+    """A follower applied facts of one tier-state partition, about these partitions. ``said_by_people``: these facts, or
+    those that it left out, include orders, holds or decisions of people, or such a fact was erased.
     """
 
     tier_partition: int
@@ -242,7 +245,7 @@ class SecondValueSeen:
 
 @dataclass(frozen=True, slots=True)
 class StoreThrottled:
-    """The object store asks to slow down: a request of ``object_key`` is sent again after ``seconds``."""
+    """The object store asks to slow down: the request for ``object_key`` is sent again after ``seconds``."""
 
     store: str
     object_key: str
@@ -260,7 +263,7 @@ class WriteRepeated:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalPutIgnored:
-    """The object store overwrites where it was asked not to. Keys are never reused, so nothing is lost by it alone."""
+    """The object store overwrote an object despite If-None-Match. Keys are never reused: that alone loses nothing."""
 
     store: str
 
@@ -276,7 +279,7 @@ class KeyRingRead:
 
 @dataclass(frozen=True, slots=True)
 class KeyRingRefused:
-    """The key ring's file changed and cannot be used: the ring that was read before goes on, with ``active``."""
+    """The key ring's file changed and cannot be used: the previous ring, with ``active``, stays in use."""
 
     file: str
     active: str
@@ -293,7 +296,7 @@ class LogFolderLost:
 
 @dataclass(frozen=True, slots=True)
 class LogFolderBack:
-    """A log folder that was lost is the broker's again."""
+    """A log folder that was lost belongs to the broker again."""
 
     folder: str
 
@@ -309,9 +312,9 @@ class RemoteFetched:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAnswered:
-    """One call of a gateway is over. ``bytes`` of its body were sent; ``seconds`` since its head was there.
+    """A gateway finished one call. ``bytes`` of the body were sent; ``seconds`` count from the end of the call's head.
 
-    ``user``: as it was proven. ``topic_read``, ``tier``: of what was read, empty where nothing of a topic was.
+    ``user``: the authenticated user. ``topic_read``, ``tier``: what was read, empty if no topic was read.
     """
 
     status: int
@@ -324,7 +327,7 @@ class GatewayAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCacheOff:
-    """The disk cache of chunks is not used, or not any more; reads go on without it."""
+    """The disk cache of chunks is off, from the start or from now on; reads go on without it."""
 
     folder: str
     reason: str
@@ -360,6 +363,8 @@ Event = (
     | KeyRingRefused
     | LogFolderLost
     | LogFolderBack
+    | LoginAccepted
+    | LoginRefused
     | GatewayAnswered
     | RemoteFetched
     | ChunkCacheOff
@@ -369,11 +374,11 @@ Listener = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """The listener that nobody listens to."""
+    """Ignore the event: the listener of code that needs none."""
 
 
 def fan_out(*listeners: Listener) -> Listener:
-    """One listener that tells several."""
+    """Return one listener that passes each event to all ``listeners``."""
 
     def tell(event: Event) -> None:
         for listener in listeners:

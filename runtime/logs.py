@@ -1,11 +1,11 @@
-"""Logs on stderr: lines for people, or one JSON object a line. No secret, by name or by value."""
+"""Logs on stderr: lines for people, or one JSON object a line. Secrets are hidden by their name and by their value."""
 
 from __future__ import annotations
 
 import logging
 import re
 import sys
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TextIO
 
@@ -29,6 +29,7 @@ from .listener import (
     KeyRingRefused,
     Listener,
     LogFolderLost,
+    LoginRefused,
     PartitionRefused,
     RemoteFetched,
     SecondValueSeen,
@@ -42,10 +43,10 @@ from .visible import visible
 
 FORMAT_VARIABLE = "TIERSTATE_LOG"
 SHORTEST_SECRET = 4
-"""What is shorter is in too many words to be hidden by its value."""
+"""A shorter secret is part of too many words to be hidden by its value."""
 _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
 _OURS = frozenset({"event", "level", "timestamp"})
-"""What a line of our own says in words that stand in the code. ``event`` of a library is its whole message."""
+"""Fields of our own lines whose words come from the code. A library's ``event`` is its whole message."""
 _WARNINGS = (
     ActFailed,
     ChoreFailed,
@@ -56,6 +57,7 @@ _WARNINGS = (
     ConditionalPutIgnored,
     KeyRingRefused,
     LogFolderLost,
+    LoginRefused,
     CopyFailed,
     PartitionRefused,
     SecondValueSeen,
@@ -74,17 +76,22 @@ def open_logs(
     colour: bool = True,
     debug: bool = False,
     secrets: Collection[str] = (),
+    later: Callable[[], Iterable[str]] = tuple,
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
-    """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal, and
-    none with ``NO_COLOR`` (no-color.org). Raises InvalidSettings for another ``TIERSTATE_LOG``.
+    """Return a logger to ``stream`` (stderr). It writes JSON on demand or with ``TIERSTATE_LOG=json``, and colours only
+    on a terminal without ``NO_COLOR`` (no-color.org). Raises InvalidSettings for any other ``TIERSTATE_LOG``.
 
-    ``secrets``: values that are hidden wherever they stand, also within what a library says; not in names of events.
+    ``secrets``: values that are hidden everywhere, also in messages of libraries, but not in names of events.
+    ``later``: returns the current secrets, where they change.
     """
     form = environ.get(FORMAT_VARIABLE, "")
     if form not in ("", "text", "json"):
         raise InvalidSettings([f"{FORMAT_VARIABLE} is 'json' or 'text', not {form!r}"])
-    hidden = sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True)
+
+    def hidden() -> list[str]:
+        return sorted({each for each in (*secrets, *later()) if len(each) >= SHORTEST_SECRET}, key=len, reverse=True)
+
     to = stream if stream is not None else sys.stderr
     renderers: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer(default=_for_programs)]
     if not (as_json or form == "json"):
@@ -97,7 +104,7 @@ def open_logs(
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _mask,
-            lambda logger, method, entry: _without(entry, hidden),
+            lambda logger, method, entry: _without(entry, hidden()),
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
@@ -107,15 +114,15 @@ def open_logs(
 
 
 def log_events(logger: FilteringBoundLogger) -> Listener:
-    """A listener that logs what happens: trouble as warnings, what happens all the time only for debugging."""
+    """Return a listener that logs events: trouble as warnings, and only for debugging what happens all the time."""
 
     def tell(event: Event) -> None:
         facts = apart({field.name: getattr(event, field.name) for field in fields(event)})
         name = _spaced(type(event).__name__)
-        if isinstance(event, _WARNINGS):
-            logger.warning(name, **facts)
-        elif isinstance(event, _DETAILS):
+        if isinstance(event, _DETAILS) or getattr(event, "again", False):  # repeated events are counted
             logger.debug(name, **facts)
+        elif isinstance(event, _WARNINGS):
+            logger.warning(name, **facts)
         else:
             logger.info(name, **facts)
 
@@ -123,7 +130,7 @@ def log_events(logger: FilteringBoundLogger) -> Listener:
 
 
 def take_library_logs(logger: FilteringBoundLogger) -> None:
-    """Warnings of libraries that use Python's logging go the same way as ours. Called once by a process that serves."""
+    """Send warnings of libraries that use Python's logging to ``logger``. A process that serves calls it once."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)
@@ -148,7 +155,7 @@ def _for_programs(value: object) -> object:
 
 
 def _for_people(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A partition as Kafka writes it, ``orders-0``, ranges as ``0..99``, and names as they can be shown."""
+    """Write a partition as Kafka does, ``orders-0``, ranges as ``0..99``, and hidden characters of names as escapes."""
     if "topic" in entry and "partition" in entry:
         topic = entry.pop("topic") or entry.get("topic_id")
         entry["partition"] = f"{topic}-{entry['partition']}"
@@ -167,7 +174,7 @@ def _mask(logger: object, method: str, entry: MutableMapping[str, Any]) -> Mutab
 def _without(entry: MutableMapping[str, Any], secrets: Sequence[str]) -> MutableMapping[str, Any]:
     for name, value in entry.items():
         if name in _OURS and "library" not in entry:
-            continue  # no value of anybody's: a password may be one of these words
+            continue  # these words come from the code: a password may be equal to one of them
         text = value if isinstance(value, str) else str(value)
         for secret in secrets:
             if secret in text:

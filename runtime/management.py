@@ -1,8 +1,8 @@
 """The management port: `/healthz`, `/readyz`, `/metrics`, `/v1/status/TOPIC/PARTITION`, `/v1/epochs/TOPIC/PARTITION`.
 Standard library only.
 
-It has no authentication and shows no record, so it listens on loopback unless told otherwise. There it is called by an
-address, by a name of this machine or by one of ``management.hosts``: a web page that gave this machine a name (DNS
+It has no authentication and shows no record, so it listens on loopback by default. There it answers requests that call
+it by an address, a name of this machine or one of ``management.hosts``: a web page that gave this machine a name (DNS
 rebinding) reads nothing.
 """
 
@@ -25,25 +25,25 @@ from .service import Service
 from .setting_types import Address
 
 REQUEST_SECONDS = 10.0
-"""A client that says nothing for so long is let go."""
+"""A client that sends nothing for this long is disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the port asks, from its own threads, at every request. Each must answer fast and may raise typed errors."""
+    """Callbacks of the port, called from its threads at every request. They must be fast and may raise typed errors."""
 
     not_healthy: Callable[[], Sequence[str]]
-    """Why a restart would help; empty: healthy."""
+    """Reasons why a restart would help; empty if healthy."""
     not_ready: Callable[[], Sequence[str]]
-    """Why it must not be relied upon now; empty: ready."""
+    """Reasons why the process must not be relied upon now; empty if ready."""
     metrics: Callable[[], bytes]
     """Prometheus' text format."""
     status: Callable[[str, int], Mapping[str, object] | None]
-    """Of a topic's partition: why not copied, why not trimmed. None: nothing is known of it."""
+    """Why a topic's partition is not copied or not trimmed. None if the process has no such partition."""
     statuses: Callable[[], Sequence[Mapping[str, object]]] = tuple
-    """`status` of every partition that it knows."""
+    """`status` of every partition of this process."""
     epochs: Callable[[str, int], Mapping[str, object] | None] = lambda topic, partition: None
-    """Of a topic's partition: the leader epoch checkpoint on this broker's disk. None: it is not there."""
+    """The leader epoch checkpoint of a topic's partition on this broker's disk. None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class _Answer:
 
 
 class ManagementServer:
-    """Bound when constructed, so a taken port is an error at the start; serves while its `service` runs."""
+    """Binds when constructed, so a taken port is an error at the start; serves while its `service` runs."""
 
     def __init__(
         self, listen: Address, health: Health, advertised: Address | None = None, hosts: Collection[str] = ()
     ) -> None:
-        """``advertised``: by what others ask it, where that is not where it listens. ``hosts``: further names."""
+        """``advertised``: the address by which others ask it, if it is another one. ``hosts``: further names."""
         names = {"localhost", listen.host.lower(), *map(str.lower, hosts)}
         names |= {advertised.host.lower()} if advertised else set()
         checked = names if hosts or listen.host == "localhost" or _is_loopback(listen.host) else None
@@ -69,27 +69,27 @@ class ManagementServer:
             self._server = kind((listen.host, listen.port), handler)
         except OSError as error:
             raise InvalidSettings([f"management.listen: cannot listen on {listen}, {error.strerror}"]) from error
-        self._server.timeout = 0  # a client that left before it was taken: nobody waits for the next one
+        self._server.timeout = 0  # a client may leave before it is taken: do not wait for the next one
         self._wakes, self._waker = socket.socketpair()
         self.address = Address(listen.host, self._server.server_address[1])
-        """With the port that was taken."""
+        """The address with the port that was taken."""
 
     def service(self) -> Service:
-        """To be started, stopped and joined with the others."""
+        """Return the service; start, stop and join it with the others."""
         return Service("management", self._serve, on_stop=self._wake)
 
     def close(self) -> None:
-        """Gives the port back when it was never served."""
+        """Give the port back. Only for a server that never served."""
         self._server.server_close()
         self._wakes.close()
         self._waker.close()
 
     def _wake(self) -> None:
-        with suppress(OSError):  # it ended meanwhile by itself
+        with suppress(OSError):  # the service has already ended by itself
             self._waker.send(b"!")
 
     def _serve(self, stopping: threading.Event) -> None:
-        """Sleeps until somebody calls: `serve_forever` would wake ten times a second to see whether it is to stop."""
+        """Sleep until a client calls: `serve_forever` would wake ten times a second to see whether it is to stop."""
         try:
             with selectors.DefaultSelector() as calls:
                 for caller in (self._server, self._wakes):
@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False  # a slow scraper must not hold up the stop
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that leaves is no news."""
+        """Ignore it: a client that leaves is no news."""
 
 
 class _Server6(_Server):
@@ -116,7 +116,7 @@ class _Server6(_Server):
 class _Handler(BaseHTTPRequestHandler):
     health: Health
     names: Collection[str] | None
-    """By which it may be called, beside addresses; None: by any."""
+    """Names by which clients may call it, in addition to addresses; None: any name."""
     timeout = REQUEST_SECONDS
     server_version = "tierstate"
     sys_version = ""
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Scrapes are not logged."""
+        """Log no request: scrapes are too many."""
 
 
 def _is_loopback(host: str) -> bool:
@@ -178,7 +178,7 @@ def _answer(health: Health, path: str) -> _Answer:
         return _json(503, {"message": str(error)})
     except InvalidRequest as error:
         return _json(404, {"message": str(error)})
-    except Exception as error:  # the port must answer, also when what it asks is broken
+    except Exception as error:  # the port must answer, also if a callback is broken
         return _json(500, {"message": f"failed with {type(error).__name__}"})
 
 

@@ -1,20 +1,20 @@
-"""What a process counts and measures, for Prometheus. Counters listen to events; tallies and gauges ask when scraped.
+"""Counters and gauges of a process, for Prometheus. Counters listen to events; tallies and gauges are read at a scrape.
 
-`COUNTERS`, `TALLIES`, `SECONDS` and `GAUGES` are the whole list. Whoever adds one says in docs/operations.md, "What to
-watch", what a person does when it moves; what nobody acts upon is in the log. Names follow KIP-405's stems.
+`COUNTERS`, `TALLIES`, `SECONDS` and `GAUGES` are the whole list. If you add one, write in docs/operations.md, "What to
+watch", what a person does when it moves; numbers that need no action are in the log. Names follow KIP-405's stems.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import assert_never
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .added_metrics import exposition
 from .listener import (
     ActFailed,
     CheckpointUsed,
@@ -34,6 +34,8 @@ from .listener import (
     LocalTrimmed,
     LogFolderBack,
     LogFolderLost,
+    LoginAccepted,
+    LoginRefused,
     LogStartMoved,
     OrphansFound,
     PartitionRefused,
@@ -66,13 +68,17 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_remote_delete_requests_total": ("Remote segments condemned.", ("topic",)),
     "tierstate_act_failures_total": ("Acts about the remote tier that ended early.", ("topic",)),
     "tierstate_chore_failures_total": ("Archiving, checkpoints or custody that failed.", ("chore",)),
-    "tierstate_custodian_steps_total": ("Acts about partitions whose topic is gone.", ()),
-    "tierstate_terms_started_total": ("Terms begun.", ()),
+    "tierstate_custodian_steps_total": ("Acts about partitions whose topic is gone.", ("topic",)),
+    "tierstate_terms_started_total": ("Terms begun.", ("topic",)),
     "tierstate_view_rebuilds_total": ("Views thrown away and replayed.", ()),
     "tierstate_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
     "tierstate_key_ring_refusals_total": (
         "Times the key ring's file changed and could not be used: the ring before goes on.",
         (),
+    ),
+    "tierstate_logins_refused_total": (
+        "Logins that a broker or the object store refused.",
+        ("service", "server", "user"),
     ),
     "tierstate_remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
     "tierstate_gateway_answers_total": ("Calls that a gateway answered, by HTTP status.", ("status",)),
@@ -83,7 +89,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
 READERS = 1_000
-"""Users, each with a topic and a tier, that a gateway's bytes are counted by; whoever comes later is nobody."""
+"""Users, each with a topic and a tier, that a gateway's bytes are counted by; later ones are counted without a name."""
 _TABLE = ("table",)
 TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_table_commits_total": ("Commits to a table that follows a topic.", _TABLE),
@@ -111,7 +117,7 @@ TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_proxy_errors_total": ("Errors told to clients of what the broker has no more.", ("code",)),
     "tierstate_proxy_turned_away_total": ("Connections refused, or closed for what came on them.", ()),
 }
-"""Counters that somebody else counts."""
+"""Counters whose numbers are kept elsewhere and read at every scrape."""
 SECONDS: Mapping[str, str] = {
     "tierstate_remote_copy_seconds": "From copy-started to copy-finished, a segment.",
     "tierstate_remote_fetch_seconds": "One read of the object store.",
@@ -119,6 +125,7 @@ SECONDS: Mapping[str, str] = {
 }
 _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "tierstate_build_info": ("1, by the version of tierstate that runs.", ("version",)),
     "tierstate_table_lag_records": ("Offsets that are in the remote tier and not in the table.", _TABLE),
     "tierstate_table_lag_seconds": ("How long the table has been behind its topic.", _TABLE),
     "tierstate_table_version": ("Of the table's columns: how often it evolved.", ("table", "format")),
@@ -245,12 +252,13 @@ class Metrics:
         self._read = _Read()
         self._topics: list[Callable[[], Iterable[str]]] = []
         self._registry.register(self._read)
+        self.gauge("tierstate_build_info", lambda: [((version("tierstate"),), 1)])
         ProcessCollector(registry=self._registry)
 
     def listen(self, event: Event) -> None:
-        """A `Listener`."""
+        """Count the event: this method is a `Listener`."""
         match event:
-            case GatewayAnswered():  # the first: thousands in a second
+            case GatewayAnswered():  # the first case: there are thousands a second
                 self._add("tierstate_gateway_answers_total", 1, str(event.status))
                 self._add("tierstate_gateway_sent_bytes_total", event.bytes, *self._reader(event))
                 self._seconds["tierstate_gateway_answer_seconds"].observe(event.seconds)
@@ -268,9 +276,9 @@ class Metrics:
             case ChoreFailed():
                 self._add("tierstate_chore_failures_total", 1, event.chore)
             case CustodyStepTaken():
-                self._add("tierstate_custodian_steps_total", 1)
+                self._add("tierstate_custodian_steps_total", 1, event.topic)
             case TermStarted():
-                self._add("tierstate_terms_started_total", 1)
+                self._add("tierstate_terms_started_total", 1, event.topic)
             case ViewRebuilt():
                 self._add("tierstate_view_rebuilds_total", 1)
             case SecondValueSeen():
@@ -281,6 +289,8 @@ class Metrics:
                 self._add("tierstate_store_conditional_puts_ignored_total", 1)
             case KeyRingRefused():
                 self._add("tierstate_key_ring_refusals_total", 1)
+            case LoginRefused():
+                self._add("tierstate_logins_refused_total", 1, event.service, event.server, event.user)
             case RemoteFetched():
                 self._add("tierstate_remote_fetch_bytes_total", event.bytes)
                 self._seconds["tierstate_remote_fetch_seconds"].observe(event.seconds)
@@ -296,6 +306,7 @@ class Metrics:
                 | LocalTrimmed()
                 | LogFolderBack()
                 | LogFolderLost()
+                | LoginAccepted()
                 | LogStartMoved()
                 | OrphansFound()
                 | PartitionRefused()
@@ -304,12 +315,12 @@ class Metrics:
                 | TrimRefused()
                 | WriteRepeated()
             ):
-                pass  # a line in the log: nobody acts upon how many they are
+                pass  # these are lines in the log: their number needs no action
             case _:
                 assert_never(event)
 
     def gauge(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
-        """``read`` is called at every scrape, on the scraping thread. KeyError: a name that is not in `GAUGES`.
+        """Call ``read`` at every scrape, on the scraping thread. Raises KeyError for a name that is not in `GAUGES`.
 
         A ``read`` that fails leaves its gauge out of that scrape: an absent metric can be alarmed on, a wrong one not.
         """
@@ -317,39 +328,35 @@ class Metrics:
         self._read.add(name, lambda: GaugeMetricFamily(name, doc, labels=labels), read)
 
     def tally(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
-        """`gauge`, of a number that only grows while the process lives. KeyError: a name that is not in `TALLIES`."""
+        """Add a `gauge` that only grows while the process lives. Raises KeyError for a name not in `TALLIES`."""
         doc, labels = TALLIES[name]
         self._read.add(name, lambda: CounterMetricFamily(name.removesuffix("_total"), doc, labels=labels), read)
 
     def begin(self, name: str, *labels: str) -> None:
-        """A counter begins at 0 for these labels: an alert sees an increase from there, not one that begins at 1."""
+        """Begin a counter at 0 for these labels: an alert sees an increase from there, not one that begins at 1."""
         self._counters[name].labels(*labels)
 
     def begin_topics(self, read: Callable[[], Iterable[str]]) -> None:
-        """All counters by topic begin at 0 for the topics that ``read`` answers, at every scrape."""
+        """Begin all counters by topic at 0 for the topics that ``read`` returns, at every scrape."""
         self._topics.append(read)
 
     def exposition(self) -> bytes:
-        """Prometheus' text format."""
-        return exposition(self.families())
-
-    def families(self) -> list[Metric]:
-        """All there is now, as plain values: for `added_metrics.added`, also in another process."""
+        """Return all metrics in Prometheus' text format."""
         topics = {topic for read in self._topics for topic in read()}
         for name, (_, labels) in COUNTERS.items():
             if labels == ("topic",):
                 for topic in topics:
                     self.begin(name, topic)
-        return list(self._registry.collect())
+        return generate_latest(self._registry)
 
     def _reader(self, event: GatewayAnswered) -> tuple[str, str, str]:
-        """User, topic and tier, as labels."""
-        found = event.user, event.topic_read, event.tier
-        if found not in self._readers:
+        """Return user, topic and tier, as labels."""
+        labels = event.user, event.topic_read, event.tier
+        if labels not in self._readers:
             if len(self._readers) >= READERS:
                 return "", "", ""
-            self._readers.add(found)
-        return found
+            self._readers.add(labels)
+        return labels
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
         counter = self._labelled.get((name, *labels))
@@ -360,7 +367,7 @@ class Metrics:
 
 
 class _Read(Collector):
-    """What is asked for at every scrape."""
+    """Gauges and tallies, which are read at every scrape."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The proxy's sections of `settings.py`: where clients find it, what it may hold, what it refuses."""
+"""The proxy's sections of `settings.py`: its addresses, its limits, the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Proxy(Section):
     tls: ProxyTls = ProxyTls()
 
     def port_of(self, broker_id: int) -> int:
-        """Where the broker with this node id is reached; 0 takes a free one. It may be beyond `HIGHEST_PORT`."""
+        """Return the port for the broker with this node id; 0 takes a free one. It may be above `HIGHEST_PORT`."""
         return self.listen.port + 1 + broker_id if self.listen.port else 0
 
     @property
     def reachable(self) -> str:
-        """The host that clients are told. Raises InvalidSettings where nobody could reach it by that."""
+        """The host that clients connect to. Raises InvalidSettings if clients cannot reach the proxy by that name."""
         if self.advertised is None and self.listen.everywhere:
             raise InvalidSettings(
                 [f"proxy.advertised: clients cannot be told to connect to {self.listen.host}; name a host"]

@@ -10,11 +10,11 @@ from .listener import Event, Listener, WriteRepeated
 from .watchdog import alive
 
 LOOK_S = 0.2
-"""How often somebody who waits looks whether it is time to stop."""
+"""Seconds between two checks of a waiting thread whether the process stops."""
 
 
 class ByteQuota:
-    """``bytes_per_second`` on average, one second's worth in a burst; 0 is no limit."""
+    """``bytes_per_second`` on average, one second's worth in a burst; 0 means no limit."""
 
     def __init__(self, clock: Clock, bytes_per_second: int) -> None:
         self._clock = clock
@@ -31,15 +31,15 @@ class ByteQuota:
         return self._waited
 
     def take(self, size: int) -> float:
-        """Waits until ``size`` bytes may go; the seconds waited. Callers that come later wait behind the debt.
+        """Wait until ``size`` bytes may go, and return the seconds waited. Later callers wait behind the debt.
 
-        Raises Unavailable once `stop` was called, also where nothing is to be waited for.
+        Raises Unavailable once `stop` was called, also if there is no need to wait.
         """
         with self._lock:
             seconds = self._charge(size)
         left = seconds
         while not self._stopped:
-            alive()  # at every piece, and however long it waits
+            alive()  # a sign of life at every call, and during a long wait
             if left <= 0:
                 return seconds
             pause = min(left, LOOK_S)
@@ -50,11 +50,11 @@ class ByteQuota:
         raise Unavailable("the process is stopping")
 
     def stop(self) -> None:
-        """Nobody takes any more; who waits stops waiting. At once, from any thread, a signal's handler too."""
+        """Refuse every `take` from now on and end all waits. Returns at once; safe in any thread and signal handler."""
         self._stopped = True
 
     def try_take(self, size: int) -> float:
-        """0 when ``size`` bytes may go now; else nothing is taken, and the seconds after which to ask again."""
+        """Return 0 if ``size`` bytes may go now; else take nothing and return the seconds after which to try again."""
         with self._lock:
             if self._rate and self._refilled() <= 0:
                 # Debt is paid before anything new: answers are large, and one may exceed the whole bucket.
@@ -63,7 +63,7 @@ class ByteQuota:
             return 0.0
 
     def owe(self, size: int) -> None:
-        """``size`` bytes have gone, whatever was left."""
+        """Charge ``size`` bytes that have already gone, whatever is left of the quota."""
         with self._lock:
             self._charge(size)
 
@@ -81,7 +81,7 @@ class ByteQuota:
 
 
 def repeats_taken_from(quota: ByteQuota) -> Listener:
-    """For the listener of a store: what it sends again waits for its rate, too, and no longer than until `stop`."""
+    """Return a listener for a store: repeated writes wait for the quota too, but no longer than until `stop`."""
 
     def take(event: Event) -> None:
         if isinstance(event, WriteRepeated):

@@ -1,4 +1,4 @@
-"""Repeating what failed, at the edge of an adapter only: exponential back-off with jitter, and a deadline."""
+"""Repeat failed calls, at the edge of an adapter only: exponential back-off with jitter, and a deadline."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .id_source import IdSource
 
 T = TypeVar("T")
 TRANSIENT: tuple[type[BaseException], ...] = (StorageUnavailable, BrokerUnavailable, Throttled)
-"""What may be repeated blindly. Not all of `Unavailable`: an `UnknownOutcome` must never be."""
+"""Errors that may be repeated blindly. Not all of `Unavailable`: an `UnknownOutcome` must never be."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Seconds: ``first``, then ``factor`` times more after each failure, at most ``most``."""
+    """Delays in seconds: ``first``, then multiplied by ``factor`` after each failure, at most ``most``."""
 
     first: float = 0.1
     factor: float = 2.0
     most: float = 10.0
 
     def delay(self, failures: int, jitter: float) -> float:
-        """Before the next attempt, after ``failures`` >= 1; ``jitter`` in [0, 1) takes up to half of it away."""
+        """Return the delay before the next attempt after ``failures`` >= 1; ``jitter`` in [0, 1) removes up to half."""
         # Cut before the power: 2.0 ** 5000 is an OverflowError after a day of failures.
         whole = self.most if failures > 64 else min(self.most, self.first * self.factor ** (failures - 1))
         return whole * (1 - jitter / 2)
 
 
 class Retry:
-    """Calls again while the error is transient and the deadline is not passed; then the last error is raised."""
+    """Repeats a call while the error is transient and the deadline is not passed; then raises the last error."""
 
     def __init__(self, clock: Clock, ids: IdSource, deadline_seconds: float, back_off: BackOff | None = None) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Retry:
         self._back_off = back_off or BackOff()
 
     def call(self, act: Callable[[], T], repeat: tuple[type[BaseException], ...] = TRANSIENT) -> T:
-        """What ``act`` returns. ``act`` must be safe to repeat. Never sleeps past the deadline."""
+        """Return the result of ``act``, which must be safe to repeat. Never sleeps past the deadline."""
         deadline = self._clock.monotonic() + self._deadline_seconds
         failures = 0
         while True:

@@ -1,4 +1,4 @@
-"""What every section of the settings is."""
+"""The base class of every section of the settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Unknown keys are errors; nothing changes after parsing."""
+    """A section whose unknown keys are errors, and which never changes after parsing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)

@@ -1,4 +1,4 @@
-"""A process made of services: each a thread that starts, is asked to stop, and is joined.
+"""A process made of services: each is a thread that starts, is asked to stop, and is joined.
 
     run_services([tail, agent, management])   # until SIGINT, SIGTERM, or one of them ends
 
@@ -19,32 +19,32 @@ from ..state.errors import TimedOut
 from .watchdog import inherited
 
 STOP_SECONDS = 8.0
-"""What all services together get to return after they were asked to. A process is gone 10 s after its signal."""
+"""Time for all services together to return after they were asked to. A process ends 10 s after its signal."""
 TURN_SECONDS = 1.0
-"""How long one service may keep those that were started before it from being asked to stop."""
+"""How long one service may delay the stop of those that were started before it."""
 
 
 _ENDS = (b"\0", bytes([signal.SIGINT]), bytes([signal.SIGTERM]))
-"""What the main thread is woken by at the end; other signals are none."""
+"""Bytes that end the wait of the main thread; other signals do not."""
 
 
 class _Over:
-    """What the main thread waits for: a signal, or the end of a service. `tell` is for any thread, and at any time."""
+    """The end that the main thread waits for: a signal, or the end of a service. Any thread may call `tell` anytime."""
 
     def __init__(self) -> None:
         self._hears, self._tells = socket.socketpair()
         self._tells.setblocking(False)
 
     def tell(self) -> None:
-        with contextlib.suppress(OSError):  # told often enough, or nobody waits any more
+        with contextlib.suppress(OSError):  # the buffer is full, or the wait is over
             self._tells.send(b"\0")
 
     def wait(self) -> None:
         while self._hears.recv(1) not in _ENDS:
-            pass  # a signal that somebody else takes
+            pass  # a signal that other code handles
 
     def fileno(self) -> int:
-        """For `signal.set_wakeup_fd`."""
+        """Return the descriptor for `signal.set_wakeup_fd`."""
         return self._tells.fileno()
 
     def close(self) -> None:
@@ -69,12 +69,12 @@ class Service:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self, on_end: Callable[[], None] | None = None) -> None:
-        """``on_end`` is called from the thread when the work is over, well or not."""
+        """Start the thread. It calls ``on_end`` when the work is over, whether it returned or raised."""
         self._on_end = on_end
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks; returns at once. Harmless when asked again, or before the start."""
+        """Ask the work to return; return at once. Harmless when repeated, or before the start."""
         if not self._stopping.is_set():
             self._stopping.set()
             if self._on_stop is not None and self._thread.is_alive():
@@ -82,14 +82,14 @@ class Service:
 
     @property
     def ended(self) -> str | None:
-        """How its work ended, for people; None: not begun, or at work."""
+        """The end of the work, for people; None if it has not begun or is running."""
         if self._thread.ident is None or self._thread.is_alive():
             return None
         how = "ended" if self.failure is None else f"died: {self.failure!r}"
         return f"service {self.name} {how}"
 
     def join(self, timeout: float) -> bool:
-        """Whether the thread is over within ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds; return whether the thread is over."""
         if self._thread.ident is not None:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
@@ -107,16 +107,16 @@ class Service:
 def run_services(
     services: Sequence[Service], stop_seconds: float = STOP_SECONDS, on_stop: Callable[[], None] | None = None
 ) -> None:
-    """Starts them in order, waits for a signal or for the first to end, stops them in reverse order.
+    """Start the services in order, wait for a signal or for the first to end, and stop them in reverse order.
 
-    ``on_stop`` is called before they are. One that does not stop keeps the others waiting for `TURN_SECONDS` only.
+    ``on_stop`` is called before they stop. A service that does not stop delays the others for `TURN_SECONDS` only.
 
     Returns after SIGTERM or when one ended well; raises KeyboardInterrupt after SIGINT, the first failure, or TimedOut
     when some did not stop in ``stop_seconds``. A second signal ends the process at once. Main thread only.
     """
-    # No Event: a handler that sets the one its own thread is about to wait for would meet that event's own lock, held.
-    # And nothing that only the main thread can be interrupted in: the system may hand the signal to any thread, or to
-    # this one right before it waits; the wakeup descriptor is written wherever and whenever that is.
+    # Not an Event: its own thread may hold the event's lock when the handler runs, which then could not set it.
+    # And no wait that only a signal to the main thread interrupts: the system may give the signal to any thread, or to
+    # this one right before it waits. The wakeup descriptor is written in each of these cases.
     with contextlib.closing(_Over()) as over, _signals(over) as received:
         started: list[Service] = []
         try:
@@ -140,7 +140,7 @@ def run_services(
 
 
 def _stop(services: Sequence[Service], seconds: float) -> list[str]:
-    """Names of those that were still running at the deadline."""
+    """Stop the services; return the names of those that still run at the deadline."""
     deadline = time.monotonic() + seconds
     for service in reversed(services):
         service.stop()
@@ -150,15 +150,15 @@ def _stop(services: Sequence[Service], seconds: float) -> list[str]:
 
 @contextlib.contextmanager
 def _signals(over: _Over) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM end what waits for ``over``; their numbers are collected. What was before comes back after."""
+    """Let SIGINT and SIGTERM end the wait for ``over``, and collect their numbers. The old handlers come back after."""
     received: list[int] = []
     woken = signal.set_wakeup_fd(over.fileno(), warn_on_full_buffer=False)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def take(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        for each in before:
-            signal.signal(each, signal.SIG_DFL)
+        for signal_number in before:
+            signal.signal(signal_number, signal.SIG_DFL)
 
     for number in before:
         signal.signal(number, take)

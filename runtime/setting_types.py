@@ -1,4 +1,4 @@
-"""What a setting can be: a size, a duration, an address, a pattern, a secret. Each shows itself as people wrote it."""
+"""The types of settings: size, duration, address, pattern, secret. Each is shown as people write it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SECRET_OF_CATALOG = re.compile(r"password|secret|credential|(^|[.-])token$|acco
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens. Port 0 takes a free one."""
+    """The address at which a server listens. Port 0 takes a free one."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: object) -> Address:
-        """``host:port`` or ``[v6]:port``. ValueError otherwise."""
+        """Return the address of ``host:port`` or ``[v6]:port``. Raises ValueError otherwise."""
         if isinstance(text, Address):
             return text
         host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
@@ -39,7 +39,7 @@ class Address:
 
     @property
     def everywhere(self) -> bool:
-        """Every address of a machine: to listen on, and nobody can ask by it."""
+        """True if it stands for every address of a machine: a server can listen on it, no client can call it."""
         return self.host in ("0.0.0.0", "::")
 
     def __str__(self) -> str:
@@ -47,12 +47,12 @@ class Address:
 
 
 def is_secret_property(name: str) -> bool:
-    """Whether a librdkafka property is a secret: never printed, never written into a file or on a command line."""
+    """Return whether a librdkafka property is a secret: never printed, nor written into a file or a command line."""
     return _SECRET_NAME.search(name) is not None
 
 
 def is_secret_catalog_property(name: str) -> bool:
-    """As `is_secret_property`, of pyiceberg's properties."""
+    """Return whether one of pyiceberg's properties is a secret, as `is_secret_property` does for librdkafka."""
     return _SECRET_OF_CATALOG.search(name) is not None
 
 
@@ -101,7 +101,7 @@ def _refuse_credentials(url: str) -> None:
     if "@" in urlsplit(url).netloc:
         raise ValueError("credentials do not belong in a URL: they would be printed")
     if urlsplit(url).query:
-        # signed queries are credentials too; a "?" that is meant belongs in the path as %3F
+        # signed queries are credentials too; a literal "?" is written in the path as %3F
         raise ValueError("no '?' in this URL: a query may carry credentials, and they would be printed")
 
 

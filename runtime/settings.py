@@ -1,7 +1,7 @@
-"""Every setting: a frozen class a section, exactly as the TOML file has them. Parsed once by `settings_load.py`.
+"""Every setting: one frozen class for each section, as in the TOML file. Parsed once by `settings_load.py`.
 
-Sizes are bytes, durations seconds. Empty text, an empty list or None means "not set"; `require` says so to the user.
-The table in docs/settings.md is made from the descriptions here.
+Sizes are bytes, durations seconds. Empty text, an empty list or None means "not set": `require` reports it to the user.
+The table in docs/settings.md is generated from the descriptions here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from ..state.errors import InvalidSettings
 from .gateway_settings import Gateway
+from .live_secret import LiveSecret
 from .proxy_settings import Proxy
 from .registry_settings import Registry
 from .section import Section
@@ -126,7 +127,7 @@ class TopicOverrides(Section):
     local_retention_bytes: Size | None = Field(default=None, description="Instead of Kafka's local.retention.bytes.")
 
     def as_topic_config(self) -> dict[str, str]:
-        """What is overridden, under Kafka's names and in Kafka's units."""
+        """Return the overridden settings, under Kafka's names and in Kafka's units."""
         values = {
             "retention.ms": None if self.retention is None else round(self.retention * 1000),
             "retention.bytes": self.retention_bytes,
@@ -146,7 +147,7 @@ class Tiering(Section):
     )
 
     def covers(self, topic: str) -> bool:
-        """Whether the patterns choose this topic. (The agent may still refuse it.)"""
+        """Return whether the patterns choose this topic. (The agent may still refuse it.)"""
 
         def matches(patterns: tuple[str, ...]) -> bool:
             return any(re.fullmatch(pattern, topic) for pattern in patterns)
@@ -323,7 +324,7 @@ class Management(Section):
         return self.listen or TABLE_LISTENS
 
     def announced(self, bound: Address) -> Address:
-        """What an agent that listens there says of itself. Raises InvalidSettings where nobody could ask it by that."""
+        """Return the address that an agent announces. Raises InvalidSettings if others cannot ask it there."""
         if self.advertised is None and bound.everywhere:
             raise InvalidSettings(
                 [f"management.listen: {bound} is every address; say by management.advertised which one others ask"]
@@ -332,7 +333,7 @@ class Management(Section):
 
 
 class Settings(Section):
-    """All of them. Made by `settings_load.load_settings`, which knows where each value came from."""
+    """All settings. `settings_load.load_settings` makes them, with the origin of each value."""
 
     state_dir: Path = Field(
         default=Path("/var/lib/tierstate"), description="View, position, chunk cache; may be deleted at any time."
@@ -364,20 +365,29 @@ class Settings(Section):
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _masked: frozenset[str] = PrivateAttr(default_factory=frozenset)
+    _live: dict[str, LiveSecret] = PrivateAttr(default_factory=dict)
 
-    def with_origins(self, origins: Mapping[str, str], masked: Set[str]) -> Settings:
-        """These settings, knowing who set each dotted key and which values are never shown."""
-        known = self.model_copy()
-        known._origins = dict(origins)
-        known._masked = frozenset(masked)
-        return known
+    def with_origins(
+        self, origins: Mapping[str, str], masked: Set[str], live: Mapping[str, LiveSecret] | None = None
+    ) -> Settings:
+        """Return these settings with the origin of each dotted key, the keys never shown, and those read again."""
+        settings = self.model_copy()
+        settings._origins = dict(origins)
+        settings._masked = frozenset(masked)
+        settings._live = dict(live or {})
+        return settings
 
     def origin(self, key: str) -> str:
-        """Who set this dotted key: ``default``, a file, an environment variable, a flag."""
+        """Return the origin of this dotted key: ``default``, a file, an environment variable, a flag."""
         return self._origins.get(key, "default")
 
     def is_masked(self, key: str) -> bool:
         return key in self._masked
+
+    @property
+    def live(self) -> Mapping[str, LiveSecret]:
+        """The values, by dotted key, that come from a file or a command and are read again."""
+        return self._live
 
 
 WAYS = {
@@ -391,12 +401,12 @@ FREE = ("kafka", "catalog")
 
 
 def free_values(settings: Settings, section: str) -> dict[str, str]:
-    """Of a section of `FREE`."""
+    """Return the values of a section of `FREE`."""
     return settings.kafka if section == "kafka" else settings.catalog
 
 
 def require(settings: Settings, *keys: str) -> None:
-    """InvalidSettings that names every one of ``keys`` (``store.url``, ``kafka.bootstrap.servers``) that is not set."""
+    """Raise InvalidSettings naming each of ``keys`` (``store.url``, ``kafka.bootstrap.servers``) that is not set."""
     missing = [key for key in keys if _value(settings, key) in (None, "", (), {})]
     if missing:
         raise InvalidSettings(
@@ -408,7 +418,7 @@ def _value(settings: Settings, key: str) -> object:
     section, _, rest = key.partition(".")
     if section in FREE:
         return free_values(settings, section).get(rest)
-    found: object = settings.model_dump(by_alias=True)
+    value: object = settings.model_dump(by_alias=True)
     for name in key.split("."):
-        found = found[name] if isinstance(found, dict) else None
-    return found
+        value = value[name] if isinstance(value, dict) else None
+    return value

@@ -24,20 +24,22 @@ Later wins: defaults, the file, the environment, `--set section.key=value`, `--b
   (ms s m h d). A duration without a unit is refused, but for `0`: `delay = 15` could be seconds, minutes or Kafka's ms.
 - Lists in the environment and in `--set` are written as in TOML: `["a", "b"]`; one value alone needs no brackets.
 - Patterns are regular expressions that match the whole name.
-- Secrets are given by reference, `{ env = "NAME" }` or `{ file = "PATH" }`, or in the variable of the setting itself.
-  Any other value may be a reference too. None of these is ever printed.
+- Secrets are given by reference, `{ env = "NAME" }`, `{ file = "PATH" }` or `{ command = ["PROGRAM", "ARGUMENT"] }`
+  (what it prints), or in the variable of the setting itself. Any other value may be a reference too. None of these is
+  ever printed.
 - Relative paths in the file start at the file's folder.
 - `[kafka]` holds librdkafka properties, in quotes, as they are; `TIERSTATE_KAFKA__BOOTSTRAP_SERVERS` sets
   `bootstrap.servers`. `[catalog]` holds pyiceberg's in the same way ([tables](tables.md#catalogs)).
 - Tables keyed by topic can be set in the file only.
-- **Every setting needs a restart**: a process reads its settings, and the secrets and certificates that they refer to,
-  once, when it starts. While it runs it reads three files again when they change: `encryption.keyring`,
-  `gateway.auth.tokens`, and the file of `gateway.auth.jwt.keys`.
+- **A setting needs a restart, a secret does not.** A process reads its settings once, when it starts. It reads again,
+  when they change: what `[kafka]` has by `file` (by `command`: when a login is refused) and its TLS files, the keys of
+  `[store]` for S3, the files of `[gateway.tls]` and `[proxy.tls]`, `encryption.keyring`, `gateway.auth.tokens`, and the
+  file of `gateway.auth.jwt.keys`: [rotation](rotation.md).
 """
 
 
 def settings_markdown() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     return "\n".join([HEAD, *_top(), *_sections(Settings, ()), ""])
 
 
@@ -47,17 +49,17 @@ def _top() -> Iterator[str]:
 
 def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
     for attribute, field in section.model_fields.items():
-        here = (*path, field.alias or attribute)
+        path_below = (*path, field.alias or attribute)
         kind = field.annotation
         if not (isinstance(kind, type) and issubclass(kind, Section)):
             continue
-        yield f"\n## `[{'.'.join(here)}]`\n"
+        yield f"\n## `[{'.'.join(path_below)}]`\n"
         yield (kind.__doc__ or "").strip().partition("\n")[0] + "\n"
-        rows = [(below[-1], below) for below in FIELDS if below[:-1] == here and below != ("tiering", "topics")]
+        rows = [(below[-1], below) for below in FIELDS if below[:-1] == path_below and below != ("tiering", "topics")]
         yield from _table(rows, kind)
-        if here == ("tiering",):
+        if path_below == ("tiering",):
             yield from _overrides()
-        yield from _sections(kind, here)
+        yield from _sections(kind, path_below)
 
 
 def _overrides() -> Iterator[str]:

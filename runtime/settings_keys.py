@@ -1,4 +1,4 @@
-"""The dotted keys that exist, read off the setting classes: for suggestions, for secrets, for the documentation."""
+"""The dotted keys of all settings, read from the setting classes: for suggestions, secrets and the documentation."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ from .settings import FREE, Settings, TopicOverrides
 
 TOPIC_TABLE = ("tiering", "topics")
 ENVIRONMENT = "TIERSTATE_"
+INSTEAD_OF = {
+    "gateway.workers": "a gateway is one process; start several behind a reverse proxy (deploy/nginx.conf)",
+    "gateway.connections_per_address": "the reverse proxy limits connections per address: limit_conn in "
+    "deploy/nginx.conf",
+}
+"""What replaces a removed setting."""
 
 
 def fields(
     section: type[Section] = Settings, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    """Every scalar or list setting with its path, in the order of the file. ``kafka``, ``catalog`` and
+    """Yield every scalar or list setting with its path, in the order of the file. ``kafka``, ``catalog`` and
     ``tiering.topics`` are tables whose keys are free; they come once, as themselves."""
     for attribute, field in section.model_fields.items():
-        here = (*path, field.alias or attribute)
+        below = (*path, field.alias or attribute)
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, Section):
-            yield from fields(kind, here)
+            yield from fields(kind, below)
         else:
-            yield here, field
+            yield below, field
 
 
 FIELDS = dict(fields())
@@ -37,7 +43,7 @@ SECTIONS = {path[:length] for path in FIELDS for length in range(len(path))}
 
 
 def is_secret(path: Sequence[str]) -> bool:
-    """Whether the value at this path is a secret by its name."""
+    """Return whether the value at this path is a secret by its name."""
     if path[0] in FREE:
         secret = is_secret_property if path[0] == "kafka" else is_secret_catalog_property
         return secret(".".join(path[1:]))
@@ -46,29 +52,29 @@ def is_secret(path: Sequence[str]) -> bool:
 
 
 def is_path(path: Sequence[str]) -> bool:
-    """Whether the setting at this path names files or folders."""
+    """Return whether the setting at this path names files or folders."""
     field = FIELDS.get(tuple(path))
     return field is not None and _mentions(field.annotation, Path)
 
 
 def is_duration(path: Sequence[str]) -> bool:
-    """Whether the setting at this path is a duration."""
+    """Return whether the setting at this path is a duration."""
     field = TopicOverrides.model_fields.get(path[-1]) if path[:2] == TOPIC_TABLE else FIELDS.get(tuple(path))
     return field is not None and (READS_DURATION in field.metadata or _mentions(field.annotation, READS_DURATION))
 
 
 def _mentions(annotation: object, kind: object) -> bool:
-    """Whether a type is ``kind``, or made of it: ``Secret | None``, ``tuple[Path, ...]``."""
+    """Return whether a type is ``kind``, or contains it: ``Secret | None``, ``tuple[Path, ...]``."""
     return annotation is kind or any(_mentions(part, kind) for part in get_args(annotation))
 
 
 def environment_name(path: Sequence[str]) -> str:
-    """``("store", "url")`` is ``TIERSTATE_STORE__URL``; of the keys of `FREE`, ``.`` becomes ``_``."""
+    """Return ``TIERSTATE_STORE__URL`` for ``("store", "url")``; in keys of `FREE`, ``.`` becomes ``_``."""
     return ENVIRONMENT + "__".join(part.replace(".", "_") for part in path).upper()
 
 
 def path_of_environment(name: str) -> tuple[str, ...] | None:
-    """The path that a variable sets, known or not; None when it is no setting (``TIERSTATE_CONFIG``)."""
+    """Return the path that a variable sets, existing or not; None if it is for no setting (``TIERSTATE_CONFIG``)."""
     if not name.startswith(ENVIRONMENT) or ("__" not in name and name != environment_name(("state_dir",))):
         return None
     section, separator, rest = name.removeprefix(ENVIRONMENT).lower().partition("__")
@@ -78,7 +84,7 @@ def path_of_environment(name: str) -> tuple[str, ...] | None:
 
 
 def path_of_dotted(key: str) -> tuple[str, ...]:
-    """``store.url``; everything after a section of `FREE` is one property."""
+    """Return ``("store", "url")`` for ``store.url``; everything after a section of `FREE` is one property."""
     section, separator, rest = key.partition(".")
     if not separator:
         return (section,)
@@ -86,19 +92,21 @@ def path_of_dotted(key: str) -> tuple[str, ...]:
 
 
 def unknown(path: Sequence[str]) -> str:
-    """What to say about a key that does not exist: the nearest one, or all that stand beside where it was written."""
+    """Return a message about a key that does not exist: its replacement, the nearest key, or its section's keys."""
+    if replacement := INSTEAD_OF.get(".".join(path)):
+        return f"was removed: {replacement}"
     section, name = tuple(path[:-1]), path[-1]
     if section[:2] == TOPIC_TABLE:
-        beside = list(TopicOverrides.model_fields)
+        siblings = list(TopicOverrides.model_fields)
     else:
-        beside = sorted({known[len(section)] for known in FIELDS if known[: len(section)] == section})
-    near = difflib.get_close_matches(name, beside, n=1) or _elsewhere(path)
+        siblings = sorted({field[len(section)] for field in FIELDS if field[: len(section)] == section})
+    near = difflib.get_close_matches(name, siblings, n=1) or _elsewhere(path)
     if near:
-        return f"unknown; did you mean {'.'.join((*section, near[0])) if near[0] in beside else near[0]}?"
-    return f"unknown; {'here' if section else 'at the top'} there are {', '.join(beside)}"
+        return f"unknown; did you mean {'.'.join((*section, near[0])) if near[0] in siblings else near[0]}?"
+    return f"unknown; {'here' if section else 'at the top'} there are {', '.join(siblings)}"
 
 
 def _elsewhere(path: Sequence[str]) -> list[str]:
-    dotted = [".".join(known) for known in FIELDS]
+    dotted = [".".join(field) for field in FIELDS]
     near = difflib.get_close_matches(".".join(path), dotted, n=1, cutoff=0.75)
     return near or [key for key in dotted if key.rpartition(".")[2] == path[-1]][:1]

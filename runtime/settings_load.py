@@ -1,4 +1,4 @@
-"""Settings from a TOML file, the environment and flags, the later winning; every wrong one is reported at once.
+"""Settings from a TOML file, the environment and flags; later ones win. All wrong ones are reported together.
 
 Order: defaults, the file, ``TIERSTATE_SECTION__KEY``, ``--set section.key=value``, ``--bootstrap-server``, ``--store``.
 """
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from ..state.errors import InvalidSettings
+from .live_secret import LiveSecret, Reference
 from .settings import FREE, Settings
 from .settings_keys import TOPIC_TABLE, is_duration, is_path, is_secret, path_of_dotted, path_of_environment, unknown
 
@@ -21,20 +22,22 @@ CONFIG_VARIABLE = "TIERSTATE_CONFIG"
 SEARCHED = (Path("tierstate.toml"), Path("/etc/tierstate/tierstate.toml"))
 
 _CREDENTIALS = re.compile(r"[A-Za-z0-9+.-]+://[^/@]*:[^/@]*@")
-"""``postgresql://user:password@host``."""
+"""An address like ``postgresql://user:password@host``."""
+
+REFERENCES = '{ env = "NAME" }, { file = "PATH" } or { command = ["PROGRAM", "ARGUMENT"] }'
 
 SettingPath = tuple[str, ...]
 
 
 class Given(NamedTuple):
-    """One value as somebody gave it."""
+    """One value of a setting, with its origin."""
 
     value: object
     origin: str
     folder: Path
-    """Relative paths and references start here."""
+    """The folder that relative paths and references start from."""
     open: bool
-    """Written where others can read it: a file, a command line. Secrets may not."""
+    """The value stands where others can read it: a file, a command line. Secrets must not."""
 
 
 def load_settings(
@@ -45,7 +48,7 @@ def load_settings(
     store: str | None = None,
     searched: Sequence[Path] = SEARCHED,
 ) -> Settings:
-    """The effective settings. ``overrides`` are ``section.key=value``. InvalidSettings lists all that is wrong."""
+    """Return the effective settings. ``overrides`` are ``section.key=value``. InvalidSettings lists all problems."""
     problems: list[str] = []
     given: dict[SettingPath, Given] = {}
     file = _find(config, environ, searched)
@@ -63,8 +66,8 @@ def load_settings(
 
 
 def settings_from(given: Mapping[str, object], origin: Callable[[str], str] = str) -> Settings:
-    """Settings that a program gives, by dotted key (``store.path_style``, ``kafka.bootstrap.servers``), and no others:
-    no file, no environment. ``origin``: who gave a key, for what is wrong with it. InvalidSettings lists all of that.
+    """Return settings from a program's values, by dotted key (``store.path_style``, ``kafka.bootstrap.servers``), and
+    no others: no file, no environment. ``origin`` names the source of a key. InvalidSettings lists all problems.
     """
     planted = {path_of_dotted(key): Given(value, origin(key), Path(), False) for key, value in given.items()}
     return _settle(planted, {}, [])
@@ -73,12 +76,16 @@ def settings_from(given: Mapping[str, object], origin: Callable[[str], str] = st
 def _settle(given: Mapping[SettingPath, Given], environ: Mapping[str, str], problems: list[str]) -> Settings:
     tree: dict[str, Any] = {}
     masked: set[str] = set()
+    live: dict[str, LiveSecret] = {}
     for path, one in given.items():
-        reference = _reference(one.value)
+        reference = _reference(one)
         if reference or is_secret(path):
             masked.add(_dotted(path))
         try:
-            _plant(tree, path, _resolved(path, one, reference, environ))
+            value = _resolved(path, one, reference, environ)
+            _plant(tree, path, value)
+            if reference is not None and reference.kind != "env":
+                live[_dotted(path)] = LiveSecret(reference, str(value))
         except ValueError as error:
             problems.append(f"{_dotted(path)}: {error} ({one.origin})")
     origins = {_dotted(path): one.origin for path, one in given.items()}
@@ -88,7 +95,7 @@ def _settle(given: Mapping[SettingPath, Given], environ: Mapping[str, str], prob
         problems += [_problem(details, origins, masked) for details in error.errors()]
     if problems:
         raise InvalidSettings(problems)
-    return settings.with_origins(origins, masked)
+    return settings.with_origins(origins, masked, live)
 
 
 def _find(config: Path | None, environ: Mapping[str, str], searched: Sequence[Path]) -> Path | None:
@@ -111,20 +118,20 @@ def _from_file(file: Path, problems: list[str]) -> dict[SettingPath, Given]:
 
 
 def _leaves(table: Mapping[str, object], path: SettingPath) -> list[tuple[SettingPath, object]]:
-    found: list[tuple[SettingPath, object]] = []
+    values: list[tuple[SettingPath, object]] = []
     for name, value in table.items():
-        here = (*path, name)
+        below = (*path, name)
         if path and path[0] in FREE:  # bootstrap.servers without quotes is a table to TOML
-            here = (path[0], ".".join(here[1:]))
-        if isinstance(value, dict) and value and not _reference(value):
-            found += _leaves(value, here)
+            below = (path[0], ".".join(below[1:]))
+        if isinstance(value, dict) and value and not _is_reference(value):
+            values += _leaves(value, below)
         else:
-            found.append((here, value))
-    return found
+            values.append((below, value))
+    return values
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[SettingPath, Given]:
-    found: dict[SettingPath, Given] = {}
+    values: dict[SettingPath, Given] = {}
     for name, text in sorted(environ.items()):
         path = path_of_environment(name)
         if path is None:
@@ -132,12 +139,12 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[S
         if path[:2] == TOPIC_TABLE:
             problems.append(f"{name}: tables keyed by topic are settings of the file only")
         else:
-            found[path] = Given(_typed(text), f"environment {name}", Path(), False)
-    return found
+            values[path] = Given(_typed(text), f"environment {name}", Path(), False)
+    return values
 
 
 def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[SettingPath, Given]:
-    found: dict[SettingPath, Given] = {}
+    values: dict[SettingPath, Given] = {}
     for override in overrides:
         key, separator, text = override.partition("=")
         path = path_of_dotted(key.strip())
@@ -146,12 +153,12 @@ def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[Setti
         elif path[:2] == TOPIC_TABLE:
             problems.append(f"{key.strip()}: tables keyed by topic are settings of the file only (--set)")
         else:
-            found[path] = Given(_typed(text.strip()), "--set", Path(), True)
-    return found
+            values[path] = Given(_typed(text.strip()), "--set", Path(), True)
+    return values
 
 
 def _typed(text: str) -> object:
-    """Lists and references are written as in the file; everything else is text, which each setting reads."""
+    """Parse lists and references as in the file; any other text stays as it is, for the setting to parse."""
     if text.startswith(("[", "{")):
         try:
             return tomllib.loads(f"value = {text}")["value"]
@@ -160,25 +167,33 @@ def _typed(text: str) -> object:
     return text
 
 
-def _reference(value: object) -> tuple[str, str] | None:
-    if isinstance(value, dict) and len(value) == 1:
-        kind, name = next(iter(value.items()))
-        if kind in ("env", "file") and isinstance(name, str):
-            return kind, name
-    return None
+def _is_reference(value: object) -> bool:
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    kind, words = next(iter(value.items()))
+    if kind == "command":
+        return isinstance(words, list) and bool(words) and all(isinstance(each, str) for each in words)
+    return kind in ("env", "file") and isinstance(words, str)
 
 
-def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, environ: Mapping[str, str]) -> object:
-    """The value as its class reads it. ValueError: a reference to nothing, or a secret written in the open."""
+def _reference(one: Given) -> Reference | None:
+    if not isinstance(one.value, dict) or not _is_reference(one.value):
+        return None
+    kind, words = next(iter(one.value.items()))
+    return Reference(kind, tuple(words) if kind == "command" else (words,), one.folder)
+
+
+def _resolved(path: SettingPath, one: Given, reference: Reference | None, environ: Mapping[str, str]) -> object:
+    """Return the value for its class to parse. Raises ValueError for an empty reference, or a secret in the open."""
     value = one.value
     if reference is not None:
-        value = _referenced(*reference, one.folder, environ)
+        value = reference.read(environ)
     elif is_secret(path) and one.open:
-        raise ValueError('a secret is given by reference only: { env = "NAME" } or { file = "PATH" }')
+        raise ValueError(f"a secret is given by reference only: {REFERENCES}")
     if path[0] in FREE and len(path) > 1:
         return _property(path, one, _text(value))
     if is_duration(path) and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)  # as it is written: only a program's own number is seconds already
+        return str(value)  # as the text of the file: only a number from a program is in seconds
     if is_path(path) and isinstance(value, str):
         return str(one.folder / value)
     if is_path(path) and isinstance(value, list):
@@ -186,22 +201,9 @@ def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, 
     return value
 
 
-def _referenced(kind: str, name: str, folder: Path, environ: Mapping[str, str]) -> str:
-    if kind == "env":
-        if name not in environ:
-            raise ValueError(f"the environment variable {name} is not set")
-        return environ[name]
-    try:
-        return (folder / name).read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise ValueError(f"the file {folder / name} cannot be read, {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"the file {folder / name} is not UTF-8 text") from None
-
-
 def _property(path: SettingPath, one: Given, text: str) -> str:
-    if one.open and _reference(one.value) is None and _CREDENTIALS.match(text):
-        raise ValueError('an address with a password is given by reference: { env = "NAME" } or { file = "PATH" }')
+    if one.open and not _is_reference(one.value) and _CREDENTIALS.match(text):
+        raise ValueError(f"an address with a password is given by reference: {REFERENCES}")
     return text
 
 
@@ -216,7 +218,7 @@ def _text(value: object) -> str:
 def _plant(tree: dict[str, Any], path: SettingPath, value: object) -> None:
     for name in path[:-1]:
         below = tree.setdefault(name, {})
-        if not isinstance(below, dict):  # `store = "…"` in the file: said once, about the file
+        if not isinstance(below, dict):  # `store = "…"` in the file: one problem, reported for the file, is enough
             return
         tree = below
     if not (value == {} and isinstance(tree.get(path[-1]), dict)):
@@ -224,11 +226,11 @@ def _plant(tree: dict[str, Any], path: SettingPath, value: object) -> None:
 
 
 def _problem(details: Any, origins: Mapping[str, str], masked: set[str]) -> str:
-    """One line for one of pydantic's errors. The value is shown unless it came by reference or is a secret."""
+    """Return one line for one of pydantic's errors. It has the value, unless that is a secret or came by reference."""
     location = tuple(str(part) for part in details["loc"])
     keys = [_dotted(location[:length]) for length in range(len(location), 0, -1)]
     origin = next((origins[key] for key in keys if key in origins), "")
-    if not origin:  # an unknown section: its first key says where it stands
+    if not origin:  # an unknown section: its origin is that of its first key
         origin = next((where for key, where in origins.items() if key.startswith(keys[0] + ".")), "default")
     if details["type"] == "extra_forbidden":
         return f"{keys[0]}: {unknown(location)} ({origin})"

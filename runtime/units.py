@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: ``4MiB``, ``15m``. Typed inside: bytes as int, seconds as float."""
+"""Sizes and durations as people write them: ``4MiB``, ``15m``. In the code, bytes are int and seconds are float."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _MOST = 2**63 - 1
 
 
 def parse_size(value: object) -> int:
-    """Bytes of ``"4MiB"``, ``"10 MB"``, ``"0"`` or a whole number. ValueError otherwise."""
+    """Return the bytes of ``"4MiB"``, ``"10 MB"``, ``"0"`` or a whole number. Raises ValueError otherwise."""
     text = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
-    found = _NUMBER.fullmatch(text)
-    factor = _SIZES.get(found[2].lower()) if found else None
-    if found is None or factor is None:
+    match = _NUMBER.fullmatch(text)
+    factor = _SIZES.get(match[2].lower()) if match else None
+    if match is None or factor is None:
         raise ValueError(
             f"not a size: {value!r}; write a number of bytes or a unit, as 4MiB (units: B KiB MiB GiB TiB)"
         )
     # Whole numbers stay exact: a float holds no more than 2^53 bytes.
-    size = int(found[1]) * factor if "." not in found[1] else int(float(found[1]) * factor)
+    size = int(match[1]) * factor if "." not in match[1] else int(float(match[1]) * factor)
     if size > _MOST:
         raise ValueError(f"not a size: {value!r} is above 2^63")
     return size
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of ``"15m"``, ``"1h30m"``, ``"250ms"``; a number is seconds already. ValueError otherwise.
+    """Return the seconds of ``"15m"``, ``"1h30m"``, ``"250ms"``; a number is seconds. Raises ValueError otherwise.
 
-    A text without a unit is refused, but for 0: nobody reads whether 15 are seconds, as here, or Kafka's milliseconds.
+    A text without a unit is refused, except 0: it does not show whether 15 means seconds or Kafka's milliseconds.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST:
         return float(value)
@@ -61,7 +61,7 @@ def parse_duration(value: object) -> float:
 
 
 def show_size(size: int) -> str:
-    """The shortest text that means exactly ``size`` bytes: ``4MiB``, ``1000B``, ``0``."""
+    """Return the shortest text that means exactly ``size`` bytes: ``4MiB``, ``1000B``, ``0``."""
     if size == 0:
         return "0"
     for name in ("TiB", "GiB", "MiB", "KiB"):
@@ -71,7 +71,7 @@ def show_size(size: int) -> str:
 
 
 def show_duration(seconds: float) -> str:
-    """The shortest text that means exactly this: ``7d``, ``90s``, ``0.25s``."""
+    """Return the shortest text that means exactly this many seconds: ``7d``, ``90s``, ``0.25s``."""
     if seconds == 0:
         return "0s"
     for name in ("d", "h", "m"):
@@ -81,5 +81,5 @@ def show_duration(seconds: float) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return ``1 topic``, ``2,000 topics``; ``many`` is for words that do not take an s."""
+    """Return ``1 topic``, ``2,000 topics``; ``many`` is the plural of words that do not take an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

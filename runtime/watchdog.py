@@ -1,17 +1,17 @@
-"""Tells people, and the supervisor of the process, which threads hang: one that hangs alive raises nothing itself.
+"""Report to people, and to the process' supervisor, which threads hang: a thread that hangs raises no error itself.
 
-    with Watchdog(clock, longest_s, Supervisor(), warn):          # watched are this thread and all it makes work for
+    with Watchdog(clock, longest_s, Supervisor(), warn):          # watches this thread and all that it starts
         Service("chores", chores.run)
 
     def run(self, stop):
-        go_round("chores", stop, self.turn, lambda: LOOK_S)       # every turn is a sign of life
+        go_round("chores", stop, self.turn, lambda: LOOK_S)       # every iteration is a sign of life
 
-    alive()                                                       # so is every piece of a turn that takes long
+    alive()                                                       # also a sign of life, within a long iteration
 
-Nobody hands it from room to room: a thread is watched by whoever watches the thread that made its work (`inherited`),
-and `alive` knows by itself whose thread it is in. What every long act passes says it: each answer and piece of the
-store, each poll of the topic, each wait for the quota. So a loop is silent only while one single thing takes long, or
-while it waits for its next turn, a minute at most.
+No code passes the watchdog around: a thread has the watchdog of the thread that made its work (`inherited`), and
+`alive` finds the heart of its own thread. Every long operation passes through code that calls it: each answer and piece
+of the store, each poll of the topic, each wait for the quota. So a loop is silent only while one single thing takes
+long, or while it waits for its next iteration, a minute at most.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 LOOK_S = 10.0
 FRAMES = 6
-"""Of the stack of a thread that hangs, the innermost."""
+"""Number of innermost frames of a hanging thread's stack that are logged."""
 SEND_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A thread that has said nothing for ``seconds``, which is longer than its loop may. ``doing``: what it is at."""
+    """A thread without a sign of life for ``seconds``, longer than its loop may be silent. ``doing``: its work."""
 
     loop: str
     doing: str
@@ -51,15 +51,15 @@ class Hang:
 
 
 class Supervisor:
-    """Who started this process and wants to hear of it (systemd, `sd_notify(3)`): a sign of life every few seconds, or
-    it ends the process after ``WatchdogSec`` and starts another. Nobody, without ``NOTIFY_SOCKET``."""
+    """The supervisor that started this process (systemd, `sd_notify(3)`) and needs a sign of life every few seconds:
+    without one it ends the process after ``WatchdogSec`` and starts another. Does nothing without ``NOTIFY_SOCKET``."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address  # "@": an abstract address of Linux
 
     def tell(self, state: str) -> None:
-        """One datagram, as far as that is possible."""
+        """Send the state as one datagram; a failure is ignored."""
         if self._address:
             with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
                 to.settimeout(SEND_S)
@@ -67,9 +67,9 @@ class Supervisor:
 
 
 class Watchdog:
-    """Of one process, while entered; also of what it does before it serves. Thread-safe.
+    """Watches the threads of one process while entered, also before the process serves. Thread-safe.
 
-    ``longest_s``: of every loop there is, how long one of its threads may be silent. ``warn`` gets a line a hang.
+    ``longest_s``: for every loop, how long its threads may be silent. ``warn`` gets one line for each hang.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
-        """Ready, as far as the supervisor is concerned: from here on it is the signs of life that tell."""
+        """Report to the supervisor that the process is ready; from now on it expects signs of life."""
         _here.watchdog = self
         self._supervisor.tell("READY=1")
         self._thread.start()
@@ -95,15 +95,15 @@ class Watchdog:
         self._thread.join()
 
     def hangs(self) -> list[Hang]:
-        """The longest first."""
+        """Return the threads that hang now, the longest first."""
         now = self.clock.monotonic()
         with self.lock:
             silent = [(now - each.last, each) for each in self.hearts]
-        found = [Hang(each.loop, each.doing, s, each.thread) for s, each in silent if s >= each.longest_s]
-        return sorted(found, key=lambda each: -each.seconds)
+        hangs = [Hang(each.loop, each.doing, s, each.thread) for s, each in silent if s >= each.longest_s]
+        return sorted(hangs, key=lambda each: -each.seconds)
 
     def look(self) -> None:
-        """Once."""
+        """Warn once about each new hang and each end of one; tell the supervisor if no thread hangs."""
         hangs = {(each.loop, each.doing, each.thread): each for each in self.hangs()}
         for key, hang in hangs.items():
             if key not in self._told:
@@ -131,7 +131,7 @@ class _Heart:
 
 
 class _Here(threading.local):
-    """Of each thread."""
+    """The watchdog and heart of each thread."""
 
     watchdog: Watchdog | None = None
     heart: _Heart | None = None
@@ -141,7 +141,7 @@ _here = _Here()
 
 
 def inherited(work: Callable[P, R]) -> Callable[P, R]:
-    """``work``, for another thread: watched there by whoever watches the thread that asks here."""
+    """Return ``work`` for another thread: there it is watched by the watchdog of the calling thread."""
     watchdog = _here.watchdog
 
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -153,9 +153,9 @@ def inherited(work: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def loop(name: str, doing: str = "") -> Iterator[None]:
-    """Meanwhile the thread that asks must be `alive` again and again, where somebody watches.
+    """Watch the calling thread, if there is a watchdog: within the block it must call `alive` again and again.
 
-    Raises KeyError for a loop that nobody gave a limit.
+    Raises KeyError for a loop that has no limit.
     """
     watchdog, before = _here.watchdog, _here.heart
     if watchdog is None:
@@ -174,7 +174,7 @@ def loop(name: str, doing: str = "") -> Iterator[None]:
 
 
 def go_round(name: str, stop: threading.Event, turn: Callable[[], object], pause_s: Callable[[], float]) -> None:
-    """Turn after turn until ``stop``, with a pause after each: short beside what the loop may be silent."""
+    """Call ``turn`` until ``stop``, with a pause after each call: much shorter than the loop may be silent."""
     with loop(name):
         while not stop.is_set():
             turn()
@@ -183,7 +183,7 @@ def go_round(name: str, stop: threading.Event, turn: Callable[[], object], pause
 
 
 def alive() -> None:
-    """The thread that asks goes on. Costs nothing; in a thread that is in no loop it means nothing."""
+    """Give a sign of life of the calling thread. Costs nothing; does nothing in a thread that is in no loop."""
     if _here.heart is not None and _here.watchdog is not None:
         _here.heart.last = _here.watchdog.clock.monotonic()
 
@@ -193,7 +193,7 @@ def _facts(hang: Hang) -> dict[str, object]:
 
 
 def _where(thread: int) -> str:
-    """The innermost calls of a thread, the innermost last."""
+    """Return the innermost calls of a thread, the innermost last."""
     frame = sys._current_frames().get(thread)
     calls = traceback.extract_stack(frame)[-FRAMES:] if frame is not None else []
     return " > ".join(f"{os.path.basename(call.filename)}:{call.lineno} {call.name}" for call in calls)

@@ -1,13 +1,13 @@
-"""Brings jars, of a Kafka broker above all: once a machine, checked against committed sums, offline afterwards.
+"""Fetch jars, mainly of a Kafka broker, once per machine, and check them against committed SHA-256 sums.
 
 Python and Java are enough: pyspark's own jars contain Apache Ivy, which fetches from Maven Central. Behind a proxy,
 Java's usual settings apply (``JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"``).
 
-    <cache>/tierstate/kafka-<release>.lock      held while somebody fetches
+    <cache>/tierstate/kafka-<release>.lock      held by the process that fetches
     <cache>/tierstate/kafka-<release>/libs/     the jars
-    <cache>/tierstate/kafka-<release>/verified  which sums they were checked against, and the size of each file
+    <cache>/tierstate/kafka-<release>/verified  the sums they were checked against, and the size of each file
 
-The folder appears whole, by one rename, after every sum was checked. Later runs compare sizes only.
+The folder appears whole, by one rename, after every sum was checked. Later runs need no network and compare sizes only.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .java import find_java
 
 NEWEST = "4.3.0"
 RELEASES = (NEWEST, "3.9.1")
-"""Each has a list of committed sums beside this file."""
+"""Each release has a list of committed sums next to this file."""
 HERE = Path(__file__).resolve().parent
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """``name``: of their folder. ``ivy``: what Ivy is asked for, with ``release`` in it. ``sums``: `committed_sums`."""
+    """A set of jars in the folder ``name``. ``ivy``: Ivy's file, uses ``release``. ``sums``: as `committed_sums`."""
 
     name: str
     title: str
@@ -48,17 +48,17 @@ class Jars:
 
 
 def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
-    """The folder of this release's jars; fetches them when this machine has none, or damaged ones.
+    """Return the folder of this release's jars. Fetches them if this machine has none, or damaged ones.
 
-    ``TIERSTATE_KAFKA_LIBS`` names jars somebody already has; they are taken as they are in place of the newest
-    release, and for an older one when they are of that release. ``progress`` is told one short line at a time.
+    ``TIERSTATE_KAFKA_LIBS`` names a folder with jars of the user. They are used unchecked in place of the newest
+    release, and in place of an older one if they have that release. ``progress`` gets one short line at a time.
     Errors: InvalidRequest (no Java, wrong folder, another release), MissingExtra (no pyspark), Unavailable
-    (cannot fetch), CorruptData (fetched something else than was committed).
+    (cannot fetch), CorruptData (the fetched jars differ from the committed sums).
     """
     sums = committed_sums(release)
-    given = os.environ.get("TIERSTATE_KAFKA_LIBS")
-    if given:
-        libs = Path(given)
+    folder = os.environ.get("TIERSTATE_KAFKA_LIBS")
+    if folder:
+        libs = Path(folder)
         if not any(libs.glob("kafka_2.13-*.jar")):
             raise InvalidRequest("TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar in it", folder=libs)
         if release == NEWEST or (libs / f"kafka_2.13-{release}.jar").is_file():
@@ -67,48 +67,48 @@ def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
 
 
 def cached(jars: Jars, progress: Progress | None = None) -> Path:
-    """Their folder; fetches them when this machine has none, or damaged ones. Errors: as `kafka_libs`."""
+    """Return the jars' folder. Fetches them if this machine has none, or damaged ones. Errors: as `kafka_libs`."""
     home = cache_folder() / jars.name
     if not _is_whole(home, jars.sums):
         home.parent.mkdir(parents=True, exist_ok=True)
         with only_one(home.with_name(home.name + ".lock")):
-            if not _is_whole(home, jars.sums):  # whoever held the lock may have fetched them
+            if not _is_whole(home, jars.sums):  # another process may have fetched them while it held the lock
                 _bring(home, jars, progress or (lambda line: None))
     return home / "libs"
 
 
 def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/tierstate``, by default ``~/.cache/tierstate``."""
+    """Return ``$XDG_CACHE_HOME/tierstate``, by default ``~/.cache/tierstate``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate"
 
 
 def committed_sums(release: str = NEWEST) -> dict[str, str]:
-    """File name -> SHA-256 of every jar, from the list beside this file. InvalidRequest: there is no such list."""
+    """Return SHA-256 by file name for every jar of a release. Raises InvalidRequest if there is no committed list."""
     if release not in RELEASES:
         raise InvalidRequest("the sandbox has no such release of Kafka", release=release, has=" ".join(RELEASES))
     return sums_of(HERE / f"kafka-{release}.sha256")
 
 
 def sums_of(path: Path) -> dict[str, str]:
-    """File name -> SHA-256, of a list as ``sha256sum`` writes it."""
+    """Return SHA-256 by file name, from a list in the format of ``sha256sum``."""
     return {name: digest for digest, name in (line.split() for line in path.read_text(encoding="ascii").splitlines())}
 
 
 def check_sums(libs: Path, sums: dict[str, str]) -> None:
-    """CorruptData unless the folder holds exactly these files with exactly these sums."""
+    """Raise CorruptData unless the folder holds exactly these files with exactly these sums."""
     names = {path.name for path in libs.iterdir()} if libs.is_dir() else set()
     if names != set(sums):
         odd = sorted(names ^ set(sums))
         raise CorruptData("Kafka's jars are not the ones that were committed", folder=libs, first_odd_file=odd[0])
     for name, expected in sums.items():
         with (libs / name).open("rb") as jar:
-            found = hashlib.file_digest(jar, "sha256").hexdigest()
-        if found != expected:
-            raise CorruptData("SHA-256 of a jar does not match", file=name, expected=expected, found=found)
+            digest = hashlib.file_digest(jar, "sha256").hexdigest()
+        if digest != expected:
+            raise CorruptData("SHA-256 of a jar does not match", file=name, expected=expected, found=digest)
 
 
 def write_stamp(home: Path, sums: dict[str, str]) -> None:
-    """Says that ``home/libs`` was checked against these sums."""
+    """Record that ``home/libs`` was checked against these sums."""
     sizes = {name: (home / "libs" / name).stat().st_size for name in sums}
     (home / "verified").write_text(json.dumps({"sums": _digest(sums), "sizes": sizes}), encoding="ascii")
 
@@ -128,14 +128,14 @@ def _digest(sums: dict[str, str]) -> str:
 
 @contextmanager
 def only_one(lock: Path) -> Iterator[None]:
-    """One process of this machine at a time."""
+    """Let one process of this machine at a time into the block."""
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)  # freed by the kernel when the process ends, however it ends
         yield
 
 
 def _bring(home: Path, jars: Jars, progress: Progress) -> None:
-    for abandoned in home.parent.glob(home.name + ".*.part"):  # of a fetch that was killed: we hold the lock
+    for abandoned in home.parent.glob(home.name + ".*.part"):  # left by a fetch that was killed: we hold the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     damaged = fresh.with_name("damaged-" + fresh.name)
@@ -159,20 +159,20 @@ def _fetch(folder: Path, jars: Jars, progress: Progress) -> None:
     command += ["-types", "jar", "bundle", "test-jar"]
     command += ["-retrieve", str(folder / "libs" / "[artifact]-[revision](-[classifier]).[ext]")]
     progress(f"fetching {jars.title} ({count} jars, {jars.megabytes} MB; once a machine)")
-    said: list[str] = []
-    found = brought = 0
+    output: list[str] = []
+    modules = fetched = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
         assert ivy.stdout is not None
         for line in ivy.stdout:
-            said = [*said[-40:], line.rstrip()]
+            output = [*output[-40:], line.rstrip()]
             if line.startswith("\tfound "):
-                found += 1
-                progress(f"resolving {jars.title}: {found} modules")
+                modules += 1
+                progress(f"resolving {jars.title}: {modules} modules")
             elif "[SUCCESSFUL ]" in line:
-                brought += 1
-                progress(f"fetching {jars.title}: {brought} of {count} jars")
+                fetched += 1
+                progress(f"fetching {jars.title}: {fetched} of {count} jars")
     if ivy.returncode != 0 or not (folder / "libs").is_dir():
-        why = next((line.strip() for line in said if "rror" in line or "UNRESOLVED" in line), "Ivy stopped")
+        why = next((line.strip() for line in output if "rror" in line or "UNRESOLVED" in line), "Ivy stopped")
         raise Unavailable(
             "Kafka's jars could not be fetched (behind a proxy, set it in JAVA_TOOL_OPTIONS; "
             "or point TIERSTATE_KAFKA_LIBS to jars you have)",

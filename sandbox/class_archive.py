@@ -1,8 +1,8 @@
-"""Kafka's classes as a JVM wants them (class data sharing), kept beside the jars: a broker starts with less work.
+"""A class data sharing archive of Kafka's classes next to the jars, so that a JVM starts a broker with less work.
 
-The first broker that is formatted on a machine leaves the archive behind: 3.6 s of processor time until a broker
-answers without it, 2.8 s with it. A JVM that cannot use one says so in its log and goes on without. Java 17 finds none
-of Kafka's classes in it where a URL escapes the jars' path, as it does a space (JDK-8339460, mended in Java 24).
+Formatting the first broker on a machine creates the archive. A broker needs 3.6 s of processor time until it answers
+without it, 2.8 s with it. A JVM that cannot use it logs that and continues without. Java 17 finds none of Kafka's
+classes in it if the jars' path has characters that a URL escapes, such as a space (JDK-8339460, fixed in Java 24).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from .artifacts import cache_folder
 
 
 class ClassArchive:
-    """Of one Java and one release's jars; of jars in somebody else's folder there is none."""
+    """The archive for one Java and the jars of one release. Jars outside our cache folder have none."""
 
     def __init__(self, java: str, libs: Path) -> None:
-        found = os.stat(java)
-        self._path = libs.with_name(f"classes-{found.st_ino:x}-{found.st_mtime_ns:x}.jsa")
+        status = os.stat(java)
+        self._path = libs.with_name(f"classes-{status.st_ino:x}-{status.st_mtime_ns:x}.jsa")
         self._kept = libs.parent.parent == cache_folder()
         self._part = self._path.with_name(f"{self._path.name}.{os.getpid()}-{id(self):x}.part")
 
     def options(self, *, make: bool = False) -> list[str]:
-        """Of a JVM that uses it; with ``make``, of one that writes it at its end where there is none: then `keep`."""
+        """Return a JVM's options to use the archive; ``make`` writes a missing one at exit, for `keep` or `drop`."""
         if not self._kept:
             return []
         if self._path.is_file():
@@ -32,10 +32,10 @@ class ClassArchive:
         return [f"-XX:ArchiveClassesAtExit={self._part}"] if make else []
 
     def keep(self) -> None:
-        """What was made, if anything was: whoever is last wins, for they are all the same."""
+        """Put a written archive in its place, if there is one. The last process wins, as all archives are the same."""
         with suppress(FileNotFoundError):
             self._part.replace(self._path)
 
     def drop(self) -> None:
-        """What was made by a JVM that failed: it had seen few classes."""
+        """Remove the archive of a JVM that failed, because it has only a few classes."""
         self._part.unlink(missing_ok=True)

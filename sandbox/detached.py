@@ -1,7 +1,7 @@
-"""A sandbox that stays: ``tierstate sandbox up``, ``down``, ``status``.
+"""A sandbox that keeps running: ``tierstate sandbox up``, ``down``, ``status``.
 
-The brokers run in sessions of their own and outlive the command. ``sandbox.json`` in the folder says which processes
-they are: a process id counts only together with its start time, so a recycled id is never taken for a broker.
+The brokers run in sessions of their own and outlive the command. ``sandbox.json`` in the folder lists their processes:
+a process id counts only together with its start time, so a recycled id is never taken for a broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DetachedBroker:
 
     @property
     def answers(self) -> bool:
-        """Whether somebody accepts connections on its port."""
+        """Return whether the broker runs and its port accepts connections."""
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
         except OSError:
@@ -50,7 +50,7 @@ class DetachedBroker:
 
 @dataclass(frozen=True, slots=True)
 class DetachedSandbox:
-    """What ``up`` left running."""
+    """The sandbox that ``up`` started in a folder."""
 
     folder: str
     bootstrap: str
@@ -63,15 +63,15 @@ class DetachedSandbox:
 
 
 def default_folder() -> Path:
-    """Where ``up`` puts a sandbox when nobody says: one a user."""
+    """Return the folder that ``up`` uses by default: one per user."""
     return cache_folder() / "sandbox"
 
 
 def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, release: str = NEWEST) -> DetachedSandbox:
     """Start brokers that outlive this process.
 
-    Raises InvalidRequest where a sandbox runs in this folder, where the records of one are that does not run any more,
-    and where something else is in it.
+    Raises InvalidRequest where a sandbox runs in this folder, or has ended and left its records there, and where
+    something else is in it.
     """
     before = status(folder)
     if before is not None and before.alive:
@@ -96,7 +96,7 @@ def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, rele
 
 
 def down(folder: Path, *, keep: bool = False) -> bool:
-    """Stops what runs here and removes its files, unless ``keep``. False when there was no sandbox."""
+    """Stop the sandbox and remove its files, unless ``keep``. Returns False if there was no sandbox."""
     running = status(folder)
     if running is None:
         return False
@@ -115,12 +115,12 @@ def down(folder: Path, *, keep: bool = False) -> bool:
 
 
 def status(folder: Path) -> DetachedSandbox | None:
-    """What was started here; None when nothing was. Ask its brokers whether they are `alive` and `answers`."""
+    """Return the sandbox that was started here, or None. Its brokers tell whether they are `alive` and `answers`."""
     path = folder / "sandbox.json"
     try:
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        brokers = tuple(DetachedBroker(**broker) for broker in said.pop("brokers"))
-        return DetachedSandbox(**said, brokers=brokers)
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        brokers = tuple(DetachedBroker(**broker) for broker in state.pop("brokers"))
+        return DetachedSandbox(**state, brokers=brokers)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -128,7 +128,7 @@ def status(folder: Path) -> DetachedSandbox | None:
 
 
 def process_started(pid: int) -> int | None:
-    """Start time of a process, in clock ticks since boot; None when it is gone or a zombie."""
+    """Return a process's start time, in clock ticks since boot, or None if it ended or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -158,7 +158,7 @@ def _signal(broker: DetachedBroker, number: signal.Signals) -> None:
         try:
             os.kill(broker.pid, number)
         except ProcessLookupError:
-            pass  # it ended between the look and the call
+            pass  # it ended between the check and the call
 
 
 def _remove(running: DetachedSandbox) -> None:

@@ -1,4 +1,4 @@
-"""Finds a Java that can run Kafka 4."""
+"""Find a Java that can run Kafka 4."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ INSTALL = "sudo apt-get install openjdk-17-jre-headless (Debian, Ubuntu) or brew
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> str:
-    """Path of ``java``: ``$JAVA_HOME/bin/java`` if it is there, else the one on ``$PATH``.
+    """Return the path of ``java``: ``$JAVA_HOME/bin/java`` if it exists, else the one on ``$PATH``.
 
-    InvalidRequest names the install command when there is none, or only one older than Java 17.
+    Raises InvalidRequest, which names the install command, if there is none or it is older than Java 17.
     """
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME")
@@ -26,11 +26,11 @@ def find_java(environment: Mapping[str, str] | None = None) -> str:
     if java is None:
         raise InvalidRequest(f"a local Kafka needs Java {OLDEST} or newer, and none was found. Install it: {INSTALL}")
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
-    if found is None or int(found[1]) < OLDEST:
+    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    if match is None or int(match[1]) < OLDEST:
         raise InvalidRequest(
             f"a local Kafka needs Java {OLDEST} or newer. Install it: {INSTALL}",
             java=java,
-            version=found[1] if found else "unknown",
+            version=match[1] if match else "unknown",
         )
     return java

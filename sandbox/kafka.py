@@ -4,7 +4,7 @@
         kafka.bootstrap                    # "127.0.0.1:23817"
         kafka.brokers[0].log_dir           # Kafka's own files
 
-Everything it starts dies with it: at the end of the block, on Ctrl-C, and when this process is killed.
+All processes that it starts end with it: at the end of the block, on Ctrl-C, and when this process is killed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class KafkaSandbox:
     """Brokers on free loopback ports, in a folder of their own.
 
     ``release``: one of `artifacts.RELEASES`.
-    ``folder``: kept, with everything in it; None: a temporary one, removed at the end (the logs are kept when the
-    block ends in an error). ``properties`` are added to every broker's; when they ask for TLS or
-    SASL, ``client`` says how to get in (librdkafka's names). ``tethered=False`` leaves the brokers running
-    when this process ends (`detached.py`).
+    ``folder`` is kept with everything in it; None creates a temporary one that is removed at the end (except for logs
+    if the block ends in an error). ``properties`` are added to those of every broker. If they require TLS or SASL,
+    ``client`` has the settings to connect (librdkafka's names). ``tethered=False`` leaves the brokers running when
+    this process ends (`detached.py`).
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class KafkaSandbox:
     ) -> None:
         if brokers not in (1, 3):
             raise InvalidRequest("a sandbox has 1 or 3 brokers", brokers=brokers)
-        committed_sums(release)  # refuses one it has no jars of before anything is started
+        committed_sums(release)  # refuses an unknown release before anything is started
         self.release = release
         self._count = brokers
         self._given = folder
@@ -70,16 +70,16 @@ class KafkaSandbox:
 
     @property
     def bootstrap(self) -> str:
-        """For ``bootstrap.servers``."""
+        """The brokers' addresses, in the form of ``bootstrap.servers``."""
         return ",".join(str(broker.address) for broker in self.brokers)
 
     @property
     def client_config(self) -> dict[str, str]:
-        """The ``[kafka]`` settings that reach these brokers."""
+        """The ``[kafka]`` settings to connect to these brokers."""
         return {"bootstrap.servers": self.bootstrap, **self._client}
 
     def open(self) -> Self:
-        """Starts all brokers at once; returns when each of them answers and knows the others."""
+        """Start all brokers at once. Returns when each of them answers and knows the others."""
         java, libs = find_java(), kafka_libs(self._progress, self.release)
         self.folder = (self._given or Path(tempfile.mkdtemp(prefix="tierstate-kafka-"))).resolve()
         try:
@@ -95,20 +95,20 @@ class KafkaSandbox:
         return self
 
     def kill(self, index: int) -> None:
-        """SIGKILL: the broker's machine lost power."""
+        """Kill a broker with SIGKILL, as if its machine lost power."""
         self.brokers[index].kill()
 
     def stop(self, index: int) -> None:
-        """A clean shutdown."""
+        """Shut a broker down cleanly."""
         self.brokers[index].stop()
 
     def start(self, index: int) -> None:
-        """Starts a killed or stopped broker again, on its own port and folder; returns when it answers."""
+        """Start a killed or stopped broker again, on its own port and folder. Returns when it answers."""
         self.brokers[index].launch()
         self._wait_ready([self.brokers[index]])
 
     def freeze(self, index: int) -> None:
-        """SIGSTOP: alive, and silent when this returns."""
+        """Stop a broker with SIGSTOP: it is alive, but silent when this returns."""
         self.brokers[index].signal(signal.SIGSTOP)
         self.brokers[index].wait_stopped()
 
@@ -116,7 +116,7 @@ class KafkaSandbox:
         self.brokers[index].signal(signal.SIGCONT)
 
     def close(self, *, keep_logs: bool = False) -> None:
-        """Ends every broker. A temporary folder goes, except for its logs when ``keep_logs``."""
+        """End every broker. A temporary folder is removed; ``keep_logs`` keeps the brokers' logs in it."""
         if self._given is not None:
             with ThreadPoolExecutor(self._count) as pool:
                 list(pool.map(BrokerProcess.stop, self.brokers))
@@ -126,8 +126,8 @@ class KafkaSandbox:
             self._starter.shutdown()
         self._ports.release()
         if self._given is None and self.folder != Path():
-            for gone in [broker.log_dir for broker in self.brokers] if keep_logs else [self.folder]:
-                shutil.rmtree(gone, ignore_errors=True)
+            for path in [broker.log_dir for broker in self.brokers] if keep_logs else [self.folder]:
+                shutil.rmtree(path, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -140,7 +140,7 @@ class KafkaSandbox:
     def _prepare(self, java: str, libs: Path) -> None:
         node_ids = range(1, self._count + 1)
         addresses = [BrokerAddress(node_id, self._ports.take(), self._ports.take()) for node_id in node_ids]
-        self.cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15))[:22].decode()  # "-" first would be an option
+        self.cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15))[:22].decode()  # "-" in front: an option
         self.brokers = tuple(
             BrokerProcess(address, self.folder / f"broker-{address.node_id}", java, libs, self._starter)
             for address in addresses

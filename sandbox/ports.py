@@ -1,7 +1,7 @@
-"""Free TCP ports on loopback that stay ours until we are done with them.
+"""Reserve free TCP ports on loopback until they are released.
 
-Ports come from below the range the kernel uses for outgoing connections, so nobody's connection sits on one while a
-broker is down; and each is locked by a file, so two sandboxes never pick the same between probing and binding.
+Ports come from below the range that the kernel uses for outgoing connections, so no such connection takes one while a
+broker is down. Each is locked by a file, so two sandboxes never choose the same between probing and binding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ATTEMPTS = 500
 
 
 class PortLease:
-    """Ports nobody else's sandbox on this machine gets before `release` (or before this process ends)."""
+    """Ports that no other sandbox of this user gets before `release` (or before this process ends)."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.gettempdir()) / f"tierstate-ports-{os.getuid()}"
@@ -29,7 +29,7 @@ class PortLease:
         self._held: list[IO[str]] = []
 
     def take(self) -> int:
-        """A free port; Unavailable when none is found."""
+        """Return a free port. Raises Unavailable if none is found."""
         for _ in range(ATTEMPTS):
             port = random.randint(FIRST, LAST)
             lock = (self._folder / str(port)).open("w")

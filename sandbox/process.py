@@ -1,4 +1,4 @@
-"""One broker process: formatted, started, signalled, waited for."""
+"""Format, start and signal one broker process, and wait for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .class_archive import ClassArchive
 from .properties import BrokerAddress
 
 TETHER = Path(__file__).resolve().with_name("tether.py")
-JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]  # a short life on two cores
+JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]  # for short runs on two cores
 JVM += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
 STOP_SECONDS = 20.0
 
@@ -30,14 +30,14 @@ class BrokerProcess:
     """A broker in its own folder.
 
     broker-1/server.properties
-    broker-1/broker.log          what it said; appended to by each start
+    broker-1/broker.log          its output; each start appends to it
     broker-1/data/               Kafka's log folder: `log_dir`
     """
 
     def __init__(
         self, address: BrokerAddress, folder: Path, java: str, libs: Path, starter: Executor | None = None
     ) -> None:
-        """``starter`` runs the thread that starts, and so keeps alive, a tethered process; None: it outlives us."""
+        """``starter`` runs the thread that starts a tethered process and keeps it alive. None: it outlives us."""
         self.address = address
         self.folder = folder
         self._java, self._classes, self._archive = [java, *JVM], ["-cp", f"{libs}/*"], ClassArchive(java, libs)
@@ -54,11 +54,11 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int | None:
-        """None when it was never started, or ended."""
+        """Return the process id, or None if it was never started or has ended."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def format(self, cluster_id: str) -> None:
-        """Makes Kafka's storage; does nothing when it is there."""
+        """Format Kafka's storage. Does nothing if it is formatted already."""
         command = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id]
         command += ["-c", str(self.folder / "server.properties")]
         process = self._spawn([*self._java, *self._archive.options(make=True), *self._classes, *command])
@@ -68,13 +68,13 @@ class BrokerProcess:
         self._archive.keep()
 
     def launch(self) -> None:
-        """Starts the process, without waiting for an answer."""
+        """Start the process, without waiting for an answer."""
         if self.pid is None:
             command = ["kafka.Kafka", str(self.folder / "server.properties")]
             self._process = self._spawn([*self._java, *self._archive.options(), *self._classes, *command])
 
     def wait_ready(self, brokers: int, deadline: float, client_config: Mapping[str, str]) -> None:
-        """Until this broker answers and knows ``brokers`` of them. TimedOut, BrokerUnavailable (it ended)."""
+        """Wait until this broker answers and lists ``brokers`` of them. Raises TimedOut, BrokerUnavailable (ended)."""
         own: dict[str, Any] = {"bootstrap.servers": str(self.address), "log_level": 0, "reconnect.backoff.max.ms": 100}
         client = AdminClient({**client_config, **own})
         while time.monotonic() < deadline:
@@ -94,7 +94,7 @@ class BrokerProcess:
             os.kill(pid, number)
 
     def wait_stopped(self) -> None:
-        """After SIGSTOP: until no thread runs any more. On a busy machine some still answer for a moment (seen).
+        """After SIGSTOP, wait until no thread runs. On a busy machine some still answer for a moment (seen).
 
         Raises TimedOut.
         """
@@ -112,13 +112,13 @@ class BrokerProcess:
         return states
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the kernel has taken everything from it."""
+        """Send SIGKILL, and wait until the kernel has released all resources of the process."""
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
 
     def stop(self) -> None:
-        """SIGTERM: a clean shutdown that hands leadership over. SIGKILL when it takes too long."""
+        """Send SIGTERM for a clean shutdown that hands leadership over; SIGKILL if that takes too long."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         if self._process is not None:
@@ -135,14 +135,14 @@ class BrokerProcess:
 
     def _popen(self, command: list[str]) -> subprocess.Popen[bytes]:
         with self.log_file.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is for us, and we stop the brokers.
+            # A session of its own: Ctrl-C in the terminal must reach only us, and we stop the brokers.
             return subprocess.Popen(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
     def _failed(self, message: str) -> BrokerUnavailable:
-        said = self.log_file.read_text(errors="replace").splitlines()
+        output = self.log_file.read_text(errors="replace").splitlines()
         why = next(
-            (line for line in reversed(said) if "ERROR" in line or "Exception" in line), said[-1] if said else ""
+            (line for line in reversed(output) if "ERROR" in line or "Exception" in line), output[-1] if output else ""
         )
         return BrokerUnavailable(message, broker=self.address.node_id, log=self.log_file, said=why.strip()[:300])

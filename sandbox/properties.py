@@ -1,4 +1,4 @@
-"""The server.properties of a sandbox broker: KRaft, broker and controller in one, quick timers."""
+"""The server.properties of a sandbox broker: KRaft, broker and controller in one process, short timers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BrokerAddress:
 def broker_properties(
     me: BrokerAddress, everyone: Sequence[BrokerAddress], log_dir: Path, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """Properties of one broker. ``overrides`` win."""
+    """Return the properties of one broker. ``overrides`` take precedence."""
     copies = str(min(3, len(everyone)))
     enough = str(min(2, len(everyone)))
     properties = {
@@ -44,7 +44,7 @@ def broker_properties(
         "transaction.state.log.num.partitions": "5",
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": enough,
-        # What takes minutes in production takes a second here.
+        # Timers that take minutes in production take a second here.
         "group.initial.rebalance.delay.ms": "0",
         "log.cleaner.backoff.ms": "100",
         "log.initial.task.delay.ms": "500",
@@ -61,15 +61,15 @@ def broker_properties(
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
-    """Java properties format; backslashes are its only trap in values like ours."""
+    """Write Java's properties format. In values like ours, only backslashes need an escape."""
     lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in properties.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def kafkas_own_tiers(folder: Path) -> dict[str, str]:
-    """Properties that give every broker Kafka's own tiered storage (KIP-405) with its reference store in ``folder``.
-
-    Topics choose it by ``remote.storage.enable=true``. For gold runs: `LocalTieredStorage` is in Kafka's test jars.
+    """Return properties that give every broker Kafka's own tiered storage (KIP-405), with its reference store in
+    ``folder``. Topics enable it by ``remote.storage.enable=true``. For runs that compare with Kafka's own tiers:
+    `LocalTieredStorage` is in Kafka's test jars.
     """
     return {
         "remote.log.storage.system.enable": "true",

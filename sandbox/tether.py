@@ -1,10 +1,10 @@
-"""Runs a program that dies when its parent dies, also when the parent is killed with SIGKILL.
+"""Run a program that dies when its parent dies, even if the parent is killed with SIGKILL.
 
     python tether.py PARENT_PID PROGRAM ARGUMENT…
 
-Standard library only, and run by its path: it must start in milliseconds. It asks Linux for SIGKILL at the parent's
-death and becomes the program, so its process id is the program's. The kernel watches the parent's *thread* that
-started us: start from one that lives as long as the program should. Elsewhere than on Linux the program just runs.
+This script uses the standard library only and is run by its path, because it must start in milliseconds. It asks Linux
+for SIGKILL at the parent's death and becomes the program, so its process id is the program's. The kernel watches the
+parent's *thread* that started us, so that thread must live as long as the program. Other systems just run the program.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Facts and descriptors: to bytes and back (Avro single-object encoding), to JSON and back."""
+"""Convert facts and descriptors to bytes and back (Avro single-object encoding), and to JSON and back."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..state import facts as said
-from ..state import termless_facts
+from ..state import facts, termless_facts
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import Fact, UnknownFact
 from ..state.keys import key_of
@@ -15,19 +14,19 @@ from .registry import UnknownFingerprint, decode_record, encode_record, name_of,
 from .release import RELEASE, is_since
 
 MAX_FACT_BYTES = 64 * 1024
-"""A larger fact is refused by us, before sending: a known failure."""
+"""We refuse a larger fact before sending it, so that the failure is a known one."""
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        said.TopicMeta,
-        said.LeaderElected,
-        said.SegmentCopyStarted,
-        said.SegmentCopyFinished,
-        said.SegmentDeleteStarted,
-        said.SegmentDeleteFinished,
-        said.LogStartAdvanced,
-        said.LocalTrimIntended,
+        facts.TopicMeta,
+        facts.LeaderElected,
+        facts.SegmentCopyStarted,
+        facts.SegmentCopyFinished,
+        facts.SegmentDeleteStarted,
+        facts.SegmentDeleteFinished,
+        facts.LogStartAdvanced,
+        facts.LocalTrimIntended,
         termless_facts.OperatorOrder,
         termless_facts.ReaderLease,
         termless_facts.IntegrityHold,
@@ -35,7 +34,7 @@ KINDS: dict[str, type[Any]] = {
         termless_facts.ContradictionSettled,
         termless_facts.GapAccepted,
         termless_facts.PartitionMissing,
-        said.PartitionDeleted,
+        facts.PartitionDeleted,
     )
 }
 
@@ -43,26 +42,26 @@ ADDED: dict[str, dict[str, Any]] = {
     "tierstate.v1.LogStartAdvanced": {"lineage": []},
     "tierstate.v1.OperatorOrder": {"lineage": []},
 }
-"""What a record of an older version did not say yet."""
+"""Values of fields that records of an older version do not have."""
 
 
 LATER_FACT = "tierstate.v1.LaterFact"
 
 ENVELOPES: dict[str, tuple[str, str | None]] = {}
-"""Schemas that release 0.1.0 does not have, by full name: the first release that reads it, and the oldest that may
-ignore it. Such a fact travels in a `LaterFact`, so that a release without the schema knows what to do."""
+"""Schemas that release 0.1.0 does not have, by full name: the first release that reads the schema, and the oldest that
+may ignore it. Their facts travel in a `LaterFact`, so that a release without the schema knows what to do."""
 
 
 def in_envelope(value: bytes, written_by: str, ignorable_since: str | None) -> bytes:
-    """The encoded fact in a `LaterFact`."""
+    """Return the encoded fact wrapped in a `LaterFact`."""
     record = {"written_by": written_by, "ignorable_since": ignorable_since, "fact": value}
     return encode_record(LATER_FACT, record)
 
 
 def encode_fact(fact: Fact) -> bytes:
-    """A fact as the value of its record. Raises InvalidRequest above `MAX_FACT_BYTES` and for what no schema holds."""
+    """Return the value of a fact's record. Raises InvalidRequest above `MAX_FACT_BYTES`, and if it fits no schema."""
     record = to_record(fact)
-    if isinstance(fact, said.SegmentDeleteStarted | said.SegmentDeleteFinished):
+    if isinstance(fact, facts.SegmentDeleteStarted | facts.SegmentDeleteFinished):
         record["subject"] = (newest(type(fact.subject).__name__), record["subject"])
     key = key_of(fact)
     try:
@@ -79,9 +78,9 @@ def encode_fact(fact: Fact) -> bytes:
 
 
 def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
-    """The fact under this key, whatever version wrote it.
+    """Return the fact under this key, whatever version wrote it.
 
-    Never raises: what this version cannot read, or what contradicts its key, is an UnknownFact with the reason.
+    Never raises: a value that this version cannot read, or that contradicts its key, is an UnknownFact with the reason.
     """
     envelope: dict[str, Any] | None = None
     try:
@@ -98,7 +97,7 @@ def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
         minted = key_of(fact)
     except UnknownFingerprint as error:
         return _of_later_release(key, f"unknown schema fingerprint {error.args[0]}", envelope)
-    except Exception as error:  # fastavro raises whatever it meets in damaged bytes; none of it may pass for a fact
+    except Exception as error:  # damaged bytes make fastavro raise any error; none of them may pass for a fact
         return UnknownFact(key, f"unreadable value: {type(error).__name__}: {error}")
     return fact if minted == key else UnknownFact(key, f"the value is of another key, {minted}")
 
@@ -116,18 +115,18 @@ def _of_later_release(key: str, reason: str, envelope: dict[str, Any] | None) ->
 
 
 def may_be_later(value: bytes) -> bool:
-    """Whether `decode_fact` must look at it to know that no later release wrote it. Quick, for whole topics."""
+    """Return whether only `decode_fact` can tell that no later release wrote the value. Quick, for whole topics."""
     name = name_of(value)
     return name is None or name == LATER_FACT
 
 
 def fact_to_json(fact: Fact | UnknownFact) -> dict[str, Any]:
-    """``{"fact": "SegmentCopyFinished", …}``; bytes are hex."""
+    """Return ``{"fact": "SegmentCopyFinished", …}``, with bytes as hex."""
     return {"fact": type(fact).__name__, **to_record(fact, json=True)}
 
 
 def fact_from_json(record: dict[str, Any]) -> Fact:
-    """What `fact_to_json` printed. Raises InvalidRequest."""
+    """Return the fact of which `fact_to_json` made the record. Raises InvalidRequest."""
     kind = KINDS.get(str(record.get("fact")))
     if kind is None:
         raise InvalidRequest("unknown fact", fact=record.get("fact"))
@@ -136,13 +135,13 @@ def fact_from_json(record: dict[str, Any]) -> Fact:
 
 
 def descriptor_to_json(segment: RemoteSegment | CopyAttempt) -> dict[str, Any]:
-    """The descriptor as it stands in the manifest, in the gateway's answers and on the command line."""
+    """Return the descriptor in the form of the manifest, the gateway's answers and the command line."""
     record: dict[str, Any] = to_record(segment, json=True)
     return record
 
 
 def descriptor_from_json(record: Any, *, source: str) -> RemoteSegment:
-    """The descriptor of a finished copy. Raises CorruptData naming ``source``."""
+    """Return the descriptor of a finished copy. Raises CorruptData naming ``source``."""
     try:
         return from_record(RemoteSegment, record, json=True)
     except InvalidRequest as error:

@@ -1,4 +1,4 @@
-"""Values to plain records and back: the one form that Avro, the manifest, the gateway and the CLI share.
+"""Convert values to plain records and back: the one form that Avro, the manifest, the gateway and the CLI share.
 
 A dataclass is a dict of its fields, a lineage a list of entries, an enumeration its text. ``bytes`` stay bytes for
 Avro and become lower-case hex in JSON.
@@ -22,13 +22,13 @@ from ..state.segment import Term
 V = TypeVar("V")
 Record = dict[str, Any]
 _SHARED = (TopicIdPartition, Term)
-"""Every fact of a partition repeats these: equal ones are one object, which saves their memory and their making."""
+"""Every fact of a partition repeats these. Equal ones are one object, which saves memory and time."""
 _REMEMBERED = 4096
 _CHECKED_IN_PLACE = (int, str, bytes, bool)
 
 
 def to_record(value: Any, *, json: bool = False) -> Any:
-    """A value of `state/` as plain data; ``json`` turns bytes into hex."""
+    """Return a value of `state/` as plain data; ``json`` turns bytes into hex."""
     if isinstance(value, Lineage):
         return [to_record(entry, json=json) for entry in value.entries]
     if is_dataclass(value) and not isinstance(value, type):
@@ -41,7 +41,7 @@ def to_record(value: Any, *, json: bool = False) -> Any:
 
 
 def from_record(kind: type[V], record: Any, *, json: bool = False) -> V:
-    """The value of ``kind`` that `to_record` made this of. Raises InvalidRequest for a record of another shape."""
+    """Return the value of ``kind`` of which `to_record` made the record. Raises InvalidRequest for another shape."""
     try:
         value: V = _reader(cast(Any, kind), json)(record)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -51,13 +51,13 @@ def from_record(kind: type[V], record: Any, *, json: bool = False) -> V:
 
 @cache
 def _reader(kind: Any, json: bool) -> Callable[[Any], Any]:
-    """How to read one type; built once per type."""
+    """Return the function that reads a type; it is built once per type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _union_reader(arguments, json)
     if origin is tuple:
-        each = _reader(arguments[0], json)
-        return lambda record: tuple(each(item) for item in record)
+        element = _reader(arguments[0], json)
+        return lambda record: tuple(element(item) for item in record)
     if kind is Lineage:
         entry = _reader(EpochEntry, json)
         return lambda record: Lineage(tuple(entry(item) for item in record))
@@ -73,7 +73,7 @@ def _reader(kind: Any, json: bool) -> Callable[[Any], Any]:
 
 
 def _dataclass_reader(kind: type, json: bool) -> Callable[[Any], Any]:
-    """Compiled, as dataclasses are: a replay spends most of its time here, and a loop over fields took twice as long.
+    """Return a reader compiled as dataclasses are: replays spend most time here, a loop over fields took twice that.
 
     ``lambda r: kind(v if type(v := r["count"]) is int else wrong(int, v), read1(r["bounds"]), …)``
     """
@@ -94,14 +94,14 @@ def _dataclass_reader(kind: type, json: bool) -> Callable[[Any], Any]:
 
 
 def _sharing(read: Callable[[Any], Any], names: list[str]) -> Callable[[Any], Any]:
-    """Equal records to one object. ``typed``: True is no 1 here."""
+    """Return a reader that returns one object for equal records. ``typed`` keeps True and 1 apart."""
     take = itemgetter(*names)
     make = lru_cache(_REMEMBERED, typed=True)(lambda *values: read(dict(zip(names, values, strict=True))))
     return lambda record: make(*take(record))
 
 
 def _union_reader(arguments: tuple[Any, ...], json: bool) -> Callable[[Any], Any]:
-    """``X | None``, or dataclasses that are told apart by their field names."""
+    """Return the reader of ``X | None``, or of dataclasses that differ in their field names."""
     kinds = [each for each in arguments if each is not type(None)]
     if len(kinds) == 1:
         only = _reader(kinds[0], json)
@@ -111,7 +111,7 @@ def _union_reader(arguments: tuple[Any, ...], json: bool) -> Callable[[Any], Any
 
 
 def _plain(kind: Any) -> Any:
-    """``int`` of a NewType such as Offset."""
+    """Return the type under a NewType, such as ``int`` for Offset."""
     return getattr(kind, "__supertype__", kind)
 
 

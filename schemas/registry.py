@@ -1,8 +1,8 @@
-"""Avro schemas by fingerprint: every version that was ever written stays readable for ever.
+"""Avro schemas by fingerprint: every version that was ever written stays readable forever.
 
-A file is named after its record (``tierstate.v1.RemoteSegment.avsc``); a new version of a record is a new namespace
-beside the old one, and refers to whatever version of other records it was made with. The fingerprint is CRC-64-AVRO of
-the parsing canonical form (Avro 1.11, "Single-object encoding").
+A file is named after its record (``tierstate.v1.RemoteSegment.avsc``). A new version of a record has a new namespace
+next to the old one, and refers to the versions of other records that were current when it was made. The fingerprint is
+CRC-64-AVRO of the parsing canonical form (Avro 1.11, "Single-object encoding").
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fastavro.validation import validate
 
 
 class UnknownFingerprint(LookupError):
-    """No schema of ours has this fingerprint (hex)."""
+    """Raised for a fingerprint (hex) that none of our schemas has."""
 
 
 @cache
 def schemas() -> dict[str, Any]:
-    """Every record schema by full name, parsed and self-contained."""
+    """Return every record schema by full name, parsed and self-contained."""
     raw = {}
     for file in resources.files(__package__).iterdir():
         if file.name.endswith(".avsc"):
@@ -33,7 +33,7 @@ def schemas() -> dict[str, Any]:
 
 
 def _inline(name: str, raw: dict[str, Any], seen: set[str]) -> Any:
-    """A schema with every named type defined at its first use, as Avro wants it."""
+    """Return a schema in which every named type is defined at its first use, as Avro requires."""
 
     def resolve(kind: Any) -> Any:
         if isinstance(kind, list):
@@ -51,7 +51,7 @@ def _inline(name: str, raw: dict[str, Any], seen: set[str]) -> Any:
 
 @cache
 def newest(kind: str) -> str:
-    """The full name under which a kind of record is written: its newest version."""
+    """Return the full name under which a kind of record is written: that of its newest version."""
     return max(
         (name for name in schemas() if name.rpartition(".")[2] == kind),
         key=lambda name: int(name.split(".")[1].removeprefix("v")),
@@ -60,33 +60,33 @@ def newest(kind: str) -> str:
 
 @cache
 def fingerprint_of(name: str) -> bytes:
-    """The 8 bytes that name a schema in front of a value: CRC-64-AVRO, little endian."""
+    """Return the 8 bytes that name a schema in front of a value: CRC-64-AVRO, little endian."""
     return bytes.fromhex(fingerprint(to_parsing_canonical_form(schemas()[name]), "CRC-64-AVRO"))
 
 
 @cache
 def by_fingerprint() -> dict[bytes, str]:
-    """Full names by fingerprint."""
+    """Return the full names of schemas by fingerprint."""
     return {fingerprint_of(name): name for name in schemas()}
 
 
 @cache
 def _by_header() -> dict[bytes, tuple[str, Any]]:
-    """Full name and schema by the first ten bytes of a value."""
+    """Return full name and schema by the first ten bytes of a value."""
     return {b"\xc3\x01" + fingerprint_of(name): (name, schema) for name, schema in schemas().items()}
 
 
 def name_of(value: bytes) -> str | None:
-    """The full name of the schema that a value names; None for none of ours."""
-    known = _by_header().get(value[:10])
-    return None if known is None else known[0]
+    """Return the full name of the schema that a value names, or None if it is not one of ours."""
+    entry = _by_header().get(value[:10])
+    return None if entry is None else entry[0]
 
 
 def encode_record(name: str, record: dict[str, Any]) -> bytes:
-    """Single-object encoding: ``C3 01``, fingerprint, Avro binary.
+    """Return a record in single-object encoding: ``C3 01``, fingerprint, Avro binary.
 
-    Raises what fastavro raises for a record of another shape. Validated first: the writer alone drops unknown fields,
-    cuts floats and writes an int beyond 32 bits, each without a word.
+    Raises what fastavro raises for a record of another shape. The record is validated first, because the writer alone
+    silently drops unknown fields, cuts floats and writes an int beyond 32 bits.
     """
     validate(record, schemas()[name], strict=True)
     out = BytesIO()
@@ -96,16 +96,16 @@ def encode_record(name: str, record: dict[str, Any]) -> bytes:
 
 
 def decode_record(value: bytes) -> tuple[str, dict[str, Any]]:
-    """Full name and record of a single-object encoded value.
+    """Return full name and record of a single-object encoded value.
 
     Raises UnknownFingerprint, and what fastavro raises (ValueError, EOFError, …) for damaged bytes.
     """
-    known = _by_header().get(value[:10])
-    if known is None:
+    entry = _by_header().get(value[:10])
+    if entry is None:
         if value[:2] != b"\xc3\x01":
             raise ValueError("not Avro single-object encoding")
         raise UnknownFingerprint(value[2:10].hex())
-    name, schema = known
+    name, schema = entry
     body = BytesIO(value)
     body.seek(10)
     record = fastavro.schemaless_reader(body, schema, None)

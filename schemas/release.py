@@ -1,13 +1,13 @@
-"""The release that this code is, as facts of later releases name it."""
+"""The release of this code, which facts of later releases refer to."""
 
 from __future__ import annotations
 
 RELEASE = "0.1.0"
-"""As in ``pyproject.toml``; a test compares them. A constant, because facts are read where no package is installed."""
+"""As in ``pyproject.toml``; a test compares them. It is a constant because facts are also read without a package."""
 
 
 def is_since(release: str, first: str) -> bool:
-    """Whether ``release`` is ``first`` or later. Raises ValueError for a text that is no release."""
+    """Return whether ``release`` is ``first`` or later. Raises ValueError for a text that is not a release."""
     return _numbers(release) >= _numbers(first)
 
 

@@ -1,7 +1,7 @@
 """The batch reader: planned once in the driver, read in the executors straight from the object store and the brokers.
 
-The reader is pickled to every executor with all its options, credentials included: whoever may read a job's memory,
-spill files or event log may read them. Memory of a task: what `fetch/split.py` says of a split, and one piece decoded.
+The reader is pickled to every executor with all its options, credentials included: anyone who can read a job's memory,
+spill files or event log can read them. Memory of a task: that of a split (`fetch/split.py`), and one decoded piece.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ BATCH_BYTES = 2 * 1024 * 1024
 
 
 class SplitGroup(InputPartition):
-    """The work of one task; ``value``: its splits, packed."""
+    """The work of one task; ``value``: its packed splits."""
 
     value: bytes
 
     @property
     def splits(self) -> tuple[PlannedSplit, ...]:
-        """Unpacked anew each time. Raises InvalidRequest where the driver has another version of tierstate."""
+        """The splits, unpacked at each access. Raises InvalidRequest if the driver has another version of tierstate."""
         return unpacked(self.value)
 
 
 def tasks_of(groups: Iterable[tuple[PlannedSplit, ...]]) -> list[InputPartition]:
-    """One for each group."""
+    """Return one Spark partition for each group."""
     writer = SplitWriter()
     return [SplitGroup(writer.packed(group)) for group in groups]
 
 
 class BatchReader(DataSourceReader):
-    """Exactly the planned offsets, once each, also when Spark repeats a task.
+    """Reads exactly the planned offsets, once each, also when Spark repeats a task.
 
-    The driver loads what plans, an executor what reads, and neither the other's: each is half a second of CPU.
+    The driver loads only the planning code, an executor only the reading code: each is half a second of CPU.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """In the driver, once a query. Spark insists on a list; an empty one becomes one partition of nothing."""
+        """Plan the query, once, in the driver. Spark needs a list; an empty one becomes one partition without data."""
         from ..follower.uncollected import uncollected
         from .planning import plan_groups
 
-        # in a process of its own, which makes millions of objects that are no cycles, and is gone afterwards
+        # in a process of its own, which makes millions of objects without cycles, and ends afterwards
         with plainly, uncollected():
             return tasks_of(plan_groups(self._options, SystemClock()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In an executor: Arrow batches of exactly the declared schema."""
+        """Yield Arrow batches of exactly the declared schema. Runs in an executor."""
         if isinstance(partition, SplitGroup):
             with plainly:
                 yield from self._read(partition.splits)
@@ -95,7 +95,7 @@ class BatchReader(DataSourceReader):
 
 @cache
 def tell_if_cold() -> None:
-    """On an executor's stderr, once a process, that it compiled for seconds what it could have loaded."""
+    """Report on stderr, once a process, that this executor compiled for seconds what it could have loaded."""
     from ..log import kernel_cache, lazy_kernel
 
     if lazy_kernel.compiled_here():
@@ -104,7 +104,7 @@ def tell_if_cold() -> None:
 
 
 def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same records in batches of about `BATCH_BYTES`, without copying."""
+    """Yield the same records in batches of about `BATCH_BYTES`, without copying."""
     count = max(1, -(-batch.nbytes // BATCH_BYTES))
     rows = -(-batch.num_rows // count) or 1
     for start in range(0, batch.num_rows, rows):

@@ -38,7 +38,7 @@ SPARK_TYPES: dict[str, DataType] = {
 
 
 def chosen_columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
-    """The option ``columns``, in its order; without it all columns, headers if asked for. Raises InvalidRequest."""
+    """Return the option ``columns``, in its order, else all columns (headers if asked for). Raises InvalidRequest."""
     if text is None:
         return PLAIN_COLUMNS + ((HEADERS,) if include_headers else ())
     names = {name.lower(): name for name in SPARK_TYPES}
@@ -56,7 +56,7 @@ def chosen_columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
 
 
 def spark_schema(columns: tuple[str, ...], other: Mapping[str, DataType] | None = None) -> StructType:
-    """Every column is nullable, as in Spark's Kafka source. ``other``: the types of columns that have another one."""
+    """Return the schema. Columns are nullable, as in Spark's Kafka source. ``other``: types that differ from ours."""
     types = SPARK_TYPES | dict(other or {})
     return StructType([StructField(name, types[name]) for name in columns])
 
@@ -64,24 +64,24 @@ def spark_schema(columns: tuple[str, ...], other: Mapping[str, DataType] | None 
 def declared_columns(
     schema: StructType, chosen: str | None, other: Mapping[str, DataType] | None = None
 ) -> tuple[str, ...]:
-    """The columns that ``.schema(…)`` declares, in its order. ``chosen``: the option ``columns``; ``other``: as above.
+    """Return the columns of ``.schema(…)``, in its order. ``chosen``: the option ``columns``; ``other``: as above.
 
     Without ``.schema(…)`` Spark hands our own back. Raises InvalidRequest that names the column.
     """
     types = SPARK_TYPES | dict(other or {})
     for field in schema.fields:
-        known = types.get(field.name)
-        if known is None:
+        expected = types.get(field.name)
+        if expected is None:
             raise InvalidRequest(
                 ".schema(…): no such column; names are as they are written here",
                 column=repr(field.name),
                 columns=",".join(SPARK_TYPES),
             )
-        if field.dataType != known:
+        if field.dataType != expected:
             raise InvalidRequest(
                 ".schema(…): this column has another type; cast it afterwards",
                 column=field.name,
-                type=known.simpleString(),
+                type=expected.simpleString(),
                 got=field.dataType.simpleString(),
             )
         if not field.nullable:

@@ -1,7 +1,7 @@
-"""The record digest (`log/record_digest.py`) as Spark sees the records: what ``tierstate digest --via spark`` prints.
+"""The record digest (`log/record_digest.py`) of the records that Spark reads, for ``tierstate digest --via spark``.
 
-Everything happens in the executors: records are shuffled by partition, sorted by offset within it, and hashed as they
-stream by; the driver gets one row a range. Memory of a task: what Spark's sort takes (it spills to disk), and a batch.
+The executors do all work: records are shuffled by partition, sorted by offset within it, and hashed as a stream; the
+driver gets one row for each range. Memory of a task: that of Spark's sort, which spills to disk, and one batch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def digest_via_spark(
     session: SparkSession | None = None,
     cores: int = 2,
 ) -> dict[DigestRange, tuple[int, str]]:
-    """``range -> (record count, digest in hex)``; several ranges of one partition are read in one go.
+    """Return ``range -> (record count, digest in hex)``; several ranges of one partition are read together.
 
     ``options``: of the source; without what says which offsets are read, which the ranges do. Without a ``session`` one
     is started for this call. Raises what reading does.
@@ -55,9 +55,9 @@ def digest_via_spark(
     if any(each.start < 0 or each.end < each.start for each in unique):
         raise InvalidRequest("a range begins at or before its end", ranges=unique)
     empty = RecordDigest()
-    found = {each: (0, empty.hexdigest()) for each in unique}
+    digests = {each: (0, empty.hexdigest()) for each in unique}
     if not any(each.start < each.end for each in unique):
-        return found
+        return digests
     with local_session("tierstate-digest", cores) if session is None else nullcontext(session) as spark:
         frame = spark.read.format("tierstate").options(**{**options, **_extent(unique)}).load()
         columns = [*PLAIN_COLUMNS, HEADERS]
@@ -68,8 +68,8 @@ def digest_via_spark(
         except PySparkException as error:
             raise of_executor(error) from error
         for row in rows:
-            found[unique[row["range"]]] = row["count"], row["digest"]
-    return found
+            digests[unique[row["range"]]] = row["count"], row["digest"]
+    return digests
 
 
 def of_executor(error: PySparkException) -> TierstateError:
@@ -82,17 +82,17 @@ def of_executor(error: PySparkException) -> TierstateError:
 
 
 def digest_ranges(ranges: Sequence[DigestRange], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In an executor: whole partitions, records in offset order -> a row for each range that has any.
+    """Yield a row for each range that has records. Runs in an executor, on whole partitions in order of offset.
 
-    Raises InvalidRequest for an offset that comes twice: a digest of what nobody can have is no answer.
+    Raises InvalidRequest for an offset that comes twice: such records exist in no log, and their digest means nothing.
     """
     digests: dict[int, RecordDigest] = {}
     for batch in batches:
         for topic, partition, part in runs(batch):
             offsets = part.column("offset").to_numpy()
-            for number, each in enumerate(ranges):
-                if (each.topic, each.partition) == (topic, partition):
-                    start, end = (int(at) for at in offsets.searchsorted((each.start, each.end)))
+            for number, range_ in enumerate(ranges):
+                if (range_.topic, range_.partition) == (topic, partition):
+                    start, end = (int(at) for at in offsets.searchsorted((range_.start, range_.end)))
                     if start < end:
                         digests.setdefault(number, RecordDigest()).update_arrow(part.slice(start, end - start))
     numbers = sorted(digests)
@@ -105,7 +105,7 @@ def digest_ranges(ranges: Sequence[DigestRange], batches: Iterable[pa.RecordBatc
 
 
 def runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """Slices of one partition each; the batch is sorted by topic and partition."""
+    """Yield slices of one partition each; the batch is sorted by topic and partition."""
     topics, partitions = batch.column("topic"), batch.column("partition")
     start = 0
     while start < batch.num_rows:
@@ -117,18 +117,18 @@ def runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, pa.RecordBatch]]:
 
 
 def _extent(ranges: Sequence[DigestRange]) -> dict[str, str]:
-    """The options that read all ranges, each partition once."""
+    """Return the options that read all ranges, each partition once."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
-    for each in ranges:
-        first, last = starts.setdefault(each.topic, {}), ends.setdefault(each.topic, {})
-        number = str(each.partition)
-        first[number] = min(each.start, first.get(number, each.start))
-        last[number] = max(each.end, last.get(number, each.end))
+    for range_ in ranges:
+        first, last = starts.setdefault(range_.topic, {}), ends.setdefault(range_.topic, {})
+        number = str(range_.partition)
+        first[number] = min(range_.start, first.get(number, range_.start))
+        last[number] = max(range_.end, last.get(number, range_.end))
     return {
         "assign": json.dumps({topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
-        "tierstate.lease": "0",  # who looks writes nothing
+        "tierstate.lease": "0",  # a digest only reads, and writes no lease
     }

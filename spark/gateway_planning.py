@@ -1,6 +1,6 @@
 """Plans that a gateway makes: the driver needs neither the tier-state topic nor a key to the bucket.
 
-As `planning.py`, with the gateway in the place of the view; what a user may not read is not in its answers.
+As `planning.py`, with the gateway in the place of the view; its answers leave out what the user may not read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .ranges import resolve_ranges
 
 log = logging.getLogger("tierstate.spark")
 RANGES = 1000
-"""Of one call for a plan."""
+"""Number of ranges in one call for a plan."""
 
 
 def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[PlannedRange]:
-    """Routed and leased, in order of topic and partition.
+    """Return the ranges, routed and leased, in order of topic and partition.
 
     Raises InvalidRequest, UnknownTopic, OffsetOutOfRange, LogGap, AccessDenied, Unavailable.
     """
@@ -37,47 +37,47 @@ def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[Planne
         try:
             return _planned(options, client, resolve_ranges(options, reader, partitions))
         except OffsetOutOfRange:
-            # the log start may have moved before the lease stood: what is asked for and is not there is said by this
+            # the log start may have moved before the lease was written: this call raises if requested offsets are gone
             return _planned(options, client, resolve_ranges(options, reader, partitions))
 
 
 def gateway_splits(access: GatewayAccess, rest: PlannedSplit) -> list[PlannedSplit]:
-    """The rest of a split as it is read now, for whoever has its plan already. Raises as `gateway_ranges`."""
+    """Return the rest of a split as it is routed now, for an executor that has its plan. Raises as `gateway_ranges`."""
     with closing(access.client()) as client:
         ranges = {(rest.topic, rest.partition): (rest.start, rest.end)}
-        _, found = asked_plan(client, ranges, rest.isolation, Tier.PREFER_REMOTE, 0.0)
-        return [each.whole for each in found]
+        _, ranges_now = asked_plan(client, ranges, rest.isolation, Tier.PREFER_REMOTE, 0.0)
+        return [each.whole for each in ranges_now]
 
 
 def is_live(access: GatewayAccess, split: PlannedSplit, segment: RemoteSegment) -> bool | None:
-    """Whether readers may still expect its objects. None: the gateway cannot be asked."""
+    """Return whether readers may still expect the segment's objects; None if the gateway cannot be asked."""
     try:
         with closing(access.client()) as client:
-            found = client.segments(split.topic, split.partition)
+            segments = client.segments(split.topic, split.partition)
     except (UnknownTopic, SegmentExpired):
         return False
     except (AccessDenied, Unavailable):
         return None
     return any(
-        each["segment_id"] == str(segment.segment_id) and each["state"] == "COPY_SEGMENT_FINISHED" for each in found
+        each["segment_id"] == str(segment.segment_id) and each["state"] == "COPY_SEGMENT_FINISHED" for each in segments
     )
 
 
 def _planned(options: SourceOptions, client: GatewayClient, ranges: dict[TopicPartition, Extent]) -> list[PlannedRange]:
-    found: list[PlannedRange] = []
-    wanted = list(ranges.items())
-    for at in range(0, len(wanted), RANGES):
-        some = dict(wanted[at : at + RANGES])
-        found += leased_plan(client, some, options.isolation, options.tier, options.lease, log.warning)[1]
-    return found
+    plan: list[PlannedRange] = []
+    items = list(ranges.items())
+    for at in range(0, len(items), RANGES):
+        some = dict(items[at : at + RANGES])
+        plan += leased_plan(client, some, options.isolation, options.tier, options.lease, log.warning)[1]
+    return plan
 
 
 def _chosen(choice: Choice, client: GatewayClient) -> Iterator[TopicPartition]:
-    """What the gateway serves of it, ascending. Raises UnknownTopic."""
+    """Yield the partitions of the choice that the gateway serves, ascending. Raises UnknownTopic."""
     if isinstance(choice, Assigned):
-        known = {topic: client.partitions(topic) for topic in dict.fromkeys(topic for topic, _ in choice.partitions)}
+        numbers = {topic: client.partitions(topic) for topic in dict.fromkeys(topic for topic, _ in choice.partitions)}
         for topic, partition in choice.partitions:
-            if partition not in known[topic]:
+            if partition not in numbers[topic]:
                 raise UnknownTopic("option assign: no such partition", topic=topic, partition=partition)
             yield topic, partition
         return
@@ -91,7 +91,7 @@ def _chosen(choice: Choice, client: GatewayClient) -> Iterator[TopicPartition]:
 
 
 class _Log:
-    """`ranges.Extents` of a gateway."""
+    """The protocol `ranges.Extents`, answered by a gateway."""
 
     def __init__(self, client: GatewayClient) -> None:
         self._client = client
@@ -100,5 +100,5 @@ class _Log:
         return self._client.extent(topic, partition, isolation, tier)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
-        found = self._client.first_at(topic, partition, TimestampMs(timestamp_ms))
-        return None if found is None else (found, TimestampMs(timestamp_ms))
+        offset = self._client.first_at(topic, partition, TimestampMs(timestamp_ms))
+        return None if offset is None else (offset, TimestampMs(timestamp_ms))

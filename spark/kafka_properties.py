@@ -1,8 +1,8 @@
 """``kafka.*`` options -> the ``[kafka]`` table of our settings (librdkafka's names).
 
-A job written for Spark's Kafka source has the Java client's names; a job written for us may have librdkafka's. What
-decides whom we talk to and how we prove who we are is passed on, or translated, or refused by name. What only tunes
-the Java consumer (``max.poll.records``, ``fetch.max.wait.ms``, …) has no meaning here and is left out.
+A job written for Spark's Kafka source has the Java client's names; a job written for us may have librdkafka's. Options
+for the address and the login are passed on, or translated, or refused by name. Options that only tune the Java consumer
+(``max.poll.records``, ``fetch.max.wait.ms``, …) have no meaning here and are left out.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 
 def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """From all options, of which those that begin with ``kafka.`` count. InvalidRequest names the option."""
-    from ..app.connection import BUCKET  # and with it pydantic, which a session that reads nothing needs not
+    """Return the properties of all options that begin with ``kafka.``. Raises InvalidRequest that names the option."""
+    from ..app.connection import BUCKET  # imports pydantic too, which a session that reads nothing does not need
 
-    given = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
+    kafka = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
     for name, reason in REFUSED.items():
-        if name in given:
+        if name in kafka:
             raise InvalidRequest(f"option kafka.{name} is not supported: {reason}")
     alone = options.get("tierstate.source", "").strip() == BUCKET
-    if not alone and not given.get("bootstrap.servers", "").strip():
+    if not alone and not kafka.get("bootstrap.servers", "").strip():
         raise InvalidRequest("option kafka.bootstrap.servers must be set")
-    properties = {name: value for name, value in given.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
+    properties = {name: value for name, value in kafka.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
     _translate_jaas(properties)
     _translate_pem(properties)
-    if properties.get("ssl.endpoint.identification.algorithm") == "":  # the Java client's way to say none
+    if properties.get("ssl.endpoint.identification.algorithm") == "":  # how the Java client is configured for "none"
         properties["ssl.endpoint.identification.algorithm"] = "none"
     for name in properties:
         if JAVA_ONLY.fullmatch(name):
@@ -55,19 +55,19 @@ def _translate_jaas(properties: dict[str, str]) -> None:
     text = properties.pop("sasl.jaas.config", None)
     if text is None:
         return
-    found = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS.findall(text)}
-    if not any(module in text for module in _JAAS_MODULES) or set(found) != {"username", "password"}:
-        raise InvalidRequest(  # the text is not repeated: there is a secret in it
+    login = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS.findall(text)}
+    if not any(module in text for module in _JAAS_MODULES) or set(login) != {"username", "password"}:
+        raise InvalidRequest(  # the text is not repeated: it contains a secret
             "option kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule with username and password are "
             "understood; otherwise use librdkafka's sasl properties"
         )
-    properties.setdefault("sasl.username", found["username"])
-    properties.setdefault("sasl.password", found["password"])
+    properties.setdefault("sasl.username", login["username"])
+    properties.setdefault("sasl.password", login["password"])
     properties.setdefault("sasl.mechanism", "PLAIN")
 
 
 def _translate_pem(properties: dict[str, str]) -> None:
-    """Java's PEM stores are plain PEM files, which librdkafka reads under other names."""
+    """Rename Java's PEM stores: they are plain PEM files, which librdkafka reads under other names."""
     if properties.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in properties:
         del properties["ssl.truststore.type"]
         properties["ssl.ca.location"] = properties.pop("ssl.truststore.location")

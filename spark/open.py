@@ -1,4 +1,4 @@
-"""Options -> one reader of both tiers, or of the bucket alone, over a view of just the partitions that are read."""
+"""Open one reader from options, of both tiers or of the bucket alone, over a view of just the partitions to be read."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TakeLeases = Callable[[Mapping[TopicPartition, Extent]], bool]
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """``partitions``: what the options choose, as the broker has it now, in order.
+    """``partitions``: those that the options choose, as the broker has them now, in order.
 
-    ``take_leases``: on these ranges, for ``tierstate.lease``, before they are planned; says whether any was written;
-    where nobody may, the log says so.
+    ``take_leases``: takes leases on these ranges, for ``tierstate.lease``, before they are planned; returns whether it
+    wrote any. If it cannot, it logs a warning.
     """
 
     reader: LogReader
@@ -41,7 +41,7 @@ class OpenLog:
 
 @contextmanager
 def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None) -> Iterator[OpenLog]:
-    """For as long as the block lasts; ``choice`` stands in for the options' own.
+    """Open the log for as long as the block lasts; ``choice`` replaces the choice of the options.
 
     The view is replayed into memory, or follows into ``tierstate.state_dir``; it has every fact of the moment of the
     call. Raises UnknownTopic (the tier-state topic too), InvalidRequest, InvalidSettings, AccessDenied, Unavailable.
@@ -54,10 +54,10 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
 
         def take(ranges: Mapping[TopicPartition, Extent]) -> bool:
             if not (options.lease and isinstance(connection, Connection) and isinstance(view, Follower)):
-                return False  # from the bucket alone nobody is told anything
-            wanted = {chosen[key]: extent for key, extent in ranges.items()}
+                return False  # a reader of the bucket alone writes no facts
+            extents = {chosen[key]: extent for key, extent in ranges.items()}
             try:
-                return bool(take_leases(connection, view, wanted, f"spark {issuer()}", options.lease, RandomIds()))
+                return bool(take_leases(connection, view, extents, f"spark {issuer()}", options.lease, RandomIds()))
             except (AccessDenied, Unavailable) as error:
                 log.warning("no lease keeps what this query reads, should it expire meanwhile: %s", error)
                 return False
@@ -66,10 +66,10 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
 
 
 class KeptLog:
-    """The log of a stream, from one micro-batch to the next: a view of 10,000 segments is not read twice.
+    """The log of a stream, kept from one micro-batch to the next: a view of 10,000 segments is not read twice.
 
-    Opened when it is first asked for, and anew when partitions are chosen whose facts its view does not follow. Nobody
-    need close it: its thread ends with the process, and what it has open is only read.
+    Opened on first use, and opened again when partitions are chosen whose facts its view does not follow. It need not
+    be closed: its thread ends with the process, and it only reads from what it has open.
     """
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
@@ -79,7 +79,7 @@ class KeptLog:
         self._reader: LogReader | None = None
 
     def chosen(self, choice: Choice) -> dict[TopicPartition, TopicIdPartition]:
-        """As the broker has it now. Raises as `chosen_partitions`."""
+        """Return the chosen partitions, as the broker has them now. Raises as `chosen_partitions`."""
         return chosen_partitions(choice, self.control, self._settings.tier_state.topic)
 
     @property
@@ -87,7 +87,7 @@ class KeptLog:
         return self._connection.broker.control
 
     def reader(self, partitions: Collection[TopicIdPartition]) -> LogReader:
-        """Raises as `open_log`."""
+        """Return a reader of these partitions. Raises as `open_log`."""
         if self._reader is None or not self._followed.issuperset(partitions):
             self.close()
             self._connection = Connection(self._settings, self._clock)
@@ -110,18 +110,18 @@ def _assigned(control: TopicDirectory, topic: str, partition: int) -> TopicIdPar
 def chosen_partitions(
     choice: Choice, control: TopicDirectory, tier_state_topic: str
 ) -> dict[TopicPartition, TopicIdPartition]:
-    """By topic and partition, ascending; ``assign`` takes a topic that is gone by its topic id.
+    """Return the chosen partitions, ascending; ``assign`` names a deleted topic by its topic id.
 
-    A pattern chooses neither Kafka's own topics nor the tier-state topic. Raises UnknownTopic for a topic or partition
-    that is named and not there.
+    A pattern chooses neither Kafka's own topics nor the tier-state topic. Raises UnknownTopic for a named topic or
+    partition that does not exist.
     """
     if isinstance(choice, Assigned):
         return {key: _assigned(control, *key) for key in choice.partitions}
     if isinstance(choice, Subscribed):
         names = sorted(choice.topics)
     else:
-        found = [topic.name for topic in control.topics() if not topic.internal and topic.name != tier_state_topic]
-        names = sorted(name for name in found if choice.pattern.fullmatch(name))
+        topics = [topic.name for topic in control.topics() if not topic.internal and topic.name != tier_state_topic]
+        names = sorted(name for name in topics if choice.pattern.fullmatch(name))
     described = {name: control.topic(name) for name in names}
     return {
         (name, each.partition): TopicIdPartition(topic.topic_id, each.partition)

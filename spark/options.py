@@ -1,8 +1,8 @@
 """The options of ``spark.read.format("tierstate")``: those of Spark's Kafka source, and ours.
 
-Spark hands options over with lower-case names; messages name them as people write them. Unknown options are ignored,
-as Spark's Kafka source ignores them, except unknown ``tierstate.*`` ones: those are typing errors.
-``failOnDataLoss=false`` forgives offsets that are missing when the query is planned; what is planned and lost later
+Spark passes options with lower-case names; messages name them as people write them. Unknown options are ignored, as
+Spark's Kafka source ignores them, except unknown ``tierstate.*`` ones: those are typing errors.
+``failOnDataLoss=false`` forgives offsets that are missing when the query is planned. A planned range that is lost later
 always fails the query (PlannedRangeLost, SegmentExpired), and so do gaps and corrupt data.
 """
 
@@ -36,21 +36,21 @@ STRATEGIES = ("assign", "subscribe", "subscribePattern")
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Exactly these partitions."""
+    """The choice of exactly these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """All partitions of these topics."""
+    """The choice of all partitions of these topics."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """All partitions of the topics whose whole name matches."""
+    """The choice of all partitions of the topics whose whole name matches."""
 
     pattern: re.Pattern[str]
 
@@ -60,11 +60,11 @@ Choice = Assigned | Subscribed | Matching
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Parsed once. Credentials travel to the executors as they are.
+    """The options of a query, parsed once. Credentials travel to the executors as they are.
 
-    ``access``: what every executor reads with; its key ring is a file on the driver and on every executor, and what is
-    in it does not travel. ``given``: settings by their names, what a plan goes by. ``view_folder``: where the view is
-    kept. ``lease``: seconds; 0: none. ``typed``: what `value` is, where it is not bytes.
+    ``access``: the access of every executor; its key ring is a file on the driver and on every executor, whose content
+    does not travel. ``given``: settings by their names, for planning. ``view_folder``: the folder that keeps the view.
+    ``lease``: seconds; 0: none. ``typed``: the type of `value`, if it is not bytes.
     """
 
     choice: Choice
@@ -86,24 +86,24 @@ class SourceOptions:
 
     @property
     def settings(self) -> Settings:
-        """Made anew each time, and with it their code is loaded: no task needs them that reads as planned."""
+        """The settings, made at each access: a task that reads as planned needs neither them nor their code."""
         from ..runtime.settings_load import settings_from
 
         return settings_from(self.given)
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """For a batch query. Raises InvalidRequest that names the option."""
+    """Return the options of a batch query. Raises InvalidRequest that names the option."""
     options = parse_for_any(given)
     check_batch(options.starting, options.ending)
     return options
 
 
 def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
-    """For a stream, which begins at the end where nothing else is said. Raises InvalidRequest that names the option."""
-    said = {name.lower(): value for name, value in given.items()}
-    check_stream(said)
-    options = parse_for_any(said | {"startingoffsets": said.get("startingoffsets", "").strip() or "latest"})
+    """Return the options of a stream, which begins at the end by default. Raises InvalidRequest naming the option."""
+    named = {name.lower(): value for name, value in given.items()}
+    check_stream(named)
+    options = parse_for_any(named | {"startingoffsets": named.get("startingoffsets", "").strip() or "latest"})
     if isinstance(options.access, GatewayAccess):
         raise InvalidRequest("a stream follows the tier-state topic itself: leave the option tierstate.gateway out")
     if options.access.bucket_alone:
@@ -112,9 +112,9 @@ def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
-    """What batch and stream have in common. Raises InvalidRequest that names the option."""
-    said = {name.lower(): value for name, value in given.items()}
-    options = with_defaults(said)
+    """Return the options that batch and stream have in common. Raises InvalidRequest that names the option."""
+    named = {name.lower(): value for name, value in given.items()}
+    options = with_defaults(named)
     _check_ours(options)
     choice = _choice(options)
     minimum = _positive(options, "minPartitions")
@@ -122,7 +122,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
     starting, ending = stated(options, "starting"), stated(options, "ending")
     folder = options.get("tierstate.state_dir")
     by_gateway = bool(options.get("tierstate.gateway", "").strip())
-    wanted = {} if by_gateway else _given(options)
+    settings = {} if by_gateway else _given(options)
     return SourceOptions(
         choice=choice,
         starting=starting,
@@ -131,11 +131,11 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=_boolean(options, "failOnDataLoss"),
         min_partitions=minimum,
         columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders")),
-        access=_gateway(options) if by_gateway else access_by(_settings(wanted, options)),
-        given=wanted,
+        access=_gateway(options) if by_gateway else access_by(_settings(settings, options)),
+        given=settings,
         view_folder=Path(folder) if folder else None,
         tier=_tier(options),
-        isolation=_isolation(options, said),
+        isolation=_isolation(options, named),
         split_bytes=_size(options, "tierstate.split_bytes"),
         limits=_limits(options),
         lease=_lease(options),
@@ -157,14 +157,14 @@ def _check_ours(options: Mapping[str, str]) -> None:
 
 FILES_FOR_A_GATEWAY = ("token_file", "ca_file", "cert_file", "key_file")
 OF_A_GATEWAY = (*FILES_FOR_A_GATEWAY, "user")
-"""Options that mean nothing without one."""
+"""Options that are for a gateway only."""
 
 
 def _choice(options: Mapping[str, str]) -> Choice:
     chosen = [name for name in STRATEGIES if name.lower() in options]
     if len(chosen) != 1:
-        found = f"; {', '.join(chosen)} are given" if chosen else ""
-        raise InvalidRequest(f"exactly one of the options {', '.join(STRATEGIES)} must be set{found}")
+        several = f"; {', '.join(chosen)} are given" if chosen else ""
+        raise InvalidRequest(f"exactly one of the options {', '.join(STRATEGIES)} must be set{several}")
     name = chosen[0]
     value = options[name.lower()].strip()
     match name:
@@ -186,11 +186,11 @@ def _choice(options: Mapping[str, str]) -> Choice:
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
     try:
-        found = json.loads(text)
+        topics = json.loads(text)
         partitions = {
-            (topic, number) for topic, numbers in found.items() for number in numbers if _is_partition(number)
+            (topic, number) for topic, numbers in topics.items() for number in numbers if _is_partition(number)
         }
-        whole = sum(len(numbers) for numbers in found.values())
+        whole = sum(len(numbers) for numbers in topics.values())
     except (ValueError, AttributeError, TypeError):
         partitions, whole = set(), 0
     if not partitions or len(partitions) != whole:
@@ -203,47 +203,47 @@ def _is_partition(number: object) -> bool:
 
 
 def _given(options: Mapping[str, str]) -> dict[str, object]:
-    """Settings by their names."""
+    """Return settings by their names."""
     from ..app.connection import FOR_READERS
 
-    given: dict[str, object] = {f"kafka.{name}": value for name, value in kafka_properties(options).items()}
+    settings: dict[str, object] = {f"kafka.{name}": value for name, value in kafka_properties(options).items()}
     if not options.get("tierstate.store", "").strip():
         raise InvalidRequest("option tierstate.store must be set: file:///folder or s3://bucket/prefix")
     names = dict[str, str]()
     for name, key in _names(options):
         value = options.get(name, "").strip()
-        if value and key in given:
+        if value and key in settings:
             raise InvalidRequest(f"options {names[key]} and {name} are one and the same setting")
         if value:
-            given[key], names[key] = value, name
-    return {**FOR_READERS, **given}
+            settings[key], names[key] = value, name
+    return {**FOR_READERS, **settings}
 
 
 def _gateway(options: Mapping[str, str]) -> GatewayAccess:
-    """What it hands out is all there is: no option may say where else to read. Raises InvalidRequest."""
+    """Return the access to a gateway. It decides where to read, so no option may. Raises InvalidRequest."""
     from ..app.gateway_login import client_certificate, gateway_login
 
     url = gateway_url(options["tierstate.gateway"], "option tierstate.gateway")
     refused = [name for name, _ in _names(options)] + [name for name in options if name.startswith("kafka.")]
     for name in refused:
-        given = options.get(name, "").strip()
-        if given and given != DEFAULTS.get(name) and name != "kafka.isolation.level" and name != "kafka.group.id":
+        value = options.get(name, "").strip()
+        if value and value != DEFAULTS.get(name) and name != "kafka.isolation.level" and name != "kafka.group.id":
             raise InvalidRequest(f"option {name}: the gateway (tierstate.gateway) knows that; leave one of them out")
-    said = {name: options.get(f"tierstate.{name}", "").strip() for name in OF_A_GATEWAY}
-    token, ca, chain, key = (Path(file) if (file := said[name]) else None for name in FILES_FOR_A_GATEWAY)
-    login = gateway_login(token, said["user"] or None, "option tierstate.token_file", "option tierstate.user")
+    texts = {name: options.get(f"tierstate.{name}", "").strip() for name in OF_A_GATEWAY}
+    token, ca, chain, key = (Path(file) if (file := texts[name]) else None for name in FILES_FOR_A_GATEWAY)
+    login = gateway_login(token, texts["user"] or None, "option tierstate.token_file", "option tierstate.user")
     shown = client_certificate(chain, key, "option tierstate.cert_file", "option tierstate.key_file")
     return GatewayAccess(url, login.token, login.basic, ca, shown)
 
 
 def _names(options: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Options that may be given, and the settings that they are."""
+    """Return the options that may be set, each with its setting."""
     rests = [rest for name in options if (rest := name.removeprefix("tierstate.")).startswith(READ_BY)]
     return [(f"tierstate.{rest}", key) for rest, key in (SETTINGS | dict(zip(rests, rests, strict=True))).items()]
 
 
 def _settings(given: Mapping[str, object], options: Mapping[str, str]) -> Settings:
-    """Raises InvalidSettings that names the options."""
+    """Return the settings. Raises InvalidSettings that names the options."""
     from ..runtime.settings_load import settings_from
 
     names = {key: name for name, key in _names(options) if options.get(name, "").strip()}
@@ -251,14 +251,14 @@ def _settings(given: Mapping[str, object], options: Mapping[str, str]) -> Settin
 
 
 def options_of(settings: Settings) -> dict[str, str]:
-    """What a reader goes by, as options; what nobody set is left out. Secrets are written out."""
+    """Return the settings of a reader as options, without those that are not set. Secrets are written out."""
     from ..runtime.effective_settings import effective
 
     short = {key: name for name, key in SETTINGS.items() if key != "state_dir"}
     options = {f"kafka.{name}": value for name, value in settings.kafka.items()}
-    for each in effective(settings):
-        if each.origin != "default" and (each.key in short or each.key.startswith(READ_BY)):
-            options[f"tierstate.{short.get(each.key, each.key)}"] = each.value
+    for setting in effective(settings):
+        if setting.origin != "default" and (setting.key in short or setting.key.startswith(READ_BY)):
+            options[f"tierstate.{short.get(setting.key, setting.key)}"] = setting.value
     if settings.store.secret_access_key is not None:
         options["tierstate.store.secret_access_key"] = settings.store.secret_access_key.get_secret_value()
     return options
@@ -274,7 +274,7 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _check_without_effect(options: Mapping[str, str]) -> None:
-    """Options of Spark's Kafka source that change nothing here: how its consumer retries, how it cuts by records."""
+    """Check the options of Spark's Kafka source that change nothing here: its retries, its cuts by records."""
     _positive(options, "maxRecordsPerPartition")
     for name in ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
         text = options.get(name.lower(), "0")
@@ -284,14 +284,14 @@ def _check_without_effect(options: Mapping[str, str]) -> None:
 
 def _boolean(options: Mapping[str, str], name: str) -> bool:
     text = options[name.lower()]
-    known = {"true": True, "false": False}.get(text.strip().lower())
-    if known is None:
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
         raise InvalidRequest(f"option {name} is true or false", got=repr(text))
-    return known
+    return value
 
 
 def _strategy(options: Mapping[str, str]) -> bool:
-    """Whether a starting time without a match means the end."""
+    """Return whether a starting time without a match means the end."""
     text = options["startingoffsetsbytimestampstrategy"].strip().lower()
     if text not in ("error", "latest"):
         raise InvalidRequest("option startingOffsetsByTimestampStrategy is error or latest", got=repr(text))
@@ -303,12 +303,12 @@ def _tier(options: Mapping[str, str]) -> Tier:
     try:
         return Tier(text)
     except ValueError as error:
-        known = ", ".join(Tier)
-        raise InvalidRequest(f"option tierstate.tier is one of {known}", got=repr(text)) from error
+        tiers = ", ".join(Tier)
+        raise InvalidRequest(f"option tierstate.tier is one of {tiers}", got=repr(text)) from error
 
 
 def _isolation(options: Mapping[str, str], said: Collection[str]) -> Isolation:
-    """``said``: the names that were given; a default disagrees with nobody."""
+    """Return the level. ``said``: the names of the options that are set: only these can disagree, not a default."""
     names = [name for name in ("isolation", "kafka.isolation.level") if name in said] or ["isolation"]
     levels = {options[name].strip().lower() for name in names}
     if len(levels) > 1:
@@ -356,7 +356,7 @@ def _size(options: Mapping[str, str], name: str) -> int:
 
 
 def _lease(options: Mapping[str, str]) -> float:
-    """Seconds."""
+    """Return the lease in seconds."""
     text = options["tierstate.lease"]
     try:
         return parse_duration(text)

@@ -1,4 +1,4 @@
-"""What the user of a query is told: our sentence, without how the code came to it."""
+"""Errors for the user of a query: our sentence, without the stack trace of our code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ log = logging.getLogger("tierstate.spark")
 
 
 class Plainly:
-    """A block in which Spark called us. Spark shows the whole trace of what leaves it, causes first and our sentence
-    last, behind up to 3,800 characters (seen); ours say what and where by themselves. The trace is logged, as debug.
+    """A block in which Spark called us. Spark shows the whole trace of an exception that leaves it, causes first and
+    our sentence last, behind up to 3,800 characters (seen). Our errors are clear alone; the trace is logged, as debug.
     """
 
     def __enter__(self) -> None:

@@ -1,4 +1,4 @@
-"""In the driver: options -> Spark partitions, few and of even size in bytes, each with all an executor needs."""
+"""Turn options into Spark partitions, few and of even size in bytes, each with all an executor needs. In the driver."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from .positions import TopicPartition
 from .ranges import resolve_ranges
 
 SMALLEST_TARGET = 4 * 1024 * 1024
-"""Less than this is not worth a Spark partition of its own (31 to 48 ms)."""
+"""Fewer bytes than this are not worth a Spark partition of their own (31 to 48 ms)."""
 
 Group = tuple[PlannedSplit, ...]
 
 
 def plan_groups(options: SourceOptions, clock: Clock) -> Iterator[Group]:
-    """One group of splits a Spark partition, in order of topic, partition and offset; none where there is nothing.
+    """Yield one group of splits for each Spark partition, in order of topic, partition and offset.
 
-    Raises what `open_log` and `resolve_ranges` raise.
+    Yields none if there is nothing to read. Raises what `open_log` and `resolve_ranges` raise.
     """
     if isinstance(options.access, GatewayAccess):
         yield from grouped(options, gateway_ranges(options, options.access))
@@ -51,8 +51,8 @@ def groups(
     partitions: tuple[TopicPartition, ...],
     take_leases: TakeLeases | None = None,
 ) -> Iterator[Group]:
-    """Each partition is routed once, and cut once, when the size of all is known: CPU and memory grow with the
-    segments and with the splits, and with nothing else.
+    """Yield the groups. Each partition is routed once, and cut once, when the size of all is known: CPU and memory grow
+    with the segments and with the splits, and with nothing else.
     """
     ranges = resolve_ranges(options, reader, partitions)
     if take_leases is not None and take_leases(ranges):
@@ -61,12 +61,12 @@ def groups(
 
 
 def grouped(options: SourceOptions, found: list[PlannedRange]) -> Iterator[Group]:
-    """Cut once, when the size of all is known."""
+    """Yield the groups of these ranges, which are cut once, when the size of all is known."""
     total = sum(each.log_bytes for each in found)
     cuts = cut_by(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
     group: list[PlannedSplit] = []
-    for each in found:
-        for split, begins in each.cut(cuts):
+    for planned_range in found:
+        for split, begins in planned_range.cut(cuts):
             if begins and group:
                 yield tuple(group)
                 group = []
@@ -76,7 +76,7 @@ def grouped(options: SourceOptions, found: list[PlannedRange]) -> Iterator[Group
 
 
 def cut_by(total: int, largest: int, min_partitions: int | None, slots: int) -> Groups:
-    """A Spark partition costs 30 to 50 ms: few, and all slots busy to the end; or so small that there are enough."""
+    """Return the size of groups: few (each costs 30 to 50 ms), all slots busy to the end, or enough for the minimum."""
     if min_partitions is not None:
         size = max(1, min(largest, total // min_partitions))
         return Groups(size, size)
@@ -85,10 +85,10 @@ def cut_by(total: int, largest: int, min_partitions: int | None, slots: int) -> 
 
 
 def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iterable[PlannedSplit]:
-    """The rest of a local split that the broker trimmed since: the same records, remote where they are copied.
+    """Return the rest of a local split that the broker trimmed since: the same records, remote where they are copied.
 
-    In an executor. What was written again under a later leader epoch is not the same: PlannedRangeLost. What the broker
-    still has is held to the leader epoch of the plan when it is read.
+    In an executor. Records that were written again under a later leader epoch are not the same: PlannedRangeLost. What
+    the broker still has must have the leader epoch of the plan when it is read.
     """
     try:
         splits = _routed_again(options, clock, rest)
@@ -115,9 +115,9 @@ def _routed_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> l
 
 
 def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: ObjectNotFound) -> Exception:
-    """Why an object that was planned is not there: its segment expired since, or it is damage. In an executor.
+    """Return why a planned object is missing: its segment expired since, or it is damage. Runs in an executor.
 
-    Where the tier-state topic cannot be asked it stays what the store said.
+    If the tier-state topic cannot be read, return the store's error.
     """
     key = str(error.facts.get("key", ""))
     planned = (part.segment for part in split.parts if part.segment is not None)
@@ -127,13 +127,13 @@ def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: Ob
     live = _is_live(options, clock, split, segment)
     if live is None:
         return error
-    kind, said = (
+    kind, message = (
         (CorruptData, "an object of a live segment is missing")
         if live
         else (SegmentExpired, "segment was deleted after the query was planned")
     )
     return kind(
-        said,
+        message,
         object_key=key,
         topic=split.topic,
         partition=split.partition,
@@ -143,7 +143,7 @@ def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: Ob
 
 
 def _is_live(options: SourceOptions, clock: Clock, split: PlannedSplit, segment: RemoteSegment) -> bool | None:
-    """None: nobody who knows can be asked."""
+    """Return whether the segment is readable now; None if neither gateway nor brokers can be asked."""
     if isinstance(options.access, GatewayAccess):
         return is_live(options.access, split, segment)
     where = (split.topic, split.partition)

@@ -1,4 +1,4 @@
-"""Where a range begins and ends, as Spark's Kafka source lets one say it, and what that means for one partition.
+"""Where a range begins and ends, in the options of Spark's Kafka source, and what that means for one partition.
 
 startingTimestamp  >  startingOffsetsByTimestamp  >  startingOffsets  >  the default          (ending… likewise)
 """
@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..app.positions import parse_time
+from ..runtime.clock import SystemClock
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset, TimestampMs
 from .option_table import DEFAULTS
 
 LATEST, EARLIEST = -1, -2
-"""Of one partition, in the JSON form."""
+"""Offsets of a partition in the JSON form that mean an edge."""
 TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The same word for every partition: `EARLIEST` or `LATEST`."""
+    """The same edge for every partition: `EARLIEST` or `LATEST`."""
 
     edge: int
 
@@ -45,17 +48,17 @@ Position = Edge | ByOffset | ByTime
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A position and the option it was said in, for messages."""
+    """A position and the option that it came from, for messages."""
 
     position: Position
     option: str
 
 
 def stated(options: Mapping[str, str], side: str) -> Stated:
-    """``side``: ``starting`` or ``ending``. Raises InvalidRequest that names the option."""
+    """Return the position of a ``side``: ``starting`` or ``ending``. Raises InvalidRequest that names the option."""
     at, each, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if at.lower() in options:
-        return Stated(ByTime(_one_time(options[at.lower()], at)), at)
+        return Stated(ByTime(_time(options[at.lower()], at)), at)
     if each.lower() in options:
         times = {key: _time(value, each) for key, value in partition_json(options[each.lower()], each).items()}
         return Stated(ByTime(times), each)
@@ -69,29 +72,29 @@ def stated(options: Mapping[str, str], side: str) -> Stated:
 
 
 def check_batch(starting: Stated, ending: Stated) -> None:
-    """A batch neither begins at the end nor ends at the beginning. Raises InvalidRequest."""
-    for said, edge, word in ((starting, LATEST, "latest"), (ending, EARLIEST, "earliest")):
-        where = said.position
+    """Raise InvalidRequest if a batch begins at the end or ends at the beginning."""
+    for side, edge, word in ((starting, LATEST, "latest"), (ending, EARLIEST, "earliest")):
+        where = side.position
         if isinstance(where, Edge) and where.edge == edge:
-            raise InvalidRequest(f"option {said.option} cannot be {word} in a batch query")
+            raise InvalidRequest(f"option {side.option} cannot be {word} in a batch query")
         if isinstance(where, ByOffset):
             wrong = [key for key, offset in where.offsets.items() if offset == edge]
             if wrong:
                 raise InvalidRequest(
-                    f"option {said.option} cannot be {word} in a batch query",
+                    f"option {side.option} cannot be {word} in a batch query",
                     partitions=",".join(f"{topic}-{partition}" for topic, partition in sorted(wrong)),
                 )
 
 
 def check_stream(given: Collection[str]) -> None:
-    """A stream has no end. ``given``: lower-case names. Raises InvalidRequest."""
+    """Raise InvalidRequest if an option sets an end: a stream has none. ``given``: lower-case names."""
     for option in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
         if option.lower() in given:
             raise InvalidRequest(f"option {option} is not for a stream: it has no end (trigger availableNow ends it)")
 
 
 def check_complete(said: Stated, partitions: list[TopicPartition]) -> None:
-    """Positions for each partition name exactly those that are read. Raises InvalidRequest."""
+    """Raise InvalidRequest unless positions for each partition name exactly those that are read."""
     where = said.position
     if isinstance(where, ByOffset):
         named = set(where.offsets)
@@ -108,10 +111,10 @@ def check_complete(said: Stated, partitions: list[TopicPartition]) -> None:
 
 
 def partition_json(text: str, option: str) -> dict[TopicPartition, Any]:
-    """``{"topic": {"0": 23}}``. Raises InvalidRequest."""
+    """Parse ``{"topic": {"0": 23}}``. Raises InvalidRequest."""
     try:
-        found = json.loads(text)
-        return {(topic, _partition(number)): value for topic, by in found.items() for number, value in by.items()}
+        document = json.loads(text)
+        return {(topic, _partition(number)): value for topic, by in document.items() for number, value in by.items()}
     except (ValueError, AttributeError) as error:
         raise InvalidRequest(
             f'option {option} is earliest, latest or JSON like {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}'
@@ -128,26 +131,26 @@ def _partition(text: str) -> int:
 
 
 def _offsets(text: str, option: str) -> dict[TopicPartition, int]:
-    found = partition_json(text, option)
-    for (topic, partition), offset in found.items():
+    offsets = partition_json(text, option)
+    for (topic, partition), offset in offsets.items():
         if not _is_whole(offset) or offset < EARLIEST:
             raise InvalidRequest(
                 f"option {option}: not an offset", topic=topic, partition=partition, offset=repr(offset)
             )
-    return {key: Offset(offset) for key, offset in found.items()}
+    return {key: Offset(offset) for key, offset in offsets.items()}
 
 
 def _time(value: Any, option: str) -> TimestampMs:
-    if not _is_whole(value) or value < 0:
-        raise InvalidRequest(f"option {option}: not a time in milliseconds", time=repr(value))
-    return TimestampMs(value)
-
-
-def _one_time(text: str, option: str) -> TimestampMs:
-    try:
-        return _time(int(text.strip()), option)
-    except ValueError as error:
-        raise InvalidRequest(f"option {option} is one time in milliseconds", got=text) from error
+    """Return the time of a number, which is milliseconds, or of a text. Raises InvalidRequest."""
+    time = value if _is_whole(value) else None
+    if isinstance(value, str):
+        with suppress(InvalidRequest):
+            time = parse_time(value.strip(), SystemClock().now_ms())
+    if time is None or not 0 <= time < 2**63:
+        raise InvalidRequest(
+            f"option {option}: not a time: write ISO 8601, milliseconds since the epoch, or -3d", time=repr(value)
+        )
+    return TimestampMs(time)
 
 
 def _is_whole(value: Any) -> bool:

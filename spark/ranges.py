@@ -1,4 +1,4 @@
-"""Options + the log as it is now -> exact offset ranges. From here on nothing moves: a range is read as it stands."""
+"""Resolve options against the log of now into exact offset ranges, which never change: a range is read as it stands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .positions import EARLIEST, LATEST, ByOffset, ByTime, Edge, Stated, TopicPa
 
 
 class Extents(Protocol):
-    """What is asked of `LogReader`, or of a gateway."""
+    """The part of `LogReader`, or of a gateway, that resolves ranges."""
 
     def extent(self, topic: str, partition: int, *, isolation: Isolation, tier: Tier) -> Extent: ...
 
@@ -23,10 +23,10 @@ class Extents(Protocol):
 def resolve_ranges(
     options: SourceOptions, reader: Extents, partitions: tuple[TopicPartition, ...]
 ) -> dict[TopicPartition, Extent]:
-    """``(start, end)``, end exclusive, of every partition that has anything to read.
+    """Return ``(start, end)``, end exclusive, of every partition that has anything to read.
 
-    Raises InvalidRequest; OffsetOutOfRange where offsets that are asked for are not there, unless ``failOnDataLoss``
-    is false: then what is there is read. LogGap, Unavailable.
+    Raises InvalidRequest, LogGap, Unavailable, and OffsetOutOfRange if requested offsets do not exist, unless
+    ``failOnDataLoss`` is false: then the existing ones are read.
     """
     check_complete(options.starting, list(partitions))
     check_complete(options.ending, list(partitions))
@@ -43,7 +43,7 @@ def resolve_ranges(
 def starting_offsets(
     options: SourceOptions, reader: Extents, partitions: tuple[TopicPartition, ...]
 ) -> dict[TopicPartition, Offset]:
-    """Where a stream begins, that has no checkpoint yet. Raises as `resolve_ranges`."""
+    """Return where a stream without a checkpoint begins. Raises as `resolve_ranges`."""
     check_complete(options.starting, list(partitions))
     return {
         key: _start(options, reader, key, reader.extent(*key, isolation=options.isolation, tier=options.tier))
@@ -52,23 +52,23 @@ def starting_offsets(
 
 
 def _start(options: SourceOptions, reader: Extents, key: TopicPartition, extent: Extent) -> Offset:
-    said = options.starting
-    match said.position:
+    stated = options.starting
+    match stated.position:
         case Edge(edge):
             return extent.end if edge == LATEST else extent.start
         case ByOffset(offsets):
             if offsets[key] in (LATEST, EARLIEST):
                 return extent.end if offsets[key] == LATEST else extent.start
-            return _within(options, said, key, offsets[key], extent)
+            return _within(options, stated, key, offsets[key], extent)
         case ByTime(times):
             time = times[key] if isinstance(times, Mapping) else times
-            found = reader.offset_for_time(*key, time)
-            if found is not None:
-                return _clipped(found[0], extent)
+            first = reader.offset_for_time(*key, time)
+            if first is not None:
+                return _clipped(first[0], extent)
             if options.latest_when_no_match:
                 return extent.end
             raise InvalidRequest(
-                f"option {said.option}: no record at or after this time"
+                f"option {stated.option}: no record at or after this time"
                 " (startingOffsetsByTimestampStrategy=latest reads nothing then)",
                 topic=key[0],
                 partition=key[1],
@@ -77,18 +77,18 @@ def _start(options: SourceOptions, reader: Extents, key: TopicPartition, extent:
 
 
 def _end(options: SourceOptions, reader: Extents, key: TopicPartition, extent: Extent) -> Offset:
-    said = options.ending
-    match said.position:
+    stated = options.ending
+    match stated.position:
         case Edge():
             return extent.end
         case ByOffset(offsets):
             if offsets[key] == LATEST:
                 return extent.end
-            # an end below the log start is an empty range, not a loss: where to begin has been checked already
-            return _within(options, said, key, max(offsets[key], extent.start), extent)
+            # an end below the log start is an empty range, not a loss: the start has been checked already
+            return _within(options, stated, key, max(offsets[key], extent.start), extent)
         case ByTime(times):
-            found = reader.offset_for_time(*key, times[key] if isinstance(times, Mapping) else times)
-            return extent.end if found is None else _clipped(found[0], extent)
+            first = reader.offset_for_time(*key, times[key] if isinstance(times, Mapping) else times)
+            return extent.end if first is None else _clipped(first[0], extent)
 
 
 def _clipped(offset: int, extent: Extent) -> Offset:

@@ -1,4 +1,4 @@
-"""Spark sessions that find tierstate: `session`, for everybody, and `local_session`, for commands, demo and tests."""
+"""Spark sessions that find tierstate: `session`, for users, and `local_session`, for commands, demo and tests."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ..state.errors import InvalidRequest
 
 PYTHON = "spark.pyspark.python"
 SHORT_ERRORS = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
-"""Of an error in Python: its sentence alone."""
+"""Shortens an error in Python to its sentence."""
 WORKER_WAIT = {"spark.python.authenticate.socketTimeout": "60s"}
-"""How long a task waits for its Python worker. Spark waits for 15 s, which a machine at a load of 15 did exceed."""
+"""How long a task waits for its Python worker. Spark's 15 s were too short on a machine at a load of 15."""
 LOOPBACK = "127.0.0.1"
 QUIET_LOG = """\
 status = error
@@ -42,13 +42,13 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 def session(
     app_name: str = "tierstate", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A Spark session in which ``format("tierstate")`` is known; as `SparkSession.builder` otherwise makes it.
+    """Return a Spark session that knows ``format("tierstate")``, otherwise as `SparkSession.builder` makes it.
 
-    Spark asks the workers' Python for its data sources, and without a word it is ``python3``. Here it is this
-    interpreter, which has tierstate; on a cluster it must be in the same place everywhere, or ``config`` says another
-    one (``spark.pyspark.python``). ``config`` wins over all that is set here. ``master``: as Spark has it,
-    ``local[4]``; None: what ``spark-submit`` says, or Spark's own default.
-    Raises InvalidRequest where a session runs already whose workers have another Python: stop it first.
+    Spark asks the workers' Python for its data sources; the default is ``python3``. Here it is this interpreter, which
+    has tierstate; on a cluster it must be in the same place everywhere, or ``config`` names another one
+    (``spark.pyspark.python``). ``config`` wins over all that is set here. ``master``: as Spark has it, ``local[4]``;
+    None: from ``spark-submit``, or Spark's own default.
+    Raises InvalidRequest if a session is running whose workers have another Python: stop it first.
     """
     python = _wanted_python(config or {})
     running = SparkContext._active_spark_context
@@ -69,7 +69,7 @@ def session(
 
 
 def _wanted_python(config: Mapping[str, str]) -> str:
-    """What was said before us counts: by the caller, by ``spark-submit``, by the environment."""
+    """Return the Python of the workers; the caller, ``spark-submit`` and the environment come before our default."""
     return _without_blanks(config.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)
 
 
@@ -77,13 +77,13 @@ def _wanted_python(config: Mapping[str, str]) -> str:
 def local_session(
     app_name: str, cores: int = 2, *, memory: str = "1g", config: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session with ``cores`` task slots in one JVM of ``memory``; ``config`` is added to Spark's, and wins.
+    """Yield a session with ``cores`` task slots in one JVM of ``memory``; ``config`` is added to Spark's, and wins.
 
-    Starts in about 7 s. One at a time in a process: Spark itself would hand out the same one again. Sets
+    Starts in about 7 s. Only one at a time in a process: Spark itself would return the same one again. Sets
     PYSPARK_PYTHON to this interpreter: with any other one the workers would not find tierstate.
     """
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-    # Said by PySpark 4.3 to everybody with pandas 3; nothing of ours goes through pandas.
+    # PySpark 4.3 warns every user of pandas 3; nothing of ours goes through pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _without_blanks(sys.executable, folder)
@@ -99,11 +99,11 @@ def local_session(
 
 @cache
 def _without_blanks(python: str, folder: Path | None = None) -> str:
-    """Return this interpreter's name, or where it has blanks, that of a script in ``folder`` or one removed at exit.
+    """Return ``python``, or if it has blanks, the name of a script in ``folder`` or in one that is removed at exit.
 
-    Spark asks ``sh -c "command -v <python>"``, unquoted, before it looks for data sources, and finds none, without a
-    word, when the path of the checkout has a blank (`Utils.checkCommandAvailable`, seen on 4.3.0). A script, because a
-    link would not find its virtual environment.
+    Spark runs ``sh -c "command -v <python>"``, unquoted, before it looks for data sources, and silently finds none if
+    the path of the checkout has a blank (`Utils.checkCommandAvailable`, seen on 4.3.0). It is a script, because a link
+    would not find its virtual environment.
     """
     if not any(letter.isspace() for letter in python):
         return python

@@ -27,16 +27,16 @@ class DefaultSource(DataSource):
         return "tierstate"
 
     def schema(self) -> StructType:
-        """That of Spark's Kafka source, or of its ``columns``. Raises InvalidRequest for a wrong option."""
+        """Return the schema of Spark's Kafka source, or of ``columns``. Raises InvalidRequest for a wrong option."""
         with plainly:
             options = parse_for_any(self.options)
             return spark_schema(options.columns, value_type(options.typed))
 
-    # The readers are not imported at the top: every Spark session imports this module to learn the name, and most never
-    # read from here.
+    # The readers are not imported at the top: every Spark session imports this module for its name, and most never
+    # read with it.
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """``schema``: ours, or a part of it that the user declared; only what it names is decoded."""
+        """Return a batch reader. ``schema``: ours, or the columns that the user declared; only these are decoded."""
         with plainly:
             options = self._declared(schema, parse_options(self.options))
         from .batch import BatchReader
@@ -44,7 +44,7 @@ class DefaultSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Never the simple one of PySpark, which reads in the driver."""
+        """Return our reader, never PySpark's simple one, which reads in the driver."""
         with plainly:
             options = self._declared(schema, parse_stream_options(self.options))
         try:

@@ -1,10 +1,10 @@
 """``spark.readStream.format("tierstate")``: micro-batches of both tiers, each a batch with exact start and end offsets.
 
-Offsets are those of Spark's Kafka source (`stream_offsets.py`), so that either goes on with the other's checkpoint.
-Spark plans in a process of its own for as long as the query lives, and ends it without a word: neither `stop` nor the
-last `commit` comes for certain, so nothing hangs on either.
+Offsets are those of Spark's Kafka source (`stream_offsets.py`): each source can continue the other's checkpoint. Spark
+plans in a process of its own for as long as the query lives, and ends that process without notice: neither `stop` nor
+the last `commit` is sure to be called, so nothing depends on them.
 
-    latestOffset(start, limit)  where the next batch ends; judges whether anything is lost, before it is planned
+    latestOffset(start, limit)  the end of the next batch; reports what is lost before the batch is planned
     partitions(start, end)      also of a batch repeated from the checkpoint: the same offsets, so the same records
 
 Memory of that process: a view of the chosen partitions, kept from batch to batch, and the plan of one batch.
@@ -33,7 +33,7 @@ ANY_NUMBER = 2**63 - 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark plans with one instance and reads with others, which are pickled and load nothing that plans."""
+    """Spark plans with one instance and reads with others, which are pickled and load no planning code."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -54,14 +54,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._planner.following(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark passes one limit on, and there are four options: anything but "all" means what the options say."""
+        """Spark passes one limit on, and there are four options: any limit but "all" stands for the options."""
         limits = self._options.limits
         if limits.max_offsets is limits.max_bytes is limits.min_offsets is None:
             return ReadAllAvailable()
         return ReadMaxRows(limits.max_offsets or ANY_NUMBER)
 
     def reportLatestOffset(self) -> Json | None:
-        """As of the last batch that was planned."""
+        """Return the ends of the log when the last batch was planned; None before the first."""
         latest = self._planner.latest
         return None if latest is None else latest.to_json()
 
@@ -74,10 +74,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return tasks_of(self._planner.groups(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In an executor: as a batch query reads it."""
+        """Read as a batch query does. Runs in an executor."""
         return self._batches.read(partition)
 
     def stop(self) -> None:
-        """Harmless when it is never called, as is `commit`, which does nothing."""
+        """Close the planner. Spark may never call this, nor `commit`, which does nothing: that is harmless."""
         if "_planner" in self.__dict__:
             self._planner.close()

@@ -1,4 +1,4 @@
-"""How far one micro-batch goes: ``maxOffsetsPerTrigger``, ``maxBytesPerTrigger``, ``minOffsetsPerTrigger``. Pure."""
+"""The size of one micro-batch: ``maxOffsetsPerTrigger``, ``maxBytesPerTrigger``, ``minOffsetsPerTrigger``. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..state.offsets import Offset
 from .positions import TopicPartition
 
 Extents = Mapping[TopicPartition, tuple[Offset, Offset]]
-"""Of each partition what there is to read: the first offset, and the one after the last."""
+"""The offsets that each partition has to read: the first, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """None: no such limit. ``max_delay_s``: how long a batch waits for ``min_offsets``."""
+    """The limits of a batch; None: no limit. ``max_delay_s``: how long a batch waits for ``min_offsets``."""
 
     max_offsets: int | None
     min_offsets: int | None
@@ -25,7 +25,7 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of log of one partition: exact for what is copied; ``local_rate`` (bytes an offset) guesses the rest."""
+    """Log bytes of one partition: exact for copied offsets, ``local_rate`` (bytes an offset) estimates the others."""
 
     coverage: Coverage
     local_rate: float
@@ -34,7 +34,7 @@ class Sizes:
         return int(sum(count * rate for count, rate in self._stretches(start, end)))
 
     def after(self, start: Offset, end: Offset, most: int) -> Offset:
-        """The end of about ``most`` bytes from ``start`` on: at least one offset, none behind ``end``."""
+        """Return the end of about ``most`` bytes from ``start`` on: at least one offset, at most ``end``."""
         position, left = start, float(most)
         for count, rate in self._stretches(start, end):
             if count * rate > left:
@@ -43,7 +43,7 @@ class Sizes:
         return end
 
     def _stretches(self, start: Offset, end: Offset) -> Iterator[tuple[int, float]]:
-        """How many offsets, and how many bytes each has."""
+        """Yield stretches as the number of offsets and the bytes of each."""
         while start < end:
             owner = self.coverage.at(start)
             if owner is not None:
@@ -57,20 +57,20 @@ class Sizes:
 
 
 def by_offsets(extents: Extents, most: int) -> dict[TopicPartition, Offset]:
-    """Where a batch of at most ``most`` offsets ends: shared as `shares` does."""
+    """Return the ends of a batch of at most ``most`` offsets, divided by `shares`."""
     parts = shares({key: end - start for key, (start, end) in extents.items()}, most)
     return {key: Offset(min(start + parts[key], end)) for key, (start, end) in extents.items()}
 
 
 def by_bytes(extents: Extents, sizes: Mapping[TopicPartition, Sizes], most: int) -> dict[TopicPartition, Offset]:
-    """Where a batch of about ``most`` bytes of log ends: shared as `shares` does."""
+    """Return the ends of a batch of about ``most`` bytes of log, divided by `shares`."""
     parts = shares({key: sizes[key].between(*extent) for key, extent in extents.items()}, most)
     return {key: sizes[key].after(*extent, parts[key]) for key, extent in extents.items()}
 
 
 def shares(left: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
-    """``most``, by what is left of each partition, and at least 1 where anything is: as Spark's Kafka source shares
-    (`KafkaMicroBatchStream.rateLimit`), so that no small partition starves and all come to their ends together.
+    """Divide ``most`` by what is left of each partition, at least 1 if any is, as Spark's Kafka source does
+    (`KafkaMicroBatchStream.rateLimit`): no small partition starves, and all come to their ends together.
     """
     total = sum(left.values())
     return {key: max(1, most * size // total) if size > 0 else 0 for key, size in left.items()}

@@ -1,8 +1,8 @@
-"""Where a stream is: the JSON of Spark's Kafka source, so that either source goes on with the other's checkpoint.
+"""The position of a stream: the JSON of Spark's Kafka source, so that each source can continue the other's checkpoint.
 
     {"orders": {"0": 23, "1": 7}, "orders@B77wDUR8RHy8A-tEvRU0uw": {}}
 
-Each offset is that of the next record. An entry without partitions says of which topic the offsets are: one that was
+Each offset is that of the next record. An entry without partitions has the id of the offsets' topic: a topic that was
 deleted and created again has the same name, and other records at the same offsets. Kafka's source reads such an entry
 as a topic of no partitions, and no topic's name has an ``@``.
 """
@@ -19,18 +19,18 @@ from ..state.offsets import Offset
 from .positions import TopicPartition
 
 Json = dict[str, dict[str, int]]
-"""What Spark keeps in the checkpoint; it compares the texts, so one place has one form."""
+"""The form in which Spark keeps a position in the checkpoint; it compares the texts, so one position has one form."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffsets:
-    """``topic_ids``: of the topics whose id was said; none in a checkpoint that Spark's Kafka source wrote."""
+    """``topic_ids``: of topics with a known id; a checkpoint that Spark's Kafka source wrote has none."""
 
     offsets: Mapping[TopicPartition, Offset]
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
 
     def same_topics(self, other: StreamOffsets) -> dict[TopicPartition, Offset]:
-        """Without those of topics that are known to be other ones there."""
+        """Return the offsets, without those of topics that have another id in ``other``."""
         return {
             key: offset
             for key, offset in self.offsets.items()
@@ -38,16 +38,16 @@ class StreamOffsets:
         }
 
     def to_json(self) -> Json:
-        found: Json = {}
+        document: Json = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
-            found.setdefault(topic, {})[str(partition)] = offset
+            document.setdefault(topic, {})[str(partition)] = offset
         for topic, topic_id in sorted(self.topic_ids.items()):
-            found[f"{topic}@{topic_id}"] = {}
-        return found
+            document[f"{topic}@{topic_id}"] = {}
+        return document
 
 
 def parse_offsets(given: Mapping[str, Any]) -> StreamOffsets:
-    """Raises InvalidRequest for what neither source writes."""
+    """Parse a position. Raises InvalidRequest for a form that neither source writes."""
     offsets: dict[TopicPartition, Offset] = {}
     topic_ids: dict[str, TopicId] = {}
     for topic, by_partition in given.items():

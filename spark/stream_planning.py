@@ -1,4 +1,4 @@
-"""In the driver: where a stream is, how far its next micro-batch goes, and what is lost."""
+"""Plan a stream in the driver: its position, the size of the next micro-batch, and the records that are lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Places = Mapping[TopicPartition, TopicId]
 
 
 class StreamPlanner:
-    """Of one query, for as long as it lives. Not thread-safe; Spark asks one thing at a time."""
+    """The planner of one query, for as long as the query lives. Not thread-safe; Spark makes one call at a time."""
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._options, self._clock = options, clock
@@ -38,10 +38,10 @@ class StreamPlanner:
         self._target: Mapping[TopicPartition, Offset] | None = None
         self._last_batch: float | None = None
         self.latest: StreamOffsets | None = None
-        """The ends of the log, as of the last batch that was planned."""
+        """The ends of the log when the last batch was planned."""
 
     def initial(self) -> Json:
-        """Asked only without a checkpoint, or while its first batch is not committed; the same each time."""
+        """Return the start of the stream, the same each time. Spark calls it until the first batch is committed."""
         if self._initial is None:
             places, reader = self._now(StreamOffsets({}))
             offsets = starting_offsets(self._options, reader, tuple(places))
@@ -51,19 +51,19 @@ class StreamPlanner:
         return self._initial
 
     def end_at_what_is_there(self) -> None:
-        """From now on no batch goes beyond the ends of this moment."""
+        """End every batch from now on at the ends of this moment."""
         places, reader = self._now(StreamOffsets({}))
         self._target = {key: self._extent(reader, key)[1] for key in places}
 
     def following(self, start: Json, limited: bool) -> Json:
-        """Where the batch ends that begins at ``start``; ``start`` itself when there is none yet.
+        """Return the end of the batch that begins at ``start``; ``start`` itself if there is none yet.
 
-        Raises UnknownTopic, OffsetOutOfRange for what is lost, unless ``failOnDataLoss`` is false.
+        Raises UnknownTopic or OffsetOutOfRange for lost records, unless ``failOnDataLoss`` is false.
         """
         undated, self._undated = self._undated, None
         if undated is not None and start == undated:
-            # The end is elsewhere when a first batch is repeated, and of that Spark keeps the end, not the start.
-            # So the first batch is empty: it writes down where the stream begins*.
+            # When a first batch is repeated the end has moved, and Spark keeps the end of that batch, not its start.
+            # So the first batch is empty: it records where the stream begins*.
             return start
         begun = parse_offsets(start)
         places, reader = self._now(begun)
@@ -79,24 +79,24 @@ class StreamPlanner:
         return StreamOffsets(ends, {topic: each for topic, each in _ids(places).items() if _has(ends, topic)}).to_json()
 
     def groups(self, start: Json, end: Json) -> Iterator[Group]:
-        """What to read of a batch. Raises as `plan_groups`, and UnknownTopic as `following`."""
+        """Yield the groups of a batch. Raises as `plan_groups`, and UnknownTopic as `following`."""
         begun, ended = parse_offsets(start), parse_offsets(end)
         # new partitions begin at 0, whatever their log start is when a batch is repeated
         before = begun.same_topics(ended)
-        wanted = {key: (before.get(key, Offset(0)), last) for key, last in ended.offsets.items()}
-        wanted = {key: (first, last) for key, (first, last) in wanted.items() if first < last}
-        if not wanted:
+        ranges = {key: (before.get(key, Offset(0)), last) for key, last in ended.offsets.items()}
+        ranges = {key: (first, last) for key, (first, last) in ranges.items() if first < last}
+        if not ranges:
             return
-        asked = StreamOffsets(dict.fromkeys(wanted, Offset(0)), {**begun.topic_ids, **ended.topic_ids})
-        places, reader = self._now(asked)
-        there = self._same(asked, places)
-        keys = tuple(sorted(key for key in wanted if key in there.offsets))
-        said = "startingOffsets, from the checkpoint"
+        batch = StreamOffsets(dict.fromkeys(ranges, Offset(0)), {**begun.topic_ids, **ended.topic_ids})
+        places, reader = self._now(batch)
+        there = self._same(batch, places)
+        keys = tuple(sorted(key for key in ranges if key in there.offsets))
+        option = "startingOffsets, from the checkpoint"
         options = replace(
             self._options,
             choice=Assigned(keys),
-            starting=Stated(ByOffset({key: wanted[key][0] for key in keys}), said),
-            ending=Stated(ByOffset({key: wanted[key][1] for key in keys}), said),
+            starting=Stated(ByOffset({key: ranges[key][0] for key in keys}), option),
+            ending=Stated(ByOffset({key: ranges[key][1] for key in keys}), option),
         )
         yield from groups(options, reader, keys)
 
@@ -106,7 +106,7 @@ class StreamPlanner:
     # --- what is there, and what is lost ----------------------------------------------------------------------------
 
     def _now(self, begun: StreamOffsets) -> tuple[Places, LogReader]:
-        """Raises UnknownTopic with the topic id of ``begun`` where it has one."""
+        """Return the chosen partitions and a reader. UnknownTopic has the topic id of ``begun`` if that has one."""
         choice = self._options.choice
         if not self._options.fail_on_data_loss:
             choice = self._still_there(choice)
@@ -122,7 +122,7 @@ class StreamPlanner:
         return {key: place.topic_id for key, place in chosen.items()}, self._log.reader(chosen.values())
 
     def _still_there(self, choice: Choice) -> Choice:
-        """Without the topics and partitions that the cluster does not have."""
+        """Return the choice without the topics and partitions that the cluster does not have."""
         there = {each.name: len(each.partitions) for each in self._log.control.topics()}
         match choice:
             case Subscribed(topics):
@@ -132,7 +132,7 @@ class StreamPlanner:
         return choice
 
     def _same(self, begun: StreamOffsets, places: Places) -> StreamOffsets:
-        """``begun`` without what is gone or was re-created, which is an error unless ``failOnDataLoss`` is false."""
+        """Return ``begun`` without deleted or re-created topics: an error unless ``failOnDataLoss`` is false."""
         now = _ids(places)
         for topic, topic_id in begun.topic_ids.items():
             if topic in now and now[topic] != topic_id:
@@ -146,24 +146,24 @@ class StreamPlanner:
                 )
         there = {}
         for (topic, partition), offset in begun.offsets.items():
-            known = begun.topic_ids.get(topic)
+            old_id = begun.topic_ids.get(topic)
             if (topic, partition) not in places:
                 self._lost(
                     UnknownTopic(
                         f"a partition of the stream is gone, or chosen no more ({FORGIVEN})",
                         topic=topic,
                         partition=partition,
-                        topic_id=known,
+                        topic_id=old_id,
                     )
                 )
-            elif known in (None, places[topic, partition]):
+            elif old_id in (None, places[topic, partition]):
                 there[topic, partition] = offset
         return StreamOffsets(there, begun.topic_ids)
 
     def _left(
         self, begun: StreamOffsets, places: Places, reader: LogReader
     ) -> dict[TopicPartition, tuple[Offset, Offset]]:
-        """What there is to read behind ``begun``; of a new partition, everything."""
+        """Return the offsets that are left to read after ``begun``; all offsets of a new partition."""
         same = self._same(begun, places)
         extents = {}
         for key in places:
@@ -194,7 +194,7 @@ class StreamPlanner:
     # --- limits -----------------------------------------------------------------------------------------------------
 
     def _waits(self, extents: Extents) -> bool:
-        """For more offsets; never when the stream is to end by itself, nor at its first batch."""
+        """Return whether a batch waits for offsets; never if the stream ends by itself, nor at its first batch."""
         limits, now = self._options.limits, self._clock.monotonic()
         if limits.min_offsets is None or self._target is not None:
             return False
@@ -228,7 +228,7 @@ def _has(offsets: Mapping[TopicPartition, Offset], topic: str) -> bool:
 def _up_to(
     target: Mapping[TopicPartition, Offset], extents: Extents, begun: StreamOffsets
 ) -> dict[TopicPartition, tuple[Offset, Offset]]:
-    """What was there when the trigger availableNow began; a partition that is newer waits for the next run."""
+    """Return the offsets up to the start of the trigger availableNow; a newer partition waits for the next run."""
     return {
         key: (start, max(start, min(end, target.get(key, start))))
         for key, (start, end) in extents.items()
@@ -237,7 +237,7 @@ def _up_to(
 
 
 def _may_be_the_end(options: SourceOptions) -> bool:
-    """Whether a stream without a checkpoint may begin at the end of a partition."""
+    """Return whether a stream without a checkpoint may begin at the end of a partition."""
     match options.starting.position:
         case Edge(edge):
             return edge == LATEST

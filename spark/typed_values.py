@@ -19,15 +19,15 @@ VALUE, OFFSET = "value", "offset"
 
 
 class Values(Protocol):
-    """Bytes into one type."""
+    """Turns bytes into values of one type."""
 
     def of(self, values: pa.Array) -> pa.Array:
-        """As many as there are. Raises RowRefused."""
+        """Return one value for each of ``values``. Raises RowRefused."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """How bytes become ``arrow``. ``avro``: the schema, of Avro; None: they are JSON. ``registry``: its URL."""
+    """The type ``arrow`` of values. ``avro``: the Avro schema, or None for JSON. ``registry``: a registry's URL."""
 
     arrow: pa.StructType
     avro: str | None = None
@@ -35,13 +35,13 @@ class TypedValue:
 
     @property
     def kind(self) -> StructType:
-        """Spark's."""
+        """The type in Spark's terms."""
         kind = from_arrow_type(self.arrow)
         assert isinstance(kind, StructType)
         return kind
 
     def values(self) -> Values:
-        """Made once a task."""
+        """Return the converter; a task makes it once."""
         if self.avro is not None:
             from ..values.avro_values import AvroValues
 
@@ -52,7 +52,7 @@ class TypedValue:
 
 
 def typed_value(options: Mapping[str, str]) -> TypedValue | None:
-    """None: bytes. Raises InvalidRequest that names the option."""
+    """Return the type of values; None for bytes. Raises InvalidRequest that names the option."""
     form = options[FORMAT].strip().lower()
     schema, registry = options.get(SCHEMA, ""), options.get(REGISTRY, "").strip() or None
     if registry is not None and form != "avro":
@@ -80,22 +80,22 @@ def typed_value(options: Mapping[str, str]) -> TypedValue | None:
 
 
 def value_type(typed: TypedValue | None) -> dict[str, DataType]:
-    """The types of columns that are not as `columns.SPARK_TYPES` has them."""
+    """Return the types of the columns that differ from `columns.SPARK_TYPES`."""
     return {} if typed is None else {VALUE: typed.kind}
 
 
 class TypedColumns:
-    """The columns of one task's batches, `value` typed; where nobody wants that, they stay as they are."""
+    """The columns of one task's batches, with `value` typed if the options ask for it."""
 
     def __init__(self, columns: Sequence[str], typed: TypedValue | None) -> None:
         self._columns = tuple(columns)
         self._values = typed.values() if typed is not None and VALUE in columns else None
         extra = () if self._values is None or OFFSET in columns else (OFFSET,)
         self.decoded = self._columns + extra
-        """What the decoder is asked for: the offset too, to say it of a value that is refused."""
+        """Columns for the decoder: with the offset, which the error of a refused value names."""
 
     def of(self, batch: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
-        """Raises InvalidRequest, CorruptData: what a record's value is refused with."""
+        """Return the batch with its columns typed. Raises InvalidRequest or CorruptData for a value that is refused."""
         if self._values is None:
             return batch
         arrays = {name: batch.column(name) for name in self._columns}

@@ -1,1 +1,1 @@
-"""The ground floor: what can be said about a tiered partition, and what it means. Pure; standard library only."""
+"""The lowest layer: the facts about a tiered partition, and their meaning. Pure; standard library only."""

@@ -1,7 +1,7 @@
-"""By what a topic is known to be of the same history: the last record that somebody has of it.
+"""A digest of the last known record of a topic. It shows whether the topic still has the same history.
 
-Positions and leader epochs go back with a broker that is restored from a backup, and are given out a second time; the
-record that stood at a position does not come a second time (its time of append alone tells two of them apart).
+A broker that is restored from a backup assigns positions and leader epochs a second time. It never writes the same
+record at a position a second time: the append time alone makes the two records different.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _FIXED = struct.Struct(">qqIi")
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """``sha256`` (hex) over position, time of append, key and value of the record at ``position``."""
+    """``sha256`` (hex) is computed over position, append time, key and value of the record at ``position``."""
 
     position: Position
     sha256: str
 
     @classmethod
     def of(cls, position: Position, timestamp: TimestampMs, key: str, value: bytes | None) -> Self:
-        """``value`` None: a tombstone, which is another record than an empty value."""
+        """Return the anchor of a record. A ``value`` of None is a tombstone, which differs from an empty value."""
         name = key.encode()
         fixed = _FIXED.pack(position, timestamp, len(name), -1 if value is None else len(value))
         return cls(position, hashlib.sha256(fixed + name + (value or b"")).hexdigest())

@@ -1,9 +1,9 @@
-"""The incremental twin of `meaning`: what production runs. Equal to the definition after every step (property test).
+"""The incremental twin of `meaning`, used in production. It equals the definition after every step (property test).
 
 A fact about a segment changes that segment alone. A `LeaderElected` may change every segment of its partition
-(fencing, abandonment). Both are only noted; the work is done when the view is asked for, so a replay of a million
-facts and a thousand elections works everything out once. After one more fact about a segment, the view costs copies of
-lists of segments, but works out and sorts nothing else.
+(fencing, abandonment). Both are only noted, and the view is computed when a caller asks for it. So a replay of a
+million facts and a thousand elections computes everything once. After one more fact about a segment, a new view copies
+lists of segments, but recomputes and sorts nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _by_position = attrgetter("position")
 
 
 class PartitionState:
-    """The live set of one partition, and the caches its view is made from. Thread-safe."""
+    """The live set of one partition, and the caches from which its view is computed. Thread-safe."""
 
     __slots__ = (
         "_by_segment",
@@ -53,7 +53,7 @@ class PartitionState:
         self._view = PartitionView(partition)
 
     def insert(self, live: LiveFact) -> None:
-        """A fact landed under its key."""
+        """Add a fact under its key. It replaces the fact that has the same key."""
         segment_id = segment_id_of(live)
         with self._lock:
             if live.key in self._live:
@@ -69,7 +69,7 @@ class PartitionState:
             self._note(live, segment_id)
 
     def erase(self, key: str) -> None:
-        """A tombstone landed. Erasing what is not there changes nothing."""
+        """Apply a tombstone. A key that is not in the live set is ignored."""
         with self._lock:
             self._remove(key)
 
@@ -92,7 +92,7 @@ class PartitionState:
             self._elected = True
 
     def _work_out(self) -> None:
-        """Bring leaders and segments up to the live set."""
+        """Recompute the leaders and the segments that changed since the last view."""
         if self._elected:
             self._leaders = Leaders.among(self._others.values())
             self._changed.update(self._by_segment)
@@ -111,17 +111,17 @@ class PartitionState:
 
     @property
     def fact_count(self) -> int:
-        """How many facts it holds decoded."""
+        """Return the number of facts in the live set."""
         return len(self._live)
 
     def facts(self) -> list[LiveFact]:
-        """The live set, in order of position."""
+        """Return the live set, in order of position."""
         with self._lock:
             facts = list(self._live.values())
         return sorted(facts, key=_by_position)
 
     def view(self) -> PartitionView:
-        """The partition as it stands; the same object until something changes."""
+        """Return the current view of the partition. It is the same object until a fact changes."""
         with self._lock:
             if self._stale:
                 self._work_out()

@@ -1,4 +1,4 @@
-"""Which accepted, finished, lineage-valid segment owns which offsets, and how far they reach without a gap."""
+"""Which accepted, finished segment of the lineage owns which offsets, and where the owned offsets have gaps."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .segment import RemoteSegment
 
 @dataclass(frozen=True, slots=True)
 class OwnedRange:
-    """``segment`` serves exactly ``offsets``, clipped to the lineage and to its neighbours."""
+    """The offsets that ``segment`` serves, clipped to the lineage and to the neighbouring segments."""
 
     offsets: OffsetRange
     segment: RemoteSegment
 
 
 class Coverage:
-    """The remote tier of one partition as a sorted, disjoint list of owned ranges. Supersets win on overlap.
+    """The remote tier of one partition as a sorted, disjoint list of owned ranges. On overlap the superset wins.
 
-    Equal when the same segments own the same offsets.
+    Two coverages are equal when the same segments own the same offsets.
     """
 
     __slots__ = ("_gaps_before", "_plain", "_starts", "lineage", "owned", "segments")
@@ -33,16 +33,16 @@ class Coverage:
         self.segments, self.lineage, self.owned = segments, lineage, tuple(_disjoint(parts))
         self._starts = [piece.offsets.start for piece in self.owned]
         self._gaps_before = self._parted(0, len(self.owned))
-        """The pieces that do not begin where the piece before them ends."""
+        """Indexes of the ranges in ``owned`` that do not begin where the range before them ends."""
 
     def _parted(self, low: int, high: int) -> list[int]:
         owned = self.owned
         return [at for at in range(max(1, low), high) if owned[at - 1].offsets.end + 1 != owned[at].offsets.start]
 
     def changed(self, segments: tuple[RemoteSegment, ...], touched: Sequence[OffsetRange]) -> Coverage:
-        """What ``Coverage(segments, lineage)`` is, worked out again only where segments came or went.
+        """Return ``Coverage(segments, lineage)``, recomputed only where segments were added or removed.
 
-        ``segments`` in order of start; ``touched`` the ranges of those that are only in them or only in ours.
+        ``segments`` are in order of start; ``touched`` are the ranges of the added and the removed segments.
         """
         first, last = min(each.start for each in touched), max(each.end for each in touched)
         low, high = self._window(first, last)
@@ -52,20 +52,20 @@ class Coverage:
         parts, plain = _parts(segments[begin : bisect_right(segments, last, key=_start)], self.lineage)
         if not (plain and self._plain):
             return Coverage(segments, self.lineage)
-        found, middle = Coverage.__new__(Coverage), list(_disjoint(parts))
-        found.segments, found.lineage, found._plain = segments, self.lineage, plain
-        found.owned = (*self.owned[:low], *middle, *self.owned[high:])
-        found._starts = self._starts[:low] + [piece.offsets.start for piece in middle] + self._starts[high:]
+        coverage, middle = Coverage.__new__(Coverage), list(_disjoint(parts))
+        coverage.segments, coverage.lineage, coverage._plain = segments, self.lineage, plain
+        coverage.owned = (*self.owned[:low], *middle, *self.owned[high:])
+        coverage._starts = self._starts[:low] + [piece.offsets.start for piece in middle] + self._starts[high:]
         gaps, end = self._gaps_before, low + len(middle)
         before, after = gaps[: bisect_left(gaps, low)], gaps[bisect_right(gaps, high) :]
-        between = found._parted(low, min(end + 1, len(found.owned)))
-        found._gaps_before = before + between + [at + end - high for at in after]
-        return found
+        between = coverage._parted(low, min(end + 1, len(coverage.owned)))
+        coverage._gaps_before = before + between + [at + end - high for at in after]
+        return coverage
 
     def _window(self, first: int, last: int) -> tuple[int, int]:
-        """The pieces ``low`` to ``high`` (excluded) that segments within first..last can have to do with.
+        """Return the indexes ``low`` to ``high`` (excluded) of owned ranges that a change in first..last may affect.
 
-        A piece that begins where its segment begins was not clipped by one before it: nothing reaches across there.
+        A range that begins where its segment begins was not clipped, so no segment reaches across that point.
         """
         low, high = bisect_right(self._starts, first), bisect_right(self._starts, last)
         if low and self.owned[low - 1].offsets.end >= first:
@@ -86,14 +86,14 @@ class Coverage:
         return hash(tuple(self._starts))
 
     def at(self, offset: int) -> OwnedRange | None:
-        """Who owns this offset; None for nobody. O(log n)."""
-        found = bisect_right(self._starts, offset)
-        if found and offset <= self.owned[found - 1].offsets.end:
-            return self.owned[found - 1]
+        """Return the range that owns this offset, or None if there is none. O(log n)."""
+        above = bisect_right(self._starts, offset)
+        if above and offset <= self.owned[above - 1].offsets.end:
+            return self.owned[above - 1]
         return None
 
     def next_start(self, offset: int) -> Offset | None:
-        """The lowest covered offset at or above this one; None when nothing is."""
+        """Return the lowest covered offset at or above this one, or None if there is none."""
         owner = self.at(offset)
         if owner is not None:
             return Offset(offset)
@@ -101,7 +101,7 @@ class Coverage:
         return self._starts[following] if following < len(self._starts) else None
 
     def prefix_end(self, start: int) -> Offset:
-        """The last offset of gap-free coverage that begins at ``start``; ``start - 1`` when nothing covers it."""
+        """Return the last offset covered without a gap from ``start`` on; ``start - 1`` if ``start`` is not covered."""
         if self.at(start) is None:
             return Offset(start - 1)
         following = bisect_left(self._gaps_before, bisect_right(self._starts, start))
@@ -109,14 +109,14 @@ class Coverage:
         return self.owned[last - 1].offsets.end
 
     def within(self, offsets: OffsetRange) -> list[OwnedRange]:
-        """The owned ranges that have any of these offsets, in order. O(log n) and the answer."""
+        """Return the owned ranges that overlap these offsets, in order. O(log n) plus the size of the result."""
         first = bisect_right(self._starts, offsets.start)
         if first and self.owned[first - 1].offsets.end >= offsets.start:
             first -= 1
         return list(self.owned[first : bisect_right(self._starts, offsets.end)])
 
     def gaps(self, within: OffsetRange) -> list[OffsetRange]:
-        """Offsets of ``within`` that no segment owns."""
+        """Return the offsets of ``within`` that no segment owns."""
         gaps, next_offset = [], within.start
         for piece in self.within(within):
             if piece.offsets.start > next_offset:
@@ -132,7 +132,7 @@ def _start(segment: RemoteSegment) -> Offset:
 
 
 def _parts(segments: Iterable[RemoteSegment], lineage: Lineage) -> tuple[list[OwnedRange], bool]:
-    """What of each segment is in lineage, and whether that is nothing or begins where the segment does, for all."""
+    """Return all parts in lineage, and whether each segment has no part or a single one that begins at its start."""
     parts, plain = [], True
     for segment in segments:
         ranges = readable_ranges(segment, lineage)
@@ -147,10 +147,10 @@ def _sweep_order(part: OwnedRange) -> tuple[int, int, int, int, str]:
 
 
 def _disjoint(parts: list[OwnedRange]) -> Iterator[OwnedRange]:
-    """Sweep by start, the longer first: who stands keeps what it has, who reaches further owns the rest.
+    """Sweep by start, the longer range first. A range that reaches further than the current one owns the rest.
 
-    A range inside another one owns nothing. Of two with the same range the one whose term is higher wins, then the
-    lower segment id: any rule would do, but every reader must apply the same one.
+    A range inside another one owns nothing. If two ranges are equal, the higher term wins, then the lower segment id.
+    Any rule would work, but every reader must apply the same rule.
     """
     parts = sorted(parts, key=_sweep_order)
     current: OwnedRange | None = None
@@ -158,7 +158,7 @@ def _disjoint(parts: list[OwnedRange]) -> Iterator[OwnedRange]:
         if current is None:
             current = part
         elif part.offsets.end <= current.offsets.end:
-            continue  # a subset of what already stands
+            continue  # it lies inside the current range
         elif part.offsets.start > current.offsets.end:
             yield current
             current = part

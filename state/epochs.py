@@ -21,7 +21,7 @@ TERMINAL_EPOCH = LeaderEpoch(2**31 - 1)
 
 @dataclass(frozen=True, slots=True, order=True)
 class EpochEntry:
-    """``epoch`` begins at ``start_offset``."""
+    """A leader epoch and its first offset, as in Kafka's epoch checkpoint."""
 
     epoch: LeaderEpoch
     start_offset: Offset
@@ -29,7 +29,7 @@ class EpochEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The epochs of one log in order. Offsets below the first entry are unknown to it."""
+    """The epochs of one log in order. It does not know the epochs of offsets below its first entry."""
 
     entries: tuple[EpochEntry, ...] = ()
 
@@ -42,7 +42,7 @@ class Lineage:
 
     @classmethod
     def of(cls, *pairs: tuple[int, int]) -> Lineage:
-        """``Lineage.of((0, 0), (2, 10))``: epoch, start offset."""
+        """Build a lineage from pairs of epoch and start offset: ``Lineage.of((0, 0), (2, 10))``."""
         return cls(tuple(EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in pairs))
 
     @property
@@ -54,12 +54,12 @@ class Lineage:
         return self.entries[0].start_offset if self.entries else None
 
     def epoch_at(self, offset: int) -> LeaderEpoch | None:
-        """The epoch that owns this offset; None below the first entry."""
+        """Return the epoch that owns this offset, or None below the first entry."""
         at = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[at - 1].epoch if at else None
 
     def owned_by(self, epoch: LeaderEpoch) -> tuple[Offset, Offset | None] | None:
-        """``(start, stop)`` of this epoch, stop exclusive and None when it is the last; None for a foreign epoch."""
+        """Return ``(start, stop)`` of this epoch, stop exclusive and None for the last epoch; None if it is absent."""
         at = bisect_left(self.entries, epoch, key=lambda entry: entry.epoch)
         if at == len(self.entries) or self.entries[at].epoch != epoch:
             return None
@@ -67,7 +67,7 @@ class Lineage:
         return self.entries[at].start_offset, stop
 
     def within(self, offsets: OffsetRange) -> Lineage:
-        """The entries that own offsets of this range; the first is re-based to the range's start.
+        """Return the entries that own offsets of this range; the first is moved up to the start of the range.
 
         Kafka's ``epochEntriesInRange``: ``{0:0, 2:10, 5:100}`` over 50..149 is ``{2:50, 5:100}``.
         """
@@ -80,5 +80,5 @@ class Lineage:
         return Lineage(tuple(inside))
 
     def up_to(self, end: Offset) -> Lineage:
-        """The entries that begin at or below ``end``."""
+        """Return the entries that begin at or below ``end``."""
         return Lineage(tuple(entry for entry in self.entries if entry.start_offset <= end))

@@ -1,4 +1,4 @@
-"""Every error of tierstate, sorted by what the caller must do about it.
+"""All errors of tierstate, grouped by what the caller must do.
 
     TierstateError
     ├── InvalidRequest          fix the call, the setting or the input
@@ -16,29 +16,29 @@
     │   ├── DiskFull            a disk of our own has no room: the view's, that is `state_dir`
     │   ├── Throttled           slow down
     │   ├── TimedOut            our own deadline passed
-    │   ├── LineageUnconfirmed  what was copied may be of a branch that the leader's log left, and nobody says it is not
+    │   ├── LineageUnconfirmed  what was copied may belong to a branch that the leader's log left
     │   ├── PositionLost        the view's position no longer exists in the tier-state topic: rebuild the view
     │   └── UnknownOutcome      an append may or may not have landed: never repeat it, begin a new term
     ├── AccessDenied            ask for permission
-    ├── Fenced                  stop: somebody else leads
-    ├── ObjectNotFound          an object is not there (an answer of the store, judged by the caller)
+    ├── Fenced                  stop: another broker or term leads
+    ├── ObjectNotFound          an object does not exist (an answer of the store; the caller decides what it means)
     ├── ObjectExists            put-if-absent met an object
     ├── SegmentExpired          the segment was deleted by an accepted fact while it was read
     ├── PlannedRangeLost        a pinned plan can no longer be read as planned
-    ├── BatchTooLarge           take it as it is stored: unpacked, a batch is more than its reader takes
+    ├── BatchTooLarge           read the batch as stored: decompressed, it is larger than its reader accepts
     ├── CorruptData             page a human: bytes are not what they must be
     │   ├── PrefixContested     page a human: another cluster writes below the same bucket prefix
     │   ├── OtherBytes          page a human: a chunk is not what was sent
     │   ├── Undecodable         page a human: Kafka serves a batch that readers of the remote tier refuse
-    │   └── HistoryBroken       page a human: the tier-state topic is not of the history that is kept of it
-    ├── LogGap                  page a human: offsets that must exist belong to nobody
+    │   └── HistoryBroken       page a human: the tier-state topic differs from its archive or checkpoints
+    ├── LogGap                  page a human: offsets that must exist are in no tier
     ├── IllegalTransition       page a human: two facts contradict each other
     ├── TierStateLost           page a human: facts are missing from the tier-state topic; recover brings them back
     ├── UpgradeNeeded           upgrade this process: a later release wrote a fact that this one cannot read
     └── Difference              a comparison found a difference (exit code 1)
 
-Messages state facts last: ``segment is gone. partition=orders-3 segment_id=…``. HTTP status and exit code derive from
-the class, in one table each (`api/problems.py`, `cli/exit_codes.py`).
+Messages end with their facts: ``segment is gone. partition=orders-3 segment_id=…``. HTTP status and exit code depend on
+the class (`api/problems.py`, `cli/exit_codes.py`). `docs/http.md` prints the first line of each class's docstring.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from collections.abc import Mapping
 
 
 class TierstateError(Exception):
-    """The root. ``TierstateError("segment is gone", partition="orders-3")`` prints its facts after the sentence."""
+    """The base class. ``TierstateError("segment is gone", partition="orders-3")`` adds its facts after the message."""
 
     def __init__(self, message: str, **facts: object) -> None:
         self.message = message
@@ -58,12 +58,12 @@ class TierstateError(Exception):
         return f"{self.message}. {shown(self.facts)}" if self.facts else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions with keyword facts cross process borders (Spark executors pickle them).
+        # Exceptions with keyword facts cross process boundaries (Spark executors pickle them).
         return (_rebuilt, (type(self), self.message, self.facts, self.__dict__.copy()))
 
 
 def apart(facts: Mapping[str, object]) -> dict[str, object]:
-    """For programs: a partition that is told by its topic id is ``topic_id`` and a number."""
+    """Return facts for programs: a partition that has a topic id becomes ``topic_id`` and a number."""
     place = facts.get("partition")
     topic_id = getattr(place, "topic_id", None)
     return (
@@ -74,7 +74,7 @@ def apart(facts: Mapping[str, object]) -> dict[str, object]:
 
 
 def shown(facts: Mapping[str, object]) -> str:
-    """For people, ``name=value …``. A topic and its partition are one name, as Kafka has it: ``partition=orders-0``."""
+    """Return facts for people, ``name=value …``. Topic and partition are joined as in Kafka: ``partition=orders-0``."""
     if "topic" in facts and "partition" in facts:
         facts = apart(facts)
         facts["partition"] = f"{facts.pop('topic')}-{facts['partition']}"
@@ -104,7 +104,8 @@ class MissingExtra(InvalidRequest):
     """A part that needs an optional dependency was called without it."""
 
     def __init__(self, extra: str, needed_for: str) -> None:
-        super().__init__(f"{needed_for} needs the extra [{extra}]: pip install 'tierstate[{extra}]'")
+        where = "of the wheel that `make wheel` builds: docs/install.md"
+        super().__init__(f"{needed_for} needs the extra [{extra}] {where}")
         self.extra = extra
 
 
@@ -235,7 +236,7 @@ class IllegalTransition(TierstateError):
 
 
 class TierStateLost(TierstateError):
-    """Facts are missing from the tier-state topic, and nobody may decide by what is left. The message has `WAY_OUT`."""
+    """Facts are missing from the tier-state topic, and no decision is safe. The message has `WAY_OUT`."""
 
     WAY_OUT = "stop every agent, then: tierstate recover (docs/operations.md#the-tier-state-topic-is-lost)"
 

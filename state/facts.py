@@ -1,8 +1,8 @@
-"""What can be said about a partition: every fact of the tier-state topic.
+"""The facts of the tier-state topic.
 
-Facts are frozen values. Keys are minted from them in `keys.py`, bytes in `schemas/`, meaning in `meaning.py`.
-A fact that a term writes carries the whole term (E, Q, N); ``counter`` is K, its number within the term. What no term
-writes (orders, leases, holds, decisions of people) is in `termless_facts.py`, and a `Fact` all the same.
+Facts are frozen values. `keys.py` creates their keys, `schemas/` encodes them, and `meaning.py` defines their meaning.
+A fact that a term writes carries the whole term (E, Q, N); ``counter`` is K, its number within the term. Facts that no
+term writes (orders, leases, holds, decisions of people) are in `termless_facts.py`; each is a `Fact` too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .termless_facts import (
 
 @dataclass(frozen=True, slots=True)
 class TopicMeta:
-    """``meta/topic`` in partition 0: the number of partitions that maps keys, and whose topic this is."""
+    """``meta/topic`` in partition 0: the partition count that maps keys, and the cluster that owns the topic."""
 
     partitions: int
     cluster_id: str
@@ -36,7 +36,7 @@ class TopicMeta:
 
 @dataclass(frozen=True, slots=True)
 class LeaderElected:
-    """A term begins. ``lineage`` is the logical one; ``local_start`` is information only, never a log start."""
+    """A term begins. ``lineage`` is the logical lineage; ``local_start`` is informational, never a log start."""
 
     partition: TopicIdPartition
     topic: str
@@ -64,7 +64,7 @@ class SegmentCopyFinished:
 
 
 class DeleteReason(StrEnum):
-    """Why a segment is deleted."""
+    """The reason for which a segment is deleted."""
 
     RETENTION_TIME = "retention-time"
     RETENTION_SIZE = "retention-size"
@@ -77,7 +77,7 @@ class DeleteReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentDeleteStarted:
-    """The segment is no longer readable. ``subject`` is all that is known of it."""
+    """The segment is no longer readable. ``subject`` is the most complete description of it."""
 
     subject: CopyAttempt | RemoteSegment
     term: Term
@@ -88,7 +88,7 @@ class SegmentDeleteStarted:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDeleteFinished:
-    """The objects are gone, verified by whoever deleted them."""
+    """The objects were deleted. The process that deleted them verified it."""
 
     subject: CopyAttempt | RemoteSegment
     term: Term
@@ -98,11 +98,11 @@ class SegmentDeleteFinished:
 
 @dataclass(frozen=True, slots=True)
 class LogStartAdvanced:
-    """The log start offset, by retention or an operator's order (or the first term's broker earliest).
+    """The log start offset, moved by retention or an operator's order (at first: the earliest offset of the broker).
 
-    ``lineage``: the epochs that begin below ``log_start`` in the term's lineage, or its first one where none does: on a
-    branch that left that log lower, only so much of the log start holds (`lineage.py`). Empty: version 1 of this fact,
-    which did not say.
+    ``lineage`` has the epochs that begin below ``log_start`` in the term's lineage, or its first epoch if none does. On
+    a branch that left that log lower, the log start holds only up to there (`lineage.py`). It is empty in version 1 of
+    this fact, which did not record it.
     """
 
     partition: TopicIdPartition
@@ -116,7 +116,7 @@ class LogStartAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class LocalTrimIntended:
-    """The local tier is about to be trimmed below ``offset``. Never a log start."""
+    """The local tier is about to be trimmed below ``offset``. The offset is never a log start."""
 
     partition: TopicIdPartition
     offset: Offset
@@ -127,7 +127,7 @@ class LocalTrimIntended:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDeleted:
-    """The custodian's terminal term: everything of this partition goes."""
+    """The custodian's terminal term ended this partition: all of its data and facts are deleted."""
 
     partition: TopicIdPartition
     term: Term
@@ -156,10 +156,10 @@ Fact = (
 
 @dataclass(frozen=True, slots=True)
 class UnknownFact:
-    """A value this version cannot read, under a key it can: its partition is degraded read-only.
+    """A value that this version cannot read, under a key that it can read. Its partition is degraded to read-only.
 
-    ``later``: a later release wrote it, nothing is damaged. ``ignorable``: its writer allows this release to ignore it,
-    so it degrades nothing.
+    ``later``: a later release wrote it; nothing is damaged. ``ignorable``: its writer allows this release to ignore it,
+    so the partition is not degraded.
     """
 
     key: str
@@ -170,7 +170,7 @@ class UnknownFact:
 
 @dataclass(frozen=True, slots=True)
 class LiveFact:
-    """An entry of the live set: what stands under a key, and where."""
+    """An entry of the live set: a key, its fact and its position."""
 
     key: str
     position: Position
@@ -178,7 +178,7 @@ class LiveFact:
 
 
 def partition_of(fact: Fact) -> TopicIdPartition | None:
-    """The user partition a fact is about; None for the topic's own meta fact."""
+    """Return the user partition of a fact, or None for the topic's own meta fact."""
     match fact:
         case TopicMeta():
             return None
@@ -191,7 +191,7 @@ def partition_of(fact: Fact) -> TopicIdPartition | None:
 
 
 def term_of(fact: Fact | UnknownFact) -> Term | None:
-    """The term that wrote a fact; None for facts by no term."""
+    """Return the term that wrote a fact, or None for facts that no term writes."""
     match fact:
         case SegmentCopyStarted(attempt=of) | SegmentCopyFinished(segment=of):
             return of.term

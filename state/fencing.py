@@ -1,4 +1,4 @@
-"""Fencing: which facts count. A function of the live set alone, so every follower agrees.
+"""Fencing decides which facts count. It depends on the live set alone, so every follower agrees.
 
 A fact at position p, written by term (E, Q, N), is **fenced** when
 
@@ -6,8 +6,8 @@ A fact at position p, written by term (E, Q, N), is **fenced** when
 - Q >= p (no term can have known its own position before), or
 - the live `LeaderElected` at Q has another N;
 
-otherwise it is **accepted**. The key and the position of a `LeaderElected` say all that fencing needs, so one whose
-value this version cannot read fences like any other.
+otherwise it is **accepted**. Fencing needs only the key and the position of a `LeaderElected`, so one whose value this
+version cannot read fences like any other.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .segment import Term
 class Leaders:
     """The live `LeaderElected` facts of a partition.
 
-    ``terms`` begin there, by position; ``highest_to[i]`` is the highest of the first i + 1. ``leader`` is the highest
-    of the facts that this version can read.
+    ``terms`` maps each fact's position to its term; ``highest_to[i]`` is the highest of the first i + 1 terms.
+    ``leader`` is the fact with the highest term among those that this version can read.
     """
 
     terms: Mapping[Position, Term]
@@ -40,38 +40,38 @@ class Leaders:
 
     @classmethod
     def among(cls, facts: Iterable[LiveFact]) -> Leaders:
-        begun = [(term, live.fact) for live in facts if (term := term_begun(live)) is not None]
-        begun.sort(key=lambda each: each[0].position)
-        readable = [(term.order, fact) for term, fact in begun if isinstance(fact, LeaderElected)]
+        terms = [(term, live.fact) for live in facts if (term := term_begun(live)) is not None]
+        terms.sort(key=lambda each: each[0].position)
+        readable = [(term.order, fact) for term, fact in terms if isinstance(fact, LeaderElected)]
         return cls(
-            terms={term.position: term for term, _ in begun},
-            positions=tuple(term.position for term, _ in begun),
-            highest_to=tuple(accumulate((term for term, _ in begun), _higher)),
+            terms={term.position: term for term, _ in terms},
+            positions=tuple(term.position for term, _ in terms),
+            highest_to=tuple(accumulate((term for term, _ in terms), _higher)),
             leader=max(readable, key=lambda each: each[0])[1] if readable else None,
         )
 
     @property
     def highest(self) -> Term | None:
-        """The term in force: the highest (epoch, position)."""
+        """Return the term in force: the one with the highest (epoch, position)."""
         return self.highest_to[-1] if self.highest_to else None
 
     @property
     def lineage(self) -> Lineage:
-        """The logical lineage of the leader; empty when nobody leads."""
+        """Return the logical lineage of the leader; it is empty when there is no leader."""
         return self.leader.lineage if self.leader else Lineage()
 
     def fences(self, position: Position, term: Term) -> bool:
-        """Whether a fact at ``position`` by ``term`` is fenced."""
+        """Return whether a fact at ``position`` by ``term`` is fenced."""
         if term.position >= position:
             return True
-        begun = self.terms.get(term.position)
-        if begun is not None and begun != term:
+        live_term = self.terms.get(term.position)
+        if live_term is not None and live_term != term:
             return True
         below = bisect_left(self.positions, position)
         if below == 0:
             return False
         highest = self.highest_to[below - 1]
-        return highest is not begun and highest.order > term.order
+        return highest is not live_term and highest.order > term.order
 
 
 def _higher(one: Term, other: Term) -> Term:
@@ -79,7 +79,7 @@ def _higher(one: Term, other: Term) -> Term:
 
 
 def term_begun(live: LiveFact) -> Term | None:
-    """The term that begins with this fact, from its key alone where the value cannot be read."""
+    """Return the term that begins with this fact. If the value cannot be read, the key alone is used."""
     if isinstance(live.fact, LeaderElected):
         return Term(live.fact.epoch, live.position, live.fact.id)
     if not isinstance(live.fact, UnknownFact):
@@ -94,6 +94,6 @@ def term_begun(live: LiveFact) -> Term | None:
 
 
 def is_fenced(live: LiveFact, leaders: Leaders) -> bool:
-    """Facts by no term are never fenced."""
+    """Return whether a fact is fenced. Facts that no term wrote are never fenced."""
     term = term_of(live.fact)
     return term is not None and leaders.fences(live.position, term)

@@ -1,4 +1,4 @@
-"""Identities. Each is text as Kafka prints it; equal text is equal identity.
+"""Identifiers. Each is text as Kafka prints it; equal text means an equal identifier.
 
 Kafka's UUIDs are 16 bytes, printed as 22 characters of base64url without padding (`org.apache.kafka.common.Uuid`).
 """
@@ -14,16 +14,16 @@ from .errors import InvalidRequest
 
 BrokerId = NewType("BrokerId", int)
 RECOVERER = BrokerId(-1)
-"""The broker that facts of a recovery name: none."""
+"""The broker id in facts that a recovery writes; no broker has it."""
 """Kafka's ``node.id``."""
 
 
 _UUID = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
-"""The last character carries two bits: with any other one, two texts would mean the same 16 bytes."""
+"""The last character carries two bits. Any other last character would give the same 16 bytes a second text."""
 
 
 class KafkaUuid(str):
-    """16 bytes as 22 characters of base64url."""
+    """A UUID: 16 bytes as 22 characters of base64url. Raises InvalidRequest for other text."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class KafkaUuid(str):
 
     @classmethod
     def of(cls, raw: bytes) -> Self:
-        """From the 16 bytes, most significant first."""
+        """Return the identifier of these 16 bytes, most significant first."""
         return cls(base64.urlsafe_b64encode(raw)[:22].decode())
 
     @property
@@ -43,20 +43,20 @@ class KafkaUuid(str):
 
 
 class TopicId(KafkaUuid):
-    """A topic, for its whole life: a topic re-created under the same name has another id."""
+    """The id of a topic for its whole life: a topic re-created under the same name has another id."""
 
 
 class RemoteSegmentId(KafkaUuid):
-    """One attempt to copy one log segment. Never reused."""
+    """The id of one attempt to copy one log segment. It is never reused."""
 
 
 class FactId(KafkaUuid):
-    """The fresh part ``N`` of a key: an identity of a term, an order, a lease, a hold."""
+    """The unique part ``N`` of a key, which identifies a term, an order, a lease or a hold."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicIdPartition:
-    """A partition, by topic id. Topic names are for people and are carried beside it, never compared."""
+    """A partition, by topic id. Topic names are for people: they are stored separately and never compared."""
 
     topic_id: TopicId
     partition: int
@@ -69,5 +69,5 @@ class TopicIdPartition:
         return f"{self.topic_id}-{self.partition}"
 
     def named(self, topic: str | None) -> str:
-        """As Kafka writes it, ``orders-0``; by its id where nobody knows the name."""
+        """Return the name as Kafka writes it, ``orders-0``, with the topic id if ``topic`` is None."""
         return f"{topic or self.topic_id}-{self.partition}"

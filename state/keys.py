@@ -1,7 +1,7 @@
-"""Keys of the tier-state topic: minted and parsed here, nowhere else.
+"""Keys of the tier-state topic. Only this file creates and parses them.
 
-UTF-8 text, so that any Kafka tool can show them. Every key is written once by its writer and erased once; because no
-key carries two meanings, compaction can only remove what was deliberately erased (`docs/formats.md`, the key table).
+They are UTF-8 text, so any Kafka tool can show them. Each key is written once by its writer and erased once. No key has
+two meanings, so compaction can only remove what was erased on purpose (`docs/formats.md`, the key table).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_NUMBER = 2**63 - 1
 
 
 class KeyKind(StrEnum):
-    """What follows ``T/P/`` in a key; segment facts are named by their last word."""
+    """The word after ``T/P/`` in a key; for facts about a segment, the word after the segment id."""
 
     LEADER = "leader"
     COPY_STARTED = "copy-started"
@@ -61,7 +61,7 @@ class KeyKind(StrEnum):
     MISSING = "missing"
     DELETED = "deleted"
     LATER = "later"
-    """Any word that this release does not know: the fact of a later release, whose keys are ``T/P/word/ID``."""
+    """Any word that this release does not know: a fact of a later release, whose keys are ``T/P/word/ID``."""
 
 
 _KNOWN_WORDS = {kind.value for kind in KeyKind} | {"segment"}
@@ -70,18 +70,18 @@ _WORD = re.compile("[a-z]+(?:-[a-z]+)*")
 SAID_BY_PEOPLE = frozenset(
     {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
 )
-"""By no term, and not leases, which readers take by themselves: nothing else in a bucket remembers these."""
+"""The kinds that no term writes, except leases, which readers take by themselves. Nothing else in a bucket has them."""
 
 
 def said_by_people(key: str) -> bool:
-    """Whether this is the key of such a fact; for keys of any form, and quick."""
+    """Return whether the key's kind is in `SAID_BY_PEOPLE`. Fast, and accepts keys of any form."""
     kind = key.split("/", 3)[2:3]
     return bool(kind) and kind[0] in SAID_BY_PEOPLE
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """A key's parts. ``numbers`` are E, then Q and K where the kind has them; ``id`` is N where it has one."""
+    """The parts of a key. ``numbers`` are E, then Q and K if the kind has them; ``id`` is N if the kind has one."""
 
     partition: TopicIdPartition
     kind: KeyKind
@@ -95,14 +95,14 @@ def _term_key(term: Term, *counter: int) -> str:
 
 
 def _digits(number: int, limit: int = MAX_NUMBER) -> str:
-    # A key that `parse_key` refuses would degrade a whole tier-state partition: never mint one.
+    # A key that `parse_key` refuses would degrade a whole tier-state partition: never create one.
     if not 0 <= number <= limit:
         raise InvalidRequest("number does not fit a key of the tier-state topic", number=number, limit=limit)
     return str(number)
 
 
 def key_of(fact: Fact) -> str:
-    """The one key under which this fact stands. Raises InvalidRequest for a number that no key may carry."""
+    """Return the key of this fact. Raises InvalidRequest for a number that no key may contain."""
     match fact:
         case TopicMeta():
             return TOPIC_META_KEY
@@ -147,21 +147,21 @@ SIGNATURES = 0
 
 
 def signature_key(process: str) -> str:
-    """Return the key under which a process signs: it appends a tombstone, and its heartbeat names the position of that.
+    """Return the key under which a process signs. It appends a tombstone; its heartbeat names the tombstone's position.
 
-    It is the key of a lease that never was, on a topic that never was. So every version can parse it, in the archive
-    too, and a view is the same with and without it.
+    It is the key of a lease that never existed, on a topic that never existed. So every version can parse it, also in
+    the archive, and it does not change any view.
     """
     return f"{'A' * 22}/0/{KeyKind.LEASE}/{process}"
 
 
 def partition_prefix(partition: TopicIdPartition) -> str:
-    """``T/P/``: how every key of a partition begins."""
+    """Return ``T/P/``, with which every key of a partition begins."""
     return f"{partition.topic_id}/{partition.partition}/"
 
 
 def partition_of_key(key: str) -> TopicIdPartition | None:
-    """The user partition of a key, without parsing the rest; None for ``meta/topic``."""
+    """Return the user partition of a key without parsing the rest; None for ``meta/topic``."""
     if key == TOPIC_META_KEY:
         return None
     topic_id, _, rest = key.partition("/")
@@ -170,10 +170,10 @@ def partition_of_key(key: str) -> TopicIdPartition | None:
 
 
 def parse_key(key: str) -> ParsedKey | None:
-    """A key's parts; None for ``meta/topic``.
+    """Parse a key. Returns None for ``meta/topic``.
 
-    Raises InvalidRequest for any text that `key_of` cannot have minted: such a key degrades the whole tier-state
-    partition it stands in.
+    Raises InvalidRequest for any text that `key_of` cannot have created: such a key degrades its whole tier-state
+    partition.
     """
     partition = partition_of_key(key)
     if partition is None:
@@ -198,7 +198,7 @@ def parse_key(key: str) -> ParsedKey | None:
 
 
 def _numbers(texts: list[str], key: str) -> tuple[int, ...]:
-    """The epoch, then position and counter."""
+    """Return the epoch, then position and counter."""
     return (_number(texts[0], key, TERMINAL_EPOCH), *(_number(text, key) for text in texts[1:]))
 
 
@@ -210,7 +210,7 @@ def _number(text: str, key: str, limit: int = MAX_NUMBER) -> int:
 
 
 def tier_partition_of(partition: TopicIdPartition, partitions: int) -> int:
-    """The tier-state partition that holds all facts of a user partition.
+    """Return the tier-state partition that holds all facts of a user partition.
 
     ``(murmur2(topic id bytes ‖ partition as int32 big endian) & 0x7fffffff) mod partitions``
     """
@@ -219,7 +219,7 @@ def tier_partition_of(partition: TopicIdPartition, partitions: int) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 (`org.apache.kafka.common.utils.Utils.murmur2`), unsigned."""
+    """Return Kafka's 32-bit murmur2 (`org.apache.kafka.common.utils.Utils.murmur2`), unsigned."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = (0x9747B28C ^ len(data)) & mask
     whole = len(data) & ~3

@@ -1,8 +1,8 @@
-"""What a later release wrote is not lost: readers say "upgrade this process", and nobody is advised to recover.
+"""Facts that a later release wrote are not lost: readers report "upgrade this process" and do not advise a recovery.
 
-A fact that this version cannot read may be any of a log start, a copy, a deletion, or the acceptance of a gap. What the
-other facts answer is answered. What they do not explain (a gap, an object that is missing, no log start) may be
-explained by that fact*.
+A fact that this version cannot read may be a log start, a copy, a deletion, or the acceptance of a gap. Requests that
+the other facts can answer are answered. That fact may explain what the others do not: a gap, a missing object, no log
+start*.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .partition_view import PartitionView
 
 
 def require_readable(view: PartitionView, topic: str | None) -> None:
-    """Raises UpgradeNeeded where a later release wrote a fact of this partition that may not be ignored."""
+    """Raise UpgradeNeeded if a later release wrote a fact of this partition that must not be ignored."""
     if view.later:
         more = f" (and {len(view.later) - 1} more)" if len(view.later) > 1 else ""
         raise UpgradeNeeded(

@@ -8,13 +8,13 @@
     copy-started                                    COPY_SEGMENT_STARTED
     only fenced deletes                             DELETE_SEGMENT_FINISHED   (a late zombie after erasing)
 
-Illegal among accepted facts, hence a *contradiction*: a copy-finished without its copy-started, of another attempt than
-it, or after a delete-started; a delete-finished without a delete-started while a copy fact lives.
-So is any fact, accepted or fenced, that names objects of another segment (`object_name.py`)*: no agent ever writes one,
-and what is fenced is swept. A person may settle one: then what this table says stands, and the segment's objects go by
-it, or stay for good.
-A copy-finished that is not its copy-started's is never readable: erasing takes copy-finished first, so one that stands
-alone landed a second time after its segment was gone, or somebody else erased the other half.
+Illegal among accepted facts, and therefore a *contradiction*: a copy-finished without its copy-started, one of another
+attempt than its copy-started, or one after a delete-started; a delete-finished without a delete-started while a copy
+fact is live. Any fact, accepted or fenced, that names objects of another segment (`object_name.py`) is one too*: no
+agent ever writes such a fact, and fenced segments are swept. A person may settle a contradiction: then this table
+applies, and the segment's objects are deleted by it or kept for good.
+A copy-finished that does not match its copy-started is never readable. Erasing removes the copy-finished first, so one
+that is alone landed a second time after its segment was deleted, or another program erased the copy-started.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .termless_facts import ContradictionSettled
 
 
 def subject_of(live: LiveFact) -> CopyAttempt | RemoteSegment | None:
-    """What it says of a segment; None for facts about the partition."""
+    """Return the attempt or segment that a fact describes, or None for facts about the partition."""
     match live.fact:
         case SegmentCopyStarted(attempt=attempt):
             return attempt
@@ -54,13 +54,13 @@ def subject_of(live: LiveFact) -> CopyAttempt | RemoteSegment | None:
 
 
 def segment_id_of(live: LiveFact) -> RemoteSegmentId | None:
-    """The segment a fact is about; None for facts about the partition."""
+    """Return the id of the segment that a fact is about, or None for facts about the partition."""
     subject = subject_of(live)
     return None if subject is None else subject.segment_id
 
 
 def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], leaders: Leaders) -> SegmentMeaning:
-    """The table of the module docstring, for the facts of one segment id in order of position."""
+    """Apply the table of the module docstring to the facts of one segment id, in order of position."""
     attempt: CopyAttempt | None = None
     remote: RemoteSegment | None = None
     started: LiveFact | None = None
@@ -89,8 +89,8 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     accepted = [live for live in deletes if live.key not in fenced]
     mismatch = _mismatch(started, finished) if finished is not None else None
     if accepted:
-        gone = any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted)
-        state = SegmentState.DELETE_SEGMENT_FINISHED if gone else SegmentState.DELETE_SEGMENT_STARTED
+        deleted = any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted)
+        state = SegmentState.DELETE_SEGMENT_FINISHED if deleted else SegmentState.DELETE_SEGMENT_STARTED
     elif finished is not None:
         readable = finished.key not in fenced and mismatch is None and _foreign([finished]) is None
         state = SegmentState.COPY_SEGMENT_FINISHED if readable else SegmentState.ABANDONED
@@ -100,16 +100,16 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     else:
         state = SegmentState.DELETE_SEGMENT_FINISHED
     contradiction, deleting = _foreign(facts), None
-    if accepted or mismatch:  # else nothing can be illegal: most segments of a replay
+    if accepted or mismatch:  # otherwise nothing can be illegal, as in most segments of a replay
         copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
-        # both are named: a person who settles one has not seen the other
+        # the text names both contradictions: a person who settles one has not seen the other
         contradiction = "; ".join(filter(None, (contradiction, _contradiction(copies, accepted, mismatch)))) or None
         deleting = next((live for live in accepted if isinstance(live.fact, SegmentDeleteStarted)), None)
     return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced), deleting, facts)
 
 
 def _foreign(facts: Iterable[LiveFact]) -> str | None:
-    """The first fact that names objects of another segment."""
+    """Return a text about the first fact that names objects of another segment, or None if there is none."""
     for live in facts:
         subject = subject_of(live)
         why = None if subject is None else not_own(subject)
@@ -119,9 +119,9 @@ def _foreign(facts: Iterable[LiveFact]) -> str | None:
 
 
 def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], mismatch: str | None) -> str | None:
-    """What is illegal among the accepted facts of a segment; ``mismatch`` of its copy-finished, where it has one."""
-    begun = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
-    if deletes and begun is None and copies:
+    """Return what is illegal among the accepted facts of a segment. ``mismatch``: the result of `_mismatch`."""
+    delete_started = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
+    if deletes and delete_started is None and copies:
         return f"{_at(deletes[0])} without a delete-started, but {_at(copies[0])} lives"
     finished = next((live for live in copies if isinstance(live.fact, SegmentCopyFinished)), None)
     if finished is None or not isinstance(finished.fact, SegmentCopyFinished):
@@ -132,7 +132,7 @@ def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], mismatch: st
 
 
 def _mismatch(started: LiveFact | None, finished: LiveFact) -> str | None:
-    """Why a copy-finished is not the end of this copy-started. Their order says nothing: either may land twice."""
+    """Return why a copy-finished does not match this copy-started. Their order does not matter: both may land twice."""
     if started is None or not isinstance(started.fact, SegmentCopyStarted):
         return f"{_at(finished)} without its copy-started"
     assert isinstance(finished.fact, SegmentCopyFinished)
@@ -147,7 +147,7 @@ def _at(live: LiveFact) -> str:
 
 
 def contradicted_segment(contradiction: str) -> RemoteSegmentId | None:
-    """The segment that the text of a contradiction is about: it begins with the key of a fact of it."""
+    """Return the segment of a contradiction. The text begins with the key of a fact about that segment."""
     try:
         key = parse_key(contradiction.partition(" at ")[0])
     except InvalidRequest:
@@ -156,8 +156,8 @@ def contradicted_segment(contradiction: str) -> RemoteSegmentId | None:
 
 
 def kept_segments(settled: Iterable[ContradictionSettled]) -> frozenset[RemoteSegmentId]:
-    """Those whose objects a person keeps. Told by the segment, not by the whole text: a fact that lands again changes
-    that, and what was to be kept must not go meanwhile*.
+    """Return the segments whose objects a person keeps. The segment counts, not the whole text of the contradiction: a
+    fact that lands again changes the text, and the objects must not be deleted because of that*.
     """
-    found = (contradicted_segment(fact.contradiction) for fact in settled if fact.keep)
-    return frozenset(segment_id for segment_id in found if segment_id is not None)
+    segment_ids = (contradicted_segment(fact.contradiction) for fact in settled if fact.keep)
+    return frozenset(segment_id for segment_id in segment_ids if segment_id is not None)

@@ -1,4 +1,4 @@
-"""The segments of a partition on the broker's disk, with what is asked of them at each look worked out beforehand."""
+"""The segments of a partition on the broker's disk, with sums and extremes that each look needs computed in advance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LocalSegment:
 
 
 class _Rolled:
-    """``bytes_before[n]``: of the first n. ``newest_to[n]``: up to number n. ``oldest_from[n]``: from number n on."""
+    """Sizes of the first n segments, and the highest timestamp up to and the lowest one from index n on."""
 
     __slots__ = ("bytes_before", "ends", "newest_to", "oldest_from", "segments")
 
@@ -35,8 +35,8 @@ class _Rolled:
 
 
 class LocalSegments(tuple[LocalSegment, ...]):
-    """Rolled ones and the active one, ascending. What is worked out of the rolled ones is shared by all that have the
-    same. O(log n) each, by the number that a rolled segment has in order.
+    """The rolled segments and the active one, ascending. Objects with the same rolled segments share `_Rolled`. Methods
+    take O(log n); a rolled segment is identified by its index.
     """
 
     _rolled: _Rolled
@@ -49,23 +49,23 @@ class LocalSegments(tuple[LocalSegment, ...]):
 
     @classmethod
     def of(cls, segments: Sequence[LocalSegment]) -> LocalSegments:
-        """``segments``: ascending, the last one active."""
+        """Wrap ``segments``, which are ascending; the last one is active."""
         return segments if isinstance(segments, LocalSegments) else LocalSegments(segments[:-1], segments[-1:])
 
     def with_active(self, active: LocalSegment) -> LocalSegments:
-        """The same rolled segments; this very object when the active one is the same too."""
+        """Return the same rolled segments with this active one; the same object if the active one is unchanged."""
         if self and self[-1] == active and len(self) > len(self.rolled):
             return self
-        found = tuple.__new__(LocalSegments, (*self.rolled, active))
-        found._rolled = self._rolled
-        return found
+        segments = tuple.__new__(LocalSegments, (*self.rolled, active))
+        segments._rolled = self._rolled
+        return segments
 
     @property
     def rolled(self) -> tuple[LocalSegment, ...]:
         return self._rolled.segments
 
     def number_at(self, offset: int) -> int:
-        """Of the first rolled segment that ends above ``offset``; how many are rolled when none does."""
+        """Return the index of the first rolled segment that ends above ``offset``; their count if there is none."""
         return bisect_right(self._rolled.ends, offset)
 
     def rolled_bytes(self, first: int, stop: int | None = None) -> int:
@@ -74,22 +74,22 @@ class LocalSegments(tuple[LocalSegment, ...]):
 
     @property
     def size_bytes(self) -> int:
-        """Of all, the active one included."""
+        """Return the size of all segments in bytes, including the active one."""
         return self.rolled_bytes(0) + sum(each.size_bytes for each in self[len(self.rolled) :])
 
     def oldest_from(self, first: int) -> TimestampMs | None:
-        """The lowest of the highest timestamps of the rolled segments from ``first`` on."""
+        """Return the lowest ``max_timestamp`` of the rolled segments from index ``first`` on; None if there is none."""
         return self._rolled.oldest_from[first] if first < len(self.rolled) else None
 
     @property
     def newest(self) -> TimestampMs:
-        """The highest timestamp of all. ValueError: there is none."""
+        """Return the highest timestamp of all segments. Raises ValueError if there are no segments."""
         return max([*self._rolled.newest_to[-1:], *(each.max_timestamp for each in self[-1:])])
 
     def all_older(self, moment: int) -> int:
-        """How many of the first rolled segments have no record of this time or later."""
+        """Return how many of the first rolled segments have no record of this time or later."""
         return bisect_left(self._rolled.newest_to, moment)
 
     def released(self, local_bytes: int) -> int:
-        """How many of the first rolled segments go while what remains is still ``>= local_bytes``."""
+        """Return how many of the first rolled segments can be deleted while the rest is still ``>= local_bytes``."""
         return bisect_right(self._rolled.bytes_before, self.size_bytes - local_bytes, lo=1) - 1

@@ -1,9 +1,9 @@
-"""What a partition's live set means: the definition. `apply.py` is its incremental twin.
+"""The definition of the meaning of a partition's live set. `apply.py` is its incremental twin.
 
-Pure and total: any live set has a meaning. Which facts count is said in `fencing.py`, the life of one segment in
-`lifecycle.py`; here they come together: the term in force, the readable segments and what they cover, the log start
-(the highest that an accepted fact names, as far as it holds on the lineage in force*), and everything people ordered,
-pinned or held. *Said of a log that was lost, it would hide and give up the records of the one that took its place.
+Pure and total: any live set has a meaning. `fencing.py` defines which facts count, `lifecycle.py` the life of one
+segment. This module combines them into a view: the term in force, the readable segments and the offsets they cover, the
+log start (the highest that an accepted fact names, as far as it holds on the lineage in force*), and all orders, leases
+and holds. *A log start of a lost log would hide, and release for deletion, records of the log that replaced it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ F = TypeVar("F")
 
 
 def meaning(partition: TopicIdPartition, live_set: Iterable[LiveFact]) -> PartitionView:
-    """The definition: a live set of one partition, in any order, to its view."""
+    """Return the view of one partition from its live set, in any order. This is the definition."""
     facts = sorted(live_set, key=lambda live: live.position)
     leaders = Leaders.among(facts)
     others: list[LiveFact] = []
@@ -50,7 +50,7 @@ def meaning(partition: TopicIdPartition, live_set: Iterable[LiveFact]) -> Partit
 def assemble(
     partition: TopicIdPartition, others: list[LiveFact], leaders: Leaders, segments: SortedSegments
 ) -> PartitionView:
-    """The view, from the facts about no segment in order of position and the segments sorted out."""
+    """Return the view. ``others`` are the facts about no segment, in order of position."""
     fenced = {live.key for live in others if is_fenced(live, leaders)}
     accepted = [live for live in others if live.key not in fenced]
     readable = segments.readable
@@ -90,7 +90,7 @@ def assemble(
 
 
 def in_words(live: LiveFact, fact: UnknownFact) -> str:
-    """Why a fact cannot be read, and where it stands."""
+    """Return why a fact cannot be read, with its position and key."""
     return f"{fact.reason}. position={live.position} key={live.key}"
 
 

@@ -1,12 +1,12 @@
-"""Object keys of a copied segment: what stands in front of and behind the name that `state/object_name.py` knows.
+"""Object keys of a copied segment: the prefix and the suffix around the name that `state/object_name.py` defines.
 
     <prefix><name><suffix>
 
-``prefix`` stands in front verbatim, as Aiven's ``key.prefix`` does: no ``/`` is put behind it (``pfx`` gives
-``pfxtopic-…``). It is part of the key. The prefix of a store's URL is not: the store adds it by itself (`open.py`).
-``{salt}`` in it becomes the leftmost bits, as ``0`` and ``1``, of MD5("cluster-topic-partition"), as Pinterest's
-uploader has it: it spreads partitions over key ranges. Facts and manifests name whole keys, so whoever changes prefix
-or salt still reads and deletes what lies under the one before.
+``prefix`` is used verbatim, like Aiven's ``key.prefix``: no ``/`` is added after it (``pfx`` gives ``pfxtopic-…``).
+It is part of the key. The prefix of a store's URL is not: the store adds it by itself (`open.py`).
+``{salt}`` in it is replaced by the leftmost bits, as ``0`` and ``1``, of MD5("cluster-topic-partition"), as in
+Pinterest's uploader: it spreads partitions over key ranges. Facts and manifests name whole keys, so objects under an
+earlier prefix or salt can still be read and deleted after a change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .objects import checked_key
 from .offsets import Offset
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""Kafka's rule (`org.apache.kafka.common.internals.Topic`)."""
+"""Kafka's rule for topic names (`org.apache.kafka.common.internals.Topic`)."""
 
 
 SALT = "{salt}"
@@ -31,7 +31,7 @@ DEFAULT_SALT_BITS = 5
 
 
 class ObjectKind(StrEnum):
-    """The three objects of a segment, by suffix. The manifest commits."""
+    """The three objects of a segment, by suffix. The manifest is written last and completes the segment."""
 
     LOG = ".log"
     INDEXES = ".indexes"
@@ -40,7 +40,7 @@ class ObjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParsedObjectKey:
-    """``base_key`` is the text of the key without the suffix, whatever its digits."""
+    """The parts of an object key. ``base_key`` is the key's own text without the suffix, in whatever digits."""
 
     base_key: str
     kind: ObjectKind
@@ -52,9 +52,9 @@ class ParsedObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class ObjectKeys:
-    """Names below one key prefix. Raises InvalidRequest for a prefix that no key can have.
+    """The keys below one key prefix. Raises InvalidRequest for a prefix that no key can have.
 
-    ``cluster_id`` and ``salt_bits`` (1 to 128) matter only to a prefix with ``{salt}`` in it.
+    ``cluster_id`` and ``salt_bits`` (1 to 128) are used only if the prefix contains ``{salt}``.
     """
 
     prefix: str = ""
@@ -68,7 +68,7 @@ class ObjectKeys:
 
     @classmethod
     def minting(cls, prefix: str, cluster_id: str, salt_bits: int) -> ObjectKeys:
-        """From settings, for new keys: stricter than what may be read. Raises InvalidRequest."""
+        """Return the keys for new objects, from settings. Raises InvalidRequest for more prefixes than reading does."""
         if set("{}") & set(prefix.replace(SALT, "")):
             raise InvalidRequest("format.key_prefix has no braces but {salt}", key_prefix=repr(prefix))
         if prefix.startswith("_tierstate"):
@@ -78,7 +78,7 @@ class ObjectKeys:
     def base_key(
         self, topic: str, topic_id: TopicId, partition: int, base_offset: int, segment_id: RemoteSegmentId
     ) -> str:
-        """The whole key without a suffix. Raises InvalidRequest."""
+        """Return the whole key without a suffix. Raises InvalidRequest for a value that no key can have."""
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise InvalidRequest("not a topic name", topic=repr(topic))
         if not 0 <= base_offset < 2**63:
@@ -89,14 +89,14 @@ class ObjectKeys:
         return key
 
     def partition_prefix(self, topic: str, topic_id: TopicId, partition: int) -> str:
-        """What every key of one partition that is minted here begins with, and no key of another.
+        """Return the text with which every new key of one partition begins, and no key of another partition.
 
-        Keys minted under another prefix begin with another: `folder_of` what the facts name.
+        Keys created under another prefix begin with another text: use `folder_of` for the keys that facts name.
         """
         return f"{self._salted(topic, partition)}{folder_name(topic, TopicIdPartition(topic_id, partition))}"
 
     def parse(self, key: str) -> ParsedObjectKey | None:
-        """None for what is no object of a segment below this prefix."""
+        """Parse a key. Returns None if it is not an object of a segment below this prefix."""
         kind = next((each for each in ObjectKind if key.endswith(each)), None)
         before = self._shape().match(key)
         if kind is None or before is None:
@@ -121,8 +121,8 @@ class ObjectKeys:
 
 
 def may_be_of(key: str, topic: str | None, partition: int | None) -> bool:
-    """Whether a key, below whatever prefix, can be of this topic and partition (None: any). ``b`` may be ``a-b`` too:
-    where a prefix ends is not to be seen, so the manifest has the last word.
+    """Return whether a key, below any prefix, can belong to this topic and partition (None: any). A key of ``a-b`` also
+    matches ``b``: the key does not show where its prefix ends, so the manifest decides.
     """
     if topic is None:
         return True
@@ -131,7 +131,7 @@ def may_be_of(key: str, topic: str | None, partition: int | None) -> bool:
 
 
 def keys_below(folder: str, topic: str, partition: TopicIdPartition) -> ObjectKeys | None:
-    """Names under whatever prefix a folder of this partition (`folder_of`) begins with; None: it is no folder of it."""
+    """Return the keys below the prefix of this partition's ``folder`` (`folder_of`); None if it is not its folder."""
     tail = folder_name(topic, partition)
     if not folder.endswith(tail) or SALT in folder:
         return None
@@ -139,16 +139,16 @@ def keys_below(folder: str, topic: str, partition: TopicIdPartition) -> ObjectKe
 
 
 def folder_of(base_key: str) -> str:
-    """What the keys of this segment's partition began with when it was written, whatever the prefix is now."""
+    """Return the text with which the partition's keys began when this key was written, whatever the prefix is now."""
     return base_key[: base_key.rindex("/") + 1]
 
 
 def object_key(base_key: str, kind: ObjectKind) -> str:
-    """The key of one of the three objects."""
+    """Return the key of one of the segment's three objects."""
     return f"{base_key}{kind}"
 
 
 def base_of(key: str) -> str:
-    """The base key, given itself or any of its three objects' keys."""
+    """Return the base key of a base key or of one of its three objects' keys."""
     kind = next((each for each in ObjectKind if key.endswith(each)), None)
     return key if kind is None else key.removesuffix(kind)

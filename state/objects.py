@@ -1,4 +1,4 @@
-"""What any object store says of what it holds, and which keys all of them take."""
+"""Descriptions of objects and uploads that any object store returns, and the keys that all stores accept."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from .errors import InvalidRequest
 from .offsets import TimestampMs
 
 MAX_KEY_BYTES = 1024
-"""S3's limit, prefix of the store's URL included."""
+"""S3's limit; it includes the prefix of the store's URL."""
 TEMPORARY_FOLDER = ".tierstate-tmp"
-"""Where `storage/directory.py` keeps unfinished objects; no key may begin with it, in any store."""
+"""The folder in which `storage/directory.py` keeps unfinished objects; no key may begin with it, in any store."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object. ``size`` in bytes; ``modified_at`` by the store's clock, milliseconds since the epoch.
+    """One object. ``size`` is in bytes; ``modified_at`` is the store's time in milliseconds since the epoch.
 
-    ``crc32c``: the CRC-32C of the whole object that the store itself keeps; None where it keeps none, and in listings.
+    ``crc32c``: the CRC-32C of the whole object that the store itself keeps; None if it keeps none, and in listings.
     """
 
     key: str
@@ -29,9 +29,9 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """What an upload that has not ended yet left in the store: no object, nobody sees it, but it may cost money.
+    """The stored parts of an upload that has not ended: readers see no object, but the parts may cost money.
 
-    ``key`` as it was given to `put_stream`; empty when the store does not keep it. ``upload_id``: the store's own name.
+    ``key`` is the key passed to `put_stream`; empty if the store does not keep it. ``upload_id`` is the store's own id.
     """
 
     key: str
@@ -43,7 +43,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def checked_key(key: str) -> str:
-    """``key`` itself. Raises InvalidRequest for one that some store would refuse, normalise or hide."""
+    """Return ``key`` unchanged. Raises InvalidRequest if some store would refuse, normalise or hide it."""
     parts = key.split("/")
     if not key or "" in parts:
         raise InvalidRequest("an object key has no empty parts", key=repr(key))

@@ -1,4 +1,4 @@
-"""Offsets, positions, times and ranges. Whether a range includes its end is said here, in the type."""
+"""Offsets, positions, times and ranges. The type of a range defines whether it includes its end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TimestampMs = NewType("TimestampMs", int)
 
 
 def moment(ms: int) -> str:
-    """ISO 8601, UTC, seconds."""
+    """Return a time in milliseconds since the epoch as ISO 8601 text, in UTC, with seconds."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Extent(NamedTuple):
-    """Of a log: its first offset, and the one after its last. Empty when they are the same."""
+    """The first offset of a log and the offset after its last. The log is empty if they are equal."""
 
     start: Offset
     end: Offset
@@ -32,7 +32,7 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """Offsets ``start`` to ``end``, both included. Never empty."""
+    """The offsets ``start`` to ``end``, both included. A range is never empty."""
 
     start: Offset
     end: Offset
@@ -55,7 +55,7 @@ class OffsetRange:
         return OffsetRange(start, end) if start <= end else None
 
     def without(self, other: OffsetRange) -> list[OffsetRange]:
-        """Return what of this range is not in ``other``: none, one or two ranges."""
+        """Return the parts of this range that are not in ``other``: none, one or two ranges."""
         below = (self.start, min(self.end, other.start - 1))
         above = (max(self.start, other.end + 1), self.end)
         return [OffsetRange(Offset(start), Offset(end)) for start, end in (below, above) if start <= end]
@@ -63,7 +63,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ByteRange:
-    """Bytes ``start`` to ``stop`` of an object; ``stop`` is not included. Never empty."""
+    """The bytes ``start`` to ``stop`` of an object, ``stop`` excluded. A range is never empty."""
 
     start: int
     stop: int

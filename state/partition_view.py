@@ -1,4 +1,4 @@
-"""A partition as everybody sees it: the result of `meaning.py`, and what can be read off it."""
+"""The view of a partition: the result of `meaning.py`, and what follows from it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from .termless_facts import (
 
 @dataclass(frozen=True, slots=True)
 class SegmentMeaning:
-    """One segment id as the live set has it. ``remote`` is the descriptor, once any fact carried it.
+    """The state of one segment id in the live set. ``remote`` is its descriptor, if a fact contains it.
 
     ``position`` is that of its newest fact; ``fenced`` are the keys of its fenced facts; ``deleting`` is its first
-    accepted delete-started, when that still stands; ``facts`` are all of them, in order of position.
+    accepted delete-started that is still live; ``facts`` are all its facts, in order of position.
     """
 
     segment_id: RemoteSegmentId
@@ -45,17 +45,17 @@ class SegmentMeaning:
 
     @property
     def subject(self) -> CopyAttempt | RemoteSegment | None:
-        """The most that is known of it."""
+        """Return the most complete description of the segment; None if no fact describes it."""
         return self.remote or self.attempt
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """Everything observable of one partition. An empty live set means: nothing is tiered, nobody leads.
+    """All that can be observed of one partition. With an empty live set, nothing is tiered and there is no leader.
 
-    ``term`` is the one in force; ``leader`` the highest `LeaderElected` that this version can read; ``others`` are the
-    facts about no segment, in order of position; ``unsettled`` the segments that are not readable, of any state.
-    ``log_start`` is what holds of the accepted ``log_starts`` on the lineage in force; None where none is.
+    ``term`` is the term in force; ``leader`` is the highest `LeaderElected` that this version can read; ``others`` are
+    the facts about no segment, in order of position; ``unsettled`` are the segments in any state but readable.
+    ``log_start`` is how far the accepted ``log_starts`` hold on the lineage in force; None if there are none.
     """
 
     partition: TopicIdPartition
@@ -77,40 +77,40 @@ class PartitionView:
     deleted: PartitionDeleted | None = None
     fenced: frozenset[str] = frozenset()
     degraded: tuple[str, ...] = ()
-    """Every fact that this version cannot read and may not ignore."""
+    """One text for each fact that this version cannot read and must not ignore."""
     later: tuple[str, ...] = ()
-    """Those of ``degraded`` that a later release wrote: they are not lost, and only an upgrade reads them."""
+    """The entries of ``degraded`` that a later release wrote: they are not lost, but reading them needs an upgrade."""
     contradictions: tuple[str, ...] = ()
-    """Those that no person settled."""
+    """Contradictions that no person has settled."""
     settled: tuple[ContradictionSettled, ...] = ()
     settled_lineages: tuple[LineageSettled, ...] = ()
     accepted_gaps: tuple[GapAccepted, ...] = ()
-    """What people accepted as gone. It covers nothing*: copying, trimming and sweeping never ask for it."""
+    """Gaps that people accepted. They do not count as coverage*: copying, trimming and sweeping ignore them."""
     kept: frozenset[RemoteSegmentId] = frozenset()
-    """Segments of which a person said that their objects stay, whatever their facts say."""
+    """Segments whose objects a person decided to keep, whatever their facts say."""
 
     @property
     def lineage(self) -> Lineage:
-        """The logical lineage of the term in force."""
+        """Return the logical lineage of the term in force."""
         return self.leader.lineage if self.leader else Lineage()
 
     @property
     def lineage_unknown(self) -> bool:
-        """Remote offsets at or above the log start lie below the lineage in force, in epochs older than its first.
+        """Return whether remote offsets at or above the log start lie below the lineage in force, in older epochs.
 
-        Nothing says whether they belong to this log: no trim, no expiry. Nor does a log start that was said in a
-        lineage which has nothing in common with the one in force say it*: then that of their own branch counts. Not
-        where a person said that they do not belong.
+        No fact shows whether they belong to this log, so nothing is trimmed or expired. A log start whose lineage has
+        nothing in common with the one in force does not show it either*: then the log start of the segment's own branch
+        counts. The result is False if a person settled that the offsets do not belong to this log.
         """
         return self.cannot_place(self.lineage)
 
     def cannot_place(self, lineage: Lineage) -> bool:
-        """`lineage_unknown`, if this lineage were in force."""
+        """Return what `lineage_unknown` would be if this lineage were in force."""
         settled = any(settles(fact.lineage, lineage) for fact in self.settled_lineages)
         return not settled and self.leaves_unplaced(lineage)
 
     def leaves_unplaced(self, lineage: Lineage) -> bool:
-        """`cannot_place`, whatever people settled."""
+        """Return what `cannot_place` would be without the lineages that people settled."""
         if not lineage.entries:
             return bool(self.readable)
         first = lineage.entries[0]
@@ -128,37 +128,37 @@ class PartitionView:
         return False
 
     def _log_start_known(self, lineage: Lineage) -> Offset | None:
-        """Of the log starts whose lineage shows that they are about the log of this one."""
-        said = (
+        """Return the highest log start that holds here, among those whose lineage belongs to the same log."""
+        facts = (
             fact
             for fact in self.log_starts
             if not fact.lineage.entries or last_common(fact.lineage, lineage) is not None
         )
-        return highest_log_start(said, lineage)
+        return highest_log_start(facts, lineage)
 
     @property
     def copied_to(self) -> Offset:
-        """Highest offset in remote storage reached without a gap from the log start; start - 1 when none."""
+        """Return the highest offset in remote storage without a gap from the log start; start - 1 if there is none."""
         return self.coverage.prefix_end(self.log_start or 0)
 
     @property
     def remote_bytes(self) -> int:
-        """What the store holds for readable segments."""
+        """Return the size in bytes of all objects of readable segments."""
         return sum(segment.object_bytes for segment in self.readable)
 
     def gaps(self, within: OffsetRange) -> list[OffsetRange]:
-        """`open_gaps`; none while facts of a later release may be about them*."""
+        """Return `open_gaps`, or nothing while facts of a later release may explain them*."""
         return [] if self.later else self.open_gaps(within)
 
     def open_gaps(self, within: OffsetRange) -> list[OffsetRange]:
-        """Offsets of ``within`` that no segment has and no person accepted as gone."""
+        """Return the offsets of ``within`` that no segment has and that no person accepted as a gap."""
         gaps = self.coverage.gaps(within)
         for _, accepted in self.gaps_in_force:
             gaps = [rest for gap in gaps for rest in gap.without(accepted)]
         return gaps
 
     def skipped(self, within: OffsetRange) -> list[OffsetRange]:
-        """Return what of ``within`` no segment has and a person accepted as gone. Readers skip what is not local."""
+        """Return the offsets of ``within`` that lie in accepted gaps. Readers skip those that are not local."""
         gaps = self.coverage.gaps(within)
         for gap in self.open_gaps(within):
             gaps = [rest for each in gaps for rest in each.without(gap)]
@@ -166,28 +166,28 @@ class PartitionView:
 
     @property
     def gaps_in_force(self) -> list[tuple[GapAccepted, OffsetRange]]:
-        """Each accepted gap, and what of it holds on the lineage in force*.
+        """Return each accepted gap with the offsets for which it holds on the lineage in force*.
 
-        Another branch of the log may have records there, which no person accepted as gone.
+        Another branch of the log may have records there, and no person accepted their loss.
         """
-        found = []
+        gaps = []
         for fact in self.accepted_gaps:
             if last_common(fact.lineage, self.lineage) is not None:
                 end = holds_up_to(Offset(fact.offsets.end + 1), fact.lineage, self.lineage) - 1
                 if end >= fact.offsets.start:
-                    found.append((fact, OffsetRange(fact.offsets.start, Offset(end))))
-        return found
+                    gaps.append((fact, OffsetRange(fact.offsets.start, Offset(end))))
+        return gaps
 
     def accepted_to(self, offset: int) -> Offset | None:
-        """The last offset of the accepted gap that has this one; None where none has."""
+        """Return the last offset of the accepted gap that contains this one, or None if there is none."""
         return max((gap.end for _, gap in self.gaps_in_force if gap.start <= offset <= gap.end), default=None)
 
     def in_range(self, offsets: OffsetRange) -> list[OwnedRange]:
-        """Who owns these offsets, in order; where nobody does is a gap."""
+        """Return the owned ranges that overlap these offsets, in order; the rest is gaps."""
         return self.coverage.within(offsets)
 
     def at_time(self, timestamp_ms: int) -> OwnedRange | None:
-        """The first that may have a record of this time or later."""
+        """Return the first owned range that may have a record of this time or later, or None."""
         return next((owned for owned in self.coverage.owned if owned.segment.max_timestamp >= timestamp_ms), None)
 
     def in_state(self, state: SegmentState) -> list[SegmentMeaning]:

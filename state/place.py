@@ -1,8 +1,8 @@
-"""Where a key of the tier-state topic belongs, fast enough to be asked for every record of a replay.
+"""The partition to which a key of the tier-state topic belongs. Fast enough for every record of a replay.
 
-`parse_key` is the definition. A key that it refuses, or that stands in a tier-state partition to which it does not map,
-is *foreign*: nobody of ours wrote it, nothing says what it means, and while it stands there its whole tier-state
-partition is degraded read-only.
+`parse_key` is the definition. A key that it refuses, or one in a tier-state partition to which it does not map, is
+*foreign*: tierstate did not write it and its meaning is unknown. While it is live, its whole tier-state partition is
+degraded to read-only.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SURELY_OURS = re.compile(
     f"|(?:order|lease|hold|lineage|settled|missing)/{_ID}"
     f"|deleted/{_TERM}"
 )
-"""What follows ``T/P/``. Accepts less than `parse_key`, never more: what it does not accept is parsed."""
+"""Matches the text after ``T/P/``. It accepts less than `parse_key`, never more; other keys are parsed."""
 
 
 class Place(NamedTuple):
-    """``partition``: whose fact it is; None for ``meta/topic`` and foreign keys. ``foreign``: why it is nobody's."""
+    """``partition`` is None for ``meta/topic`` and foreign keys. ``foreign`` says why a key is foreign, else None."""
 
     partition: TopicIdPartition | None
     foreign: str | None = None
@@ -40,22 +40,22 @@ _META = Place(None)
 
 
 class Places:
-    """``partitions``: the number that maps keys; None when it does not matter where a key stands (a twin in a test)."""
+    """Maps keys to places. ``partitions``: the partition count that maps keys; None accepts any (test twins)."""
 
     def __init__(self, partitions: int | None = None) -> None:
         self._partitions = partitions
         self._known: dict[str, tuple[int | None, Place]] = {}
 
     def of(self, tier_partition: int, key: str) -> Place:
-        """Never raises, whatever the key is."""
+        """Return the place of a key in a tier-state partition. Never raises, whatever the key is."""
         cut = key.find("/", key.find("/") + 1)
-        known = self._known.get(key[:cut]) if cut > 0 else None
-        if known is None or _SURELY_OURS.fullmatch(key, cut + 1) is None:
+        entry = self._known.get(key[:cut]) if cut > 0 else None
+        if entry is None or _SURELY_OURS.fullmatch(key, cut + 1) is None:
             try:
-                known = self._parsed(key, cut)
+                entry = self._parsed(key, cut)
             except InvalidRequest as error:
                 return Place(None, str(error))
-        number, place = known
+        number, place = entry
         if number is None or number == tier_partition:
             return place
         return Place(None, f"its key belongs in tier-state partition {number}")
@@ -73,6 +73,6 @@ class Places:
         return self._known[key[:cut]]
 
     def sentence(self, tier_partition: int, key: str, position: Position) -> str:
-        """Why a foreign key degrades the tier-state partition it stands in, and where."""
+        """Return why a foreign key degrades its tier-state partition, with its position."""
         reason = self.of(tier_partition, key).foreign
         return f"foreign record: {reason} tier_partition={tier_partition} position={position} key={key!r}"

@@ -1,4 +1,4 @@
-"""Kafka's retention settings with KIP-405's meaning: total retention bounds the log, local retention the local tier."""
+"""Kafka's retention settings as in KIP-405: total retention limits the log, local retention limits the local tier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAME_AS_TOTAL = -2
 
 @dataclass(frozen=True, slots=True)
 class TopicRetention:
-    """Milliseconds and bytes; -1 is unlimited. Local values are effective ones (-2 is already resolved)."""
+    """The effective retention of a topic, in milliseconds and bytes. -1 is unlimited; local -2 is already resolved."""
 
     total_ms: int
     total_bytes: int
@@ -28,7 +28,7 @@ class TopicRetention:
 
     @classmethod
     def of(cls, total_ms: int, total_bytes: int, local_ms: int, local_bytes: int) -> TopicRetention:
-        """From ``retention.ms/bytes`` and ``local.retention.ms/bytes`` as configured."""
+        """Resolve ``retention.ms/bytes`` and ``local.retention.ms/bytes`` as configured."""
         return cls(
             total_ms,
             total_bytes,
@@ -38,28 +38,28 @@ class TopicRetention:
 
 
 def local_retention_end(segments: Sequence[LocalSegment], retention: TopicRetention, now: TimestampMs) -> Offset | None:
-    """The offset below which local retention lets go; None when it keeps everything.
+    """Return the offset below which local retention deletes segments; None if it keeps everything.
 
-    ``segments``: rolled ones and the active one, ascending. Oldest first, whole segments, never the last (active) one;
-    by time ``now - max_timestamp > local.retention.ms``, by size as long as what remains is still
-    ``>= local.retention.bytes`` (Kafka's ``deleteRetentionMsBreachedSegments`` and its twin by size).
+    ``segments``: the rolled ones and the active one, ascending. Whole segments expire, oldest first, never the active
+    one: by time if ``now - max_timestamp > local.retention.ms``, by size while the rest is still
+    ``>= local.retention.bytes`` (Kafka's ``deleteRetentionMsBreachedSegments`` and its counterpart by size).
     """
-    local, gone = LocalSegments.of(segments), 0
+    local, expired = LocalSegments.of(segments), 0
     if retention.local_bytes >= 0:
-        gone = local.released(retention.local_bytes)
+        expired = local.released(retention.local_bytes)
     if retention.local_ms >= 0:
-        gone = max(gone, local.all_older(now - retention.local_ms))
-        while gone < len(local.rolled) and now - local[gone].max_timestamp > retention.local_ms:
-            gone += 1  # behind one that went by size alone
-    return local[gone - 1].next_base if gone else None
+        expired = max(expired, local.all_older(now - retention.local_ms))
+        while expired < len(local.rolled) and now - local[expired].max_timestamp > retention.local_ms:
+            expired += 1  # it follows a segment that expired by size alone
+    return local[expired - 1].next_base if expired else None
 
 
 @dataclass(frozen=True)
 class WholeLog:
-    """Both tiers of a partition as one log, from ``log_start`` on: what total retention looks at.
+    """Both tiers of a partition as one log from ``log_start`` on. Total retention applies to it.
 
-    ``local``: the broker's segments, ascending, from ``local_start`` on. Nothing at or above ``high_watermark`` goes.
-    Where both tiers have an offset it counts once (KAFKA-20732 counted the whole local log beside the remote one).
+    ``local``: the broker's segments, ascending, from ``local_start`` on. Nothing from ``high_watermark`` on expires.
+    An offset in both tiers counts once (KAFKA-20732 counted the whole local log in addition to the remote one).
     """
 
     coverage: Coverage
@@ -69,7 +69,7 @@ class WholeLog:
     high_watermark: Offset
 
     def remote(self) -> Iterator[OwnedRange]:
-        """What remote segments own from the log start on, ascending; the first one clipped to it."""
+        """Iterate over the ranges that remote segments own from the log start on, ascending; the first is clipped."""
         owned = self.coverage.owned
         first = bisect_left(owned, self.log_start, key=lambda piece: piece.offsets.end)
         for piece in islice(owned, first, None):
@@ -79,7 +79,7 @@ class WholeLog:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Bytes of the union of both tiers' offsets. O(segments)."""
+        """Return the bytes of the union of both tiers' offsets. O(segments)."""
         remote = sum(share(piece.segment.log_bytes, piece.offsets, piece.segment.offsets) for piece in self.remote())
         return remote + sum(self._only_local())
 
@@ -104,33 +104,33 @@ class WholeLog:
                 gap = next(gaps, None)
 
     def _end_of(self, segment: LocalSegment) -> Offset:
-        """The active segment ends nowhere yet; what is above the high watermark may never have been."""
+        """Return the end (exclusive). The active segment has none yet; records above the high watermark may vanish."""
         return segment.next_base if segment.next_base > segment.base_offset else self.high_watermark
 
 
 def share(size_bytes: int, part: OffsetRange, whole: OffsetRange) -> int:
-    """The bytes of a part of a segment: by its offsets, rounded down: rather too much is kept than too little."""
+    """Return the bytes of a part of a segment, in proportion to its offsets, rounded down so that too much is kept."""
     return size_bytes * len(part) // len(whole)
 
 
 def counted_from(segment: RemoteSegment, now: TimestampMs) -> TimestampMs:
-    """From when on a segment's age counts: its newest record. Without a timestamp (-1), or with one that is still in
-    the future and would keep the segment and all that follow it for who knows how long: from when it was copied.
+    """Return the time from which a segment's age counts: that of its newest record. Without a timestamp (-1), or with
+    one in the future, which could keep this segment and all later ones for very long, it is the time of the copy.
     """
     return segment.max_timestamp if 0 <= segment.max_timestamp <= now else segment.copied_at
 
 
 def time_retention_end(log: WholeLog, retention: TopicRetention, now: TimestampMs) -> Offset | None:
-    """The log start that ``retention.ms`` asks for (``now - t > retention.ms``); None when it keeps everything."""
+    """Return the log start that ``retention.ms`` requires (``now - t > retention.ms``); None if all is kept."""
     if retention.total_ms < 0:
         return None
     return _expired_end(log, lambda piece: now - counted_from(piece.segment, now) > retention.total_ms)
 
 
 def size_retention_end(log: WholeLog, retention: TopicRetention) -> Offset | None:
-    """The log start that ``retention.bytes`` asks for; None when it keeps everything.
+    """Return the log start that ``retention.bytes`` requires; None if it keeps everything.
 
-    The oldest segment goes only while what remains is still ``>= retention.bytes``.
+    The oldest segment expires only while the rest is still ``>= retention.bytes``.
     """
     if retention.total_bytes < 0:
         return None
@@ -145,10 +145,10 @@ def size_retention_end(log: WholeLog, retention: TopicRetention) -> Offset | Non
 
 
 def _expired_end(log: WholeLog, expired: Callable[[OwnedRange], bool]) -> Offset | None:
-    """The end of the oldest remote segments that go: a prefix, up to the first that stays or that only the broker has.
+    """Return the end of the expired prefix: it ends before the first range that is kept or that only the broker has.
 
-    Offsets below the local start that no tier has keep nothing: whatever was there is gone, and retention would stop
-    for ever in front of every gap. They are passed with the expired segment that follows them, never alone.
+    Offsets below the local start that no tier has do not end the prefix: their records are lost, and retention would
+    stop forever at every gap. They expire together with the segment that follows them, never alone.
     """
     end: Offset | None = None
     following: int = log.log_start

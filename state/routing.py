@@ -1,20 +1,20 @@
-"""How a read is routed: local tier, remote tier, or an error that says what is wrong.
+"""How a read is routed: to the local tier, to the remote tier, or to an error that explains the problem.
 
     offset < log start                    OffsetOutOfRange (valid range)
     local start <= offset < end           local, also when both tiers have it
     log start <= offset < local start     the owner in the logical lineage → remote; no owner → LogGap,
-                                          or what follows behind the gap that a person accepted
+                                          or the route of the offset after the gap that a person accepted
     offset == end                         nothing yet: empty, or a long poll
     offset > end                          OffsetOutOfRange
 
 PREFER_REMOTE reads remote above the local start too, but only while the broker answers with the leader epoch of the
-term in force: with any other the view may describe another branch of the log.
+term in force: with any other epoch the view may describe another branch of the log.
 
 ``end`` is the high watermark, or the last stable offset under read_committed.
 
-What the view says counts while its newest term is of the leader's epoch. The agent of a newer leader may be down, and
-an unclean election may have cut off what the view describes: then it counts as far as the broker confirms it. Of what
-lies beyond that only the broker's own part is read; the rest is LineageUnconfirmed (decision 0031).
+The view is valid while its newest term has the leader's epoch. The agent of a newer leader may be down, and an unclean
+election may have cut off what the view describes: then the view is valid as far as the broker confirms it. Beyond that,
+only the broker's own offsets are read; the others raise LineageUnconfirmed (decision 0031).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .segment import RemoteSegment
 
 
 class Isolation(StrEnum):
-    """Kafka's isolation levels."""
+    """The isolation levels of Kafka's consumers."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class Tier(StrEnum):
-    """Which tier may serve a read. ``AUTO`` is local first, ``PREFER_REMOTE`` remote wherever a segment has it.
+    """The tier that may serve a read. ``AUTO`` is local first; ``PREFER_REMOTE`` is remote wherever a segment has it.
 
-    ``LOCAL`` and ``REMOTE`` never leave their tier.
+    ``LOCAL`` and ``REMOTE`` read from that tier only.
     """
 
     AUTO = "auto"
@@ -50,7 +50,7 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalBounds:
-    """What the broker says of its log. ``local_start`` is inclusive, the other two exclusive."""
+    """The bounds of the broker's log, as the broker reported them. ``local_start`` is inclusive, the ends exclusive."""
 
     local_start: Offset
     high_watermark: Offset
@@ -58,20 +58,20 @@ class LocalBounds:
     leader_epoch: LeaderEpoch | None
 
     def end(self, isolation: Isolation) -> Offset:
-        """The first offset a reader may not see yet."""
+        """Return the first offset that a reader may not see yet."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLocal:
-    """Ask the broker, from ``offset``."""
+    """Read from the broker, beginning at ``offset``."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRemote:
-    """Read ``segment`` from the object store; it serves ``offsets`` (the first of them is the one asked for)."""
+    """Read ``segment`` from the object store. It serves ``offsets``; the first of them is the requested offset."""
 
     segment: RemoteSegment
     offsets: OffsetRange
@@ -79,7 +79,7 @@ class ReadRemote:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """Nothing there yet."""
+    """There is no record at ``offset`` yet: it is the end of the log."""
 
     offset: Offset
 
@@ -88,49 +88,49 @@ Route = ReadLocal | ReadRemote | AtEnd
 
 
 def begin_of(where: Route) -> Offset:
-    """The first offset that is read there: above the one asked for where an accepted gap is passed over."""
+    """Return the first offset that the route reads. It is above the requested one if an accepted gap is skipped."""
     return where.offsets.start if isinstance(where, ReadRemote) else where.offset
 
 
 EVERYTHING = Offset(2**63 - 1)
-"""Above every offset."""
+"""A value above every offset."""
 
 
 def log_start(view: PartitionView, bounds: LocalBounds) -> Offset:
-    """The first offset of the logical log: what the facts say, or the broker's where no fact speaks.
+    """Return the first offset of the logical log: the log start of the facts, or the broker's if no fact names one.
 
-    A log that ends below the log start is another one than the view knows: its term has not begun yet.
+    A log that ends below the log start is not the log that the view describes: its term has not begun yet.
     """
-    known = view.log_start is not None and view.log_start <= bounds.high_watermark
-    return view.log_start if known and view.log_start is not None else bounds.local_start
+    is_same_log = view.log_start is not None and view.log_start <= bounds.high_watermark
+    return view.log_start if is_same_log and view.log_start is not None else bounds.local_start
 
 
 def in_force(view: PartitionView, bounds: LocalBounds) -> bool:
-    """Whether the lineage of the view is the leader's own*: its term began in the leader's epoch, or in a later one.
+    """Return whether the lineage of the view is the leader's own*: its term began in the leader's epoch or a later one.
 
-    Otherwise it may be a branch that an unclean election cut off, served for as long as the leader's agent is down.
+    Otherwise it may be a branch that an unclean election cut off, and the leader's agent may be down.
     """
-    said, leads = view.leader, bounds.leader_epoch
-    return said is not None and leads is not None and said.epoch >= leads
+    leader, epoch = view.leader, bounds.leader_epoch
+    return leader is not None and epoch is not None and leader.epoch >= epoch
 
 
 def sure_end(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None) -> Offset:
-    """Up to which offset (exclusive) what the view says is said of the leader's log.
+    """Return the offset (exclusive) up to which the view describes the leader's log.
 
-    ``confirmed``: `confirmed_end` of the view's lineage, by the leader of ``bounds``; None: it was not asked.
+    ``confirmed``: `confirmed_end` of the view's lineage from the leader of ``bounds``; None if it was not requested.
     """
     return EVERYTHING if in_force(view, bounds) else Offset(confirmed or 0)
 
 
 def sure_log_start(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None) -> Offset | None:
-    """`log_start`; None where it may be that of a branch which the leader's log left below it*."""
+    """Return `log_start`; None if it may belong to a branch that the leader's log left below it*."""
     if view.log_start is None or view.log_start <= sure_end(view, bounds, confirmed):
         return log_start(view, bounds)
     return None
 
 
 def unconfirmed(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None, **facts: object) -> Exception:
-    """The error of an offset at or above `sure_end`."""
+    """Return the error for an offset at or above `sure_end`."""
     epoch = None if view.leader is None else view.leader.epoch
     return LineageUnconfirmed(
         f"the leader's epoch {bounds.leader_epoch} has no term yet, and the broker does not confirm that its log has "
@@ -151,12 +151,12 @@ def route(
     tier: Tier = Tier.AUTO,
     confirmed: Offset | None = None,
 ) -> Route:
-    """Where to read ``offset``.
+    """Return where to read ``offset``.
 
-    Raises OffsetOutOfRange (seek) outside [log start, end], and LogGap for offsets that no tier has. With one tier
-    asked for, what only the other tier has is OffsetOutOfRange too, with that tier's valid range.
-    LineageUnconfirmed: it depends on what the view says at or above `sure_end`; with ``confirmed`` None, ask and try
-    again.
+    Raises OffsetOutOfRange (seek) outside [log start, end], and LogGap for offsets that no tier has. If one tier is
+    requested and only the other has the offset, raises OffsetOutOfRange with the valid range of the requested tier.
+    Raises LineageUnconfirmed if the answer depends on the view at or above `sure_end`. With ``confirmed`` None, the
+    caller asks the leader and tries again.
     """
     start, end = sure_log_start(view, bounds, confirmed), bounds.end(isolation)
     local = offset >= bounds.local_start
@@ -187,7 +187,7 @@ def route(
     accepted = view.accepted_to(offset)
     if accepted is None or view.later or view.lineage_unknown:
         raise error
-    # never beyond the gap that is there*: what a tier has is read, whatever a person accepted
+    # never skip more than the actual gap*: offsets that a tier has are read, even inside an accepted gap
     behind = min(accepted, error.end) + 1
     return route(view, bounds, behind, isolation=isolation, tier=tier, confirmed=confirmed)
 
@@ -197,13 +197,13 @@ def _not_in_the_remote_tier(
 ) -> Exception:
     start, sure = sure_log_start(view, bounds, confirmed), sure_end(view, bounds, confirmed)
     local = offset >= bounds.local_start
-    covered = Offset(0 if start is None else view.coverage.prefix_end(start) + 1)
-    said_beyond = covered > max(start or 0, sure) or view.coverage.at(offset) is not None
-    if start is None or (said_beyond if local else offset >= sure):
+    covered_end = Offset(0 if start is None else view.coverage.prefix_end(start) + 1)
+    is_unsure = covered_end > max(start or 0, sure) or view.coverage.at(offset) is not None
+    if start is None or (is_unsure if local else offset >= sure):
         return unconfirmed(view, bounds, confirmed, offset=offset)
     if local:
-        said = "offset is not in the remote tier yet"
-        return OffsetOutOfRange(said, valid_start=start, valid_end=covered, offset=offset)
+        message = "offset is not in the remote tier yet"
+        return OffsetOutOfRange(message, valid_start=start, valid_end=covered_end, offset=offset)
     following = view.coverage.next_start(offset)
     gap_end = min(bounds.local_start, end, sure, following if following is not None else end) - 1
     return LogGap("offsets belong to no tier", start=offset, end=gap_end, topic=view.topic, partition=view.partition)

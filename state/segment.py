@@ -1,7 +1,7 @@
-"""A copied segment: what a copy attempt is, and the full descriptor of a finished one.
+"""Copied segments: the description of a copy attempt, and the full descriptor of a finished copy.
 
-Three types, not one with a status: `CopyCandidate` (`rules/candidates.py`: a rolled segment on this broker's disk) →
-`CopyAttempt` (objects of this id may exist) → `RemoteSegment` (complete, verified).
+There are three types, not one with a status: `CopyCandidate` (`rules/candidates.py`: a rolled segment on this broker's
+disk) → `CopyAttempt` (objects of this id may exist) → `RemoteSegment` (complete, verified).
 The same descriptor is in `copy-finished` facts, delete facts and in the manifest (`docs/formats.md`).
 """
 
@@ -18,12 +18,12 @@ from .ids import BrokerId, FactId, RemoteSegmentId, TopicIdPartition
 from .offsets import Offset, OffsetRange, Position, TimestampMs
 
 MAX_INLINE_ENTRIES = 256
-"""More aborted ranges than this live in the objects only; the fact keeps their count, bounds and hash."""
+"""If there are more aborted ranges, only the objects contain them; the fact keeps their count, bounds and hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One leader's reign, ordered by (epoch, position of its own `LeaderElected`); ``id`` tells twins apart."""
+    """The term of one leader, ordered by (epoch, position of its `LeaderElected`); ``id`` tells twins apart."""
 
     epoch: LeaderEpoch
     position: Position
@@ -38,7 +38,7 @@ class Term:
 
 
 class Compression(StrEnum):
-    """How the chunks of the log object are stored."""
+    """The compression of the chunks of the log object."""
 
     NONE = "none"
     ZSTD = "zstd"
@@ -46,7 +46,7 @@ class Compression(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class AbortedRange:
-    """An aborted transaction's records of one producer: offsets ``first`` to ``last`` (its marker), both included.
+    """The offsets ``first`` to ``last`` (its marker) of an aborted transaction of one producer, both included.
 
     It applies only to transactional batches of that producer.
     """
@@ -58,7 +58,7 @@ class AbortedRange:
 
 @dataclass(frozen=True, slots=True)
 class AbortedRanges:
-    """The aborted ranges that touch a segment. ``entries`` is empty when there are more than `MAX_INLINE_ENTRIES`."""
+    """The aborted ranges that overlap a segment. ``entries`` is empty if there are more than `MAX_INLINE_ENTRIES`."""
 
     count: int
     sha256: bytes
@@ -74,15 +74,15 @@ class AbortedRanges:
 
     @property
     def inline(self) -> bool:
-        """Whether ``entries`` is the whole list; otherwise it is read from the objects."""
+        """Return whether ``entries`` is the whole list; otherwise the list is read from the objects."""
         return len(self.entries) == self.count
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAttempt:
-    """One attempt to copy one rolled segment. ``object_key`` is the whole base key; objects are named by suffix.
+    """One attempt to copy one rolled segment. ``object_key`` is the whole base key; each object adds its suffix.
 
-    ``offsets``: base offset to the next segment's base offset minus one.
+    ``offsets``: from the base offset to the next segment's base offset minus one.
     """
 
     partition: TopicIdPartition
@@ -99,9 +99,9 @@ class CopyAttempt:
 class RemoteSegment:
     """A complete, verified copy of one log segment.
 
-    ``offsets`` is the range it stands for, gap-free by construction; records may be missing inside it and
-    ``last_record_offset`` may be lower than its end. Sizes are bytes: ``log_bytes`` of the plain log,
-    ``log_object_bytes`` and ``indexes_object_bytes`` as stored. Checksums are of plain bytes.
+    ``offsets`` is the range that it covers, gap-free by construction. Records may be missing inside it, and
+    ``last_record_offset`` may be lower than its end. Sizes are in bytes: ``log_bytes`` of the plain log,
+    ``log_object_bytes`` and ``indexes_object_bytes`` as stored. Checksums are of the plain bytes.
     """
 
     partition: TopicIdPartition
@@ -134,17 +134,17 @@ class RemoteSegment:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some of its offsets have no record: of markers, or where a topic was compacted once."""
+        """Return whether some of its offsets have no record: control records, or the topic was once compacted."""
         return self.record_count < len(self.offsets)
 
     @property
     def object_bytes(self) -> int:
-        """What the store holds for it: three objects."""
+        """Return the total size of the segment's three objects in bytes."""
         return self.log_object_bytes + self.indexes_object_bytes + self.manifest_bytes
 
 
 class SegmentState(StrEnum):
-    """KIP-405's words; `meaning.py` has the table."""
+    """The states of a segment, with KIP-405's names; `lifecycle.py` has the table."""
 
     COPY_SEGMENT_STARTED = "COPY_SEGMENT_STARTED"
     COPY_SEGMENT_FINISHED = "COPY_SEGMENT_FINISHED"

@@ -1,7 +1,7 @@
-"""The segments of a partition sorted out: which are readable and own what, which are not, what is fenced or illegal.
+"""The segments of a partition, classified: the readable ones with their offsets, the others, and illegal facts.
 
-`sort_out` is the definition. `SortingTable` keeps the same up one segment at a time, so that a view after one more fact
-costs no sort of ten thousand segments and no new coverage of them.
+`sort_out` is the definition. `SortingTable` maintains the same result one segment at a time, so that a view after one
+more fact needs no sort of ten thousand segments and no new coverage of them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from .coverage import Coverage
 from .epochs import Lineage
 from .ids import RemoteSegmentId
+from .layered_map import LayeredTable
 from .offsets import OffsetRange
 from .partition_view import SegmentMeaning
 from .segment import RemoteSegment, SegmentState
 
 MANY = 8
-"""When more than one of this many segments changes, everything is sorted again."""
+"""If more than one in this many segments changes, all segments are sorted again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortedSegments:
-    """``readable`` in order of offset, ``unsettled`` in order of their first fact, ``fenced`` the keys of facts."""
+    """``readable`` is in order of offset, ``unsettled`` in order of the first fact; ``fenced`` has keys of facts."""
 
     segments: Mapping[RemoteSegmentId, SegmentMeaning]
     readable: tuple[RemoteSegment, ...]
@@ -34,9 +35,9 @@ class SortedSegments:
 
 
 def sort_out(segments: Mapping[RemoteSegmentId, SegmentMeaning], lineage: Lineage) -> SortedSegments:
-    """The definition, from the meaning of each segment."""
+    """Classify the segments by their meaning. This is the definition."""
     readable = tuple(_in_order(segments.values()))
-    return _sorted(segments, readable, Coverage(readable, lineage), segments.values())
+    return _sorted(dict(segments), readable, Coverage(readable, lineage), segments.values())
 
 
 def _sorted(
@@ -45,11 +46,11 @@ def _sorted(
     coverage: Coverage,
     unusual: Iterable[SegmentMeaning],
 ) -> SortedSegments:
-    """``unusual``: at least every segment that is not readable, or has anything fenced or illegal."""
+    """Build the result. ``unusual`` has at least each segment that is unreadable or has a fenced or illegal fact."""
     unusual = list(unusual)
     unsettled = (each for each in unusual if each.state is not SegmentState.COPY_SEGMENT_FINISHED)
     return SortedSegments(
-        segments=dict(segments),
+        segments=segments,
         readable=readable,
         coverage=coverage,
         unsettled=tuple(sorted(unsettled, key=lambda s: (s.facts[0].position if s.facts else -1, s.segment_id))),
@@ -69,8 +70,8 @@ def _in_order(segments: Iterable[SegmentMeaning]) -> list[RemoteSegment]:
 
 
 def _is_unusual(meaning: SegmentMeaning) -> bool:
-    settled = meaning.state is SegmentState.COPY_SEGMENT_FINISHED
-    return not settled or bool(meaning.fenced) or meaning.contradiction is not None
+    is_readable = meaning.state is SegmentState.COPY_SEGMENT_FINISHED
+    return not is_readable or bool(meaning.fenced) or meaning.contradiction is not None
 
 
 def _place(segment: RemoteSegment) -> tuple[int, int, str]:
@@ -78,31 +79,29 @@ def _place(segment: RemoteSegment) -> tuple[int, int, str]:
 
 
 class SortingTable:
-    """The meaning of every segment of a partition, kept sorted out. Not thread-safe."""
+    """The meaning of every segment of a partition, kept classified. Not thread-safe."""
 
     __slots__ = ("_coverage", "_readable", "_segments", "_touched", "_unusual")
 
     def __init__(self) -> None:
-        self._segments: dict[RemoteSegmentId, SegmentMeaning] = {}
+        self._segments = LayeredTable[RemoteSegmentId, SegmentMeaning]()
         self._readable: list[RemoteSegment] = []
         self._unusual: dict[RemoteSegmentId, SegmentMeaning] = {}
         self._coverage = Coverage((), Lineage())
         self._touched: list[OffsetRange] | None = []
 
     def put(self, changed: Mapping[RemoteSegmentId, SegmentMeaning | None]) -> None:
-        """New meanings; None: no fact about this segment is left."""
-        few = len(changed) * MANY <= len(self._segments)
+        """Replace the meaning of these segments. None means that no fact about the segment is left."""
+        few = len(changed) * MANY <= len(self._segments.shown())
         for segment_id, meaning in changed.items():
-            before = self._segments.pop(segment_id, None)
+            before = self._segments.put(segment_id, meaning)
             self._unusual.pop(segment_id, None)
-            if meaning is not None:
-                self._segments[segment_id] = meaning
-                if _is_unusual(meaning):
-                    self._unusual[segment_id] = meaning
+            if meaning is not None and _is_unusual(meaning):
+                self._unusual[segment_id] = meaning
             if few:
                 self._move(_readable(before), _readable(meaning))
         if not few:
-            self._readable, self._touched = _in_order(self._segments.values()), None
+            self._readable, self._touched = _in_order(self._segments.shown().values()), None
 
     def _move(self, before: RemoteSegment | None, after: RemoteSegment | None) -> None:
         if before is not None:
@@ -113,11 +112,11 @@ class SortingTable:
             self._touched += [each.offsets for each in (before, after) if each is not None]
 
     def sorted_out(self, lineage: Lineage) -> SortedSegments:
-        """What `sort_out` answers for these segments."""
+        """Return the result of `sort_out` for these segments."""
         readable = tuple(self._readable)
         if self._touched is None or self._coverage.lineage != lineage:
             self._coverage = Coverage(readable, lineage)
         elif self._touched:
             self._coverage = self._coverage.changed(readable, self._touched)
         self._touched = []
-        return _sorted(self._segments, readable, self._coverage, self._unusual.values())
+        return _sorted(self._segments.shown(), readable, self._coverage, self._unusual.values())

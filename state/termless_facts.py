@@ -1,6 +1,6 @@
-"""Facts that no term writes, so that nothing fences them: what people order and settle, readers' leases, holds.
+"""Facts that no term writes, so they are never fenced: orders and decisions of people, readers' leases, holds.
 
-`facts.py` has the others, and says what a fact is.
+`facts.py` has the other facts and defines `Fact`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .offsets import Offset, OffsetRange, TimestampMs
 
 
 class OrderKind(StrEnum):
-    """``pause resume disable`` supersede each other; for ``delete-records`` the highest offset counts."""
+    """The kinds of orders. Pause, resume and disable supersede each other; of delete-records the highest one counts."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -25,11 +25,11 @@ class OrderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorOrder:
-    """By no term, so never fenced.
+    """An order of an operator. No term writes it, so it is never fenced.
 
-    ``lineage`` of a delete-records order: of the log below ``before`` when it was ordered, as in `LogStartAdvanced`:
-    what was written since on another branch is not meant. Otherwise, and in version 1 of this fact, empty: an order
-    that does not say which records it meant is not carried out.
+    ``lineage`` of a delete-records order is that of the log below ``before`` at the time of the order, as in
+    `LogStartAdvanced`: records written later on another branch are not deleted. It is empty for other orders, and in
+    version 1 of this fact: an order that does not identify its records is not executed.
     """
 
     partition: TopicIdPartition
@@ -44,7 +44,7 @@ class OperatorOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReaderLease:
-    """A reader pins ``offsets`` until ``expires_at``."""
+    """A reader's lease: objects with ``offsets`` are not deleted until ``expires_at``."""
 
     partition: TopicIdPartition
     id: FactId
@@ -55,7 +55,7 @@ class ReaderLease:
 
 @dataclass(frozen=True, slots=True)
 class IntegrityHold:
-    """An agent saw two facts contradict each other: no trim, expiry, sweep or erasing while it lives."""
+    """An agent saw two contradicting facts: while this fact is live, nothing is trimmed, expired, swept or erased."""
 
     partition: TopicIdPartition
     id: FactId
@@ -68,7 +68,7 @@ class IntegrityHold:
 
 @dataclass(frozen=True, slots=True)
 class LineageSettled:
-    """A person said how the log goes on below the broker's checkpoint, where nothing else says it."""
+    """A person decided how the log continues below the broker's checkpoint, because no other fact shows it."""
 
     partition: TopicIdPartition
     id: FactId
@@ -79,9 +79,9 @@ class LineageSettled:
 
 @dataclass(frozen=True, slots=True)
 class ContradictionSettled:
-    """A person looked at facts that exclude each other: what `lifecycle.py` makes of them stands.
+    """A person examined contradicting facts: the state that `lifecycle.py` derives from them is accepted.
 
-    ``contradiction``: its text, which names keys and positions. ``keep``: the segment's objects are never deleted.
+    ``contradiction``: its text, with keys and positions. ``keep``: the segment's objects are never deleted.
     """
 
     partition: TopicIdPartition
@@ -94,10 +94,10 @@ class ContradictionSettled:
 
 @dataclass(frozen=True, slots=True)
 class GapAccepted:
-    """A person accepted that neither tier has ``offsets``: readers go on behind them.
+    """A person accepted that neither tier has ``offsets``: readers continue after them.
 
-    ``lineage``: of the log up to their end when it was accepted, as in `LogStartAdvanced`. The fact holds as far as the
-    log in force is that log, and only where no tier has the offset. ``reason``: why the records are gone, as typed.
+    ``lineage``: of the log up to their end at that time, as in `LogStartAdvanced`. The fact holds as far as the log in
+    force is that log, and only where no tier has the offset. ``reason``: why the records are lost, as typed.
     """
 
     partition: TopicIdPartition

@@ -1,4 +1,4 @@
-"""The settings of a topic that tierstate obeys."""
+"""The settings of a topic that tierstate uses."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields
 
 _PREFIXES = {"timestamp_type": "message."}
 LIKE_TOTAL = -2
-"""``local.retention.*`` = -2: as the topic's own ``retention.*``."""
+"""``local.retention.*`` = -2 means the value of the topic's own ``retention.*``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Effective settings: the topic's own, else the broker's default. Milliseconds and bytes, -1 is no limit."""
+    """The effective settings: the topic's own, else the broker's default. In milliseconds and bytes; -1 is no limit."""
 
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
@@ -25,12 +25,12 @@ class TopicConfig:
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Kafka's names of all these."""
+        """Return Kafka's names of all these settings."""
         return tuple(f"{_PREFIXES.get(each.name, '')}{each.name.replace('_', '.')}" for each in fields(cls))
 
     @classmethod
     def of(cls, entries: Mapping[str, str]) -> TopicConfig:
-        """From Kafka's names; a broker older than a setting does not name it, which means its default."""
+        """Parse settings by Kafka's names. A broker that does not know a setting omits it: then its default applies."""
         default = cls()
 
         def number(name: str, otherwise: int) -> int:

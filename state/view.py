@@ -1,6 +1,6 @@
-"""The tier view: the tier-state topic as a map, and the seam through which everybody else sees it.
+"""The tier view: the tier-state topic as a map, and the protocol through which other packages read it.
 
-Its store is RocksDB in production (`follower/rocksdb_view.py`); the twin is here.
+Its store is RocksDB in production (`follower/rocksdb_view.py`); the in-memory twin is here.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .partition_view import PartitionView
 from .place import Places
 
 Decode = Callable[[str, bytes], Fact | UnknownFact]
-"""Key and value bytes to the fact; never raises for bad bytes, answers UnknownFact (`schemas/codec.py`)."""
+"""Decodes key and value bytes to the fact. Never raises for bad bytes but returns UnknownFact (`schemas/codec.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record of the tier-state topic. ``value`` None is a tombstone."""
+    """A record of the tier-state topic. A ``value`` of None is a tombstone."""
 
     key: str
     position: Position
@@ -34,16 +34,16 @@ class Entry:
 
 
 READY_AGE_S = 6 * 3600.0
-"""A quarter of the 24 hours that ``min.compaction.lag.ms`` must at least be.
+"""A quarter of 24 hours, the minimum of ``min.compaction.lag.ms``.
 
-A cleaner that has passed position N shows a view at N that never existed. What is younger than the compaction lag is
-never touched, so a view that has applied an end captured less than a quarter of it ago stands where nothing was.
+After a cleaner has passed position N, a view at N is a state that never existed. Records younger than the compaction
+lag are never cleaned, so a view that applied an end captured less than a quarter of it ago is at an uncleaned position.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SecondValue:
-    """A key that its writer wrote once stands with one value, and another one landed under it: an integrity alarm."""
+    """A second, different value landed under a key that its writer writes only once: an integrity alarm."""
 
     key: str
     first_position: Position
@@ -53,46 +53,46 @@ class SecondValue:
 
 
 def is_second_value(later: Fact | UnknownFact) -> bool:
-    """Return whether a value that lands over another one is an integrity alarm.
+    """Return whether a value that replaces another one is an integrity alarm.
 
-    A recovery says again that a copy began, by no broker, where its end was lost: nobody else writes a key twice.
+    Only a recovery writes a key twice: a copy-started with the broker id RECOVERER, if the copy-finished was lost.
     """
     return not (isinstance(later, SegmentCopyStarted) and later.attempt.broker_id == RECOVERER)
 
 
 class TierView(Protocol):
-    """What leaders and readers see of a follower. Thread-safe."""
+    """The part of a follower that leaders and readers use. Thread-safe."""
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
-        """The partition as the view has it now; an empty view when no fact names it.
+        """Return the current view of the partition; it is empty if no fact names the partition.
 
-        Degraded by every foreign key of its tier-state partition too. Raises ViewBehind for a partition that this view
+        Every foreign key of its tier-state partition degrades it too. Raises ViewBehind for a partition that this view
         does not keep (yet).
         """
         ...
 
     def partitions(self) -> list[TopicIdPartition]:
-        """Every partition with a live fact."""
+        """Return every partition with a live fact."""
         ...
 
     def facts(self, partition: TopicIdPartition) -> list[LiveFact]:
-        """Its live set, in order of position. Raises ViewBehind as `partition` does."""
+        """Return the partition's live set, in order of position. Raises ViewBehind as `partition` does."""
         ...
 
     def tier_partition(self, partition: TopicIdPartition) -> int:
-        """The tier-state partition its facts are in."""
+        """Return the tier-state partition that has the facts of this partition."""
         ...
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
-        """Seen and not yet forgotten, in order of key."""
+        """Return the second values that were seen and not yet forgotten, in order of key."""
         ...
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
-        """Its `IntegrityHold` is in the view."""
+        """Forget a second value, because its `IntegrityHold` is in the view."""
         ...
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
-        """Until the record at ``position`` is applied. Raises ViewBehind after ``timeout`` seconds."""
+        """Wait until the record at ``position`` is applied. Raises ViewBehind after ``timeout`` seconds."""
         ...
 
     def require_fresh(self, tier_partition: int, max_age: float) -> None:
@@ -104,14 +104,14 @@ class TierView(Protocol):
         ...
 
     def age_s(self, tier_partition: int) -> float | None:
-        """Seconds since the end that is applied was captured. None: none was yet."""
+        """Return the seconds since the applied end offset was captured; None if none was applied yet."""
         ...
 
 
 class ViewStore(Protocol):
-    """Where a follower keeps its live set and position; one writer. RocksDB in production, memory as the twin.
+    """The store of a follower's live set and position; it has one writer. RocksDB in production, memory as the twin.
 
-    Foreign keys (`place.py`) are entries like any other, so that live-set digests agree, but facts of no partition.
+    Foreign keys (`place.py`) are stored like other entries, so that live-set digests agree, but belong to no partition.
     """
 
     def apply(
@@ -125,61 +125,61 @@ class ViewStore(Protocol):
     ) -> list[SecondValue]:
         """Apply records and the position after them, with its leader epoch, in one step.
 
-        ``dropped``: partitions of which records were left out. ``anchor``: of the last record below the position, left
-        out or not; None leaves it as it was. Answers the second values met for the first time.
+        ``dropped``: partitions with records that were left out. ``anchor``: that of the last record below the position,
+        left out or not; None keeps the stored one. Returns the second values that are new.
         """
         ...
 
     def anchor(self, tier_partition: int) -> Anchor | None:
-        """Of the last record below the position, as far as that is known."""
+        """Return the anchor of the last record below the position, or None if it is unknown."""
         ...
 
     def position(self, tier_partition: int) -> Position:
-        """The position of the next record to apply; 0 in an empty view."""
+        """Return the position of the next record to apply; 0 in an empty view."""
         ...
 
     def epoch(self, tier_partition: int) -> int:
-        """The leader epoch of the last record applied; -1 when unknown."""
+        """Return the leader epoch of the last applied record; -1 if unknown."""
         ...
 
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
-        """An end that was the end at this time is applied."""
+        """Record that all records up to the end of the partition at ``now_ms`` are applied."""
         ...
 
     def as_of(self, tier_partition: int) -> int:
-        """The last time (ms) at which the view is known to have been at the end; 0 for never."""
+        """Return the last time (ms) at which the view is known to have been at the end; 0 for never."""
         ...
 
     def state(self, partition: TopicIdPartition) -> PartitionState:
-        """The incremental state of one partition (empty when unknown)."""
+        """Return the incremental state of one partition (empty if the partition is unknown)."""
         ...
 
     def partitions(self) -> list[TopicIdPartition]: ...
 
     def entries(self, tier_partition: int | None = None) -> Iterator[tuple[int, Entry]]:
-        """The whole live set as bytes: (tier-state partition, entry)."""
+        """Return the live set as bytes, in pairs of tier-state partition and entry; of all partitions by default."""
         ...
 
     def foreign(self, tier_partition: int) -> tuple[str, ...]:
-        """One sentence for each foreign key that stands, with its position."""
+        """Return one sentence for each live foreign key, with its position."""
         ...
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
-        """The first pair of each key of this partition, in order of key, until it is forgotten."""
+        """Return the first pair of values of each key, in order of key, until it is forgotten."""
         ...
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None: ...
 
     def dropped(self, tier_partition: int) -> AbstractSet[TopicIdPartition]:
-        """Partitions of which the view does not have all facts: some were left out, and none of them stands."""
+        """Return the partitions of which records were left out. The view has none of their facts."""
         ...
 
     def drop(self, tier_partition: int, partition: TopicIdPartition) -> None:
-        """Forget everything of a partition in one step; from now on it is a dropped one."""
+        """Forget all facts of a partition in one step; from then on it is a dropped partition."""
         ...
 
     def adopt(self, tier_partition: int, partitions: Collection[TopicIdPartition], source: ViewStore) -> None:
-        """Take dropped partitions back, in one step, from a store that read all of their records up to our position."""
+        """Add dropped partitions again, in one step, from a store that has all their records up to our position."""
         ...
 
     def close(self) -> None: ...
@@ -200,9 +200,9 @@ class _TierPartition:
 
 
 class MemoryView:
-    """The twin of the RocksDB view store, and the oracle it is tested against.
+    """The in-memory twin of the RocksDB view store, and the reference for its tests.
 
-    ``partitions``: the number that maps keys; None when it does not matter in which one a key stands.
+    ``partitions``: the partition count that maps keys; None accepts a key in any partition.
     """
 
     def __init__(self, decode: Decode, partitions: int | None = None) -> None:
@@ -226,10 +226,10 @@ class MemoryView:
     ) -> list[SecondValue]:
         with self._lock:
             tier = self._tier(tier_partition)
-            found = [second for entry in entries if (second := self._land(tier_partition, tier, entry))]
+            seconds = [second for entry in entries if (second := self._land(tier_partition, tier, entry))]
             tier.position, tier.epoch, tier.anchor = following, epoch, anchor or tier.anchor
             tier.dropped |= frozenset(dropped)
-            return found
+            return seconds
 
     def _land(self, tier_partition: int, tier: _TierPartition, entry: Entry) -> SecondValue | None:
         place = self._places.of(tier_partition, entry.key)
@@ -330,4 +330,4 @@ class MemoryView:
             tier.dropped -= frozenset(partitions)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

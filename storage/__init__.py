@@ -1,1 +1,1 @@
-"""Object stores behind one seam."""
+"""Object stores behind one interface."""

@@ -1,8 +1,8 @@
-"""Azure Blob Storage, by azure-storage-blob (the extra ``azure``).
+"""Azure Blob Storage, accessed with azure-storage-blob (the extra ``azure``).
 
-Every write carries ``If-None-Match: *`` and an id of its own in the object's metadata: after a lost answer, the object
-that is in the way says whether it is ours. Microsoft's client sends each request once: repeating is `patience.py`'s, as
-in every store. (A body that breaks off it asks for again by itself, twice, a second apart.)
+Every write carries ``If-None-Match: *`` and its own id in the object's metadata. After a lost answer, the id of the
+existing object shows whether this write created it. Microsoft's client sends each request once: `patience.py` repeats
+them, as for every store. (Only for the rest of a body that breaks off, the client asks again: twice, a second apart.)
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import Patience, never
 
 UPLOAD_ID = "tierstate_upload"
-"""Name of the metadata entry that says which upload made an object. Azure wants an identifier: no dashes."""
+"""Name of the metadata entry that tells which upload created an object. Azure requires an identifier: no dashes."""
 _WINDOW_BYTES = 4 * MIB
-"""A streamed range is fetched in GETs of at least this: Microsoft's client hands out whole answers, no streams."""
+"""Smallest GET, in bytes, for a streamed range: Microsoft's client returns whole answers, no streams."""
 _BATCH = 256
 """Azure's limit for deletes in one request."""
 A = TypeVar("A")
@@ -76,7 +76,7 @@ class AzureStore:
                 container, self._options, connection_string, self.description
             )
         except (AzureError, ValueError):
-            # No reason, no cause: what does not parse in a connection string may be repeated in it, key and all.
+            # No reason and no cause: the client's error may repeat the connection string, including its key.
             raise InvalidRequest("the Azure client cannot be built", store=self.description) from None
         self._signatures = SharedAccess(self._container, self._credential, clock or SystemClock())
 
@@ -98,15 +98,15 @@ class AzureStore:
             )
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):
-                # Blocks of an upload that never ended are in the way of this request (azurite), not of a commit.
-                with PartShares(1).upload() as share:  # its own: who asks may hold a share of ours for this body
+                # Blocks of an unfinished upload make this request fail (azurite), but not a commit.
+                with PartShares(1).upload() as share:  # not ours: the caller may hold one of our shares for this body
                     self._commit(blob, key, parts_of([body], len(body) or 1, share), share)
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         blob = self._blob(key)
-        asked = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
+        size = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
         with self._shares.upload() as share:
-            parts = parts_of(pieces, asked, share)
+            parts = parts_of(pieces, size, share)
             begin = [next(parts)]
             if begin[0].last and len(begin[0].data) <= ONE_REQUEST_BYTES:
                 self.put_if_absent(key, begin[0].data)
@@ -115,7 +115,7 @@ class AzureStore:
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         blob, signed = self._blob(key), {UPLOAD_ID: self._ids.uuid().hex()}
-        etag = self._read(key, blob.get_blob_properties).etag  # before the bytes: what changes between them is refused
+        etag = self._read(key, blob.get_blob_properties).etag  # before the bytes: a change in between is refused
         if self.get(key) != previous:
             return False
         condition: dict[str, Any] = {"etag": etag, "match_condition": MatchConditions.IfNotModified}
@@ -124,7 +124,7 @@ class AzureStore:
         except (ObjectExists, StorageUnavailable) as error:
             try:
                 return self._landed(blob, key, signed, error)
-            except ObjectExists:  # Azure's word for an ETag that is no more
+            except ObjectExists:  # Azure's error for an outdated ETag
                 return False
         return True
 
@@ -133,7 +133,7 @@ class AzureStore:
         try:
             data, size = self._download(key, ByteRange(0, first))
         except RangeNotSatisfiable:
-            return b""  # the range that begins at 0 is past the end of the empty object only
+            return b""  # a range that begins at 0 is past the end only in an empty object
         if limit is not None and size > limit:
             raise over_limit(key, size, limit)
         return data if len(data) == size else data + self.get_range(key, ByteRange(len(data), size))
@@ -143,7 +143,7 @@ class AzureStore:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        """Memory is bounded by one GET, 4 MiB or one piece if that is more (at most 32 MiB)."""
+        """Yield the range in pieces. Memory is bounded by one GET: 4 MiB, or one piece if that is more (at most 32)."""
         self._full(key)
         window = min(max(piece_bytes, _WINDOW_BYTES), GET_BYTES)
         position, stop = range.start, range.stop
@@ -159,25 +159,25 @@ class AzureStore:
                 yield data[start : start + piece_bytes]
 
     def head(self, key: str) -> ObjectInfo:
-        found = self._read(key, self._blob(key).get_blob_properties)
-        return ObjectInfo(key, found.size, _milliseconds(found.last_modified))
+        properties = self._read(key, self._blob(key).get_blob_properties)
+        return ObjectInfo(key, properties.size, _milliseconds(properties.last_modified))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Azure cannot begin after a key: what comes before it below ``prefix`` is listed, too, and dropped here."""
+        """Yield the objects. Azure cannot begin after a key: keys up to ``start_after`` are listed too, and dropped."""
         token: str | None = None
         while True:
             page, token = self._read("", partial(self._page, self._prefix + prefix, token))
-            for found in page:
-                if (found.metadata or {}).get("hdi_isfolder") == "true":
+            for blob in page:
+                if (blob.metadata or {}).get("hdi_isfolder") == "true":
                     continue  # a folder of an account with hierarchical names is no object
-                key = found.name.removeprefix(self._prefix)
+                key = blob.name.removeprefix(self._prefix)
                 if start_after is None or key > start_after:
-                    yield ObjectInfo(key, found.size, _milliseconds(found.last_modified))
+                    yield ObjectInfo(key, blob.size, _milliseconds(blob.last_modified))
             if not token:
                 return
 
     def drop_cached(self, key: str) -> None:
-        """This host keeps nothing of it."""
+        """Do nothing: this host caches no objects of the store."""
 
     def delete(self, key: str) -> None:
         blob = self._blob(key)
@@ -185,23 +185,23 @@ class AzureStore:
             self._write(key, lambda: blob.delete_blob(delete_snapshots="include"))
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        each = iter(keys)
-        while batch := tuple(itertools.islice(each, _BATCH)):
+        remaining = iter(keys)
+        while batch := tuple(itertools.islice(remaining, _BATCH)):
             answers = self._write("", partial(self._batch_delete, [self._full(key) for key in batch]))
             for key, answer in itertools.zip_longest(batch, answers):
-                gone = answer is not None and answer.headers.get("x-ms-error-code") == "BlobNotFound"
-                if answer is None or not (answer.status_code == 202 or gone):
+                missing = answer is not None and answer.headers.get("x-ms-error-code") == "BlobNotFound"
+                if answer is None or not (answer.status_code == 202 or missing):
                     self.delete(key)  # with the repeats and the errors of one request
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """None: Azure removes blocks without a commit a week after the last one, and nobody sees them until then."""
+        """Yield nothing: Azure removes uncommitted blocks a week after the last one; until then they are invisible."""
         return iter(())
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """There are none."""
+        """Do nothing: `unfinished_uploads` yields none."""
 
     def signed_url(self, key: str, seconds: float) -> str:
-        """By the account's key; without one by a delegation key (`generateUserDelegationKey`), which is kept."""
+        """Sign with the account's key; without one, with a cached delegation key (`generateUserDelegationKey`)."""
         blob = self._blob(key)
         return self._typed(key, lambda: f"{blob.url}?{self._signatures.of(self._full(key), seconds)}")
 
@@ -240,31 +240,31 @@ class AzureStore:
         return size
 
     def _landed(self, blob: BlobClient, key: str, signed: dict[str, str], error: TierstateError) -> bool:
-        """True when the object is ours: the attempt landed and its answer was lost.
+        """Return True when the object is ours: the request succeeded and only its answer was lost.
 
-        False when the store says that an object is in the way, and has none. Else raises what ``error`` means.
+        Return False when the store reported an existing object but has none. Otherwise raise what ``error`` means.
         """
         try:
-            found = self._write(key, blob.get_blob_properties)
+            properties = self._write(key, blob.get_blob_properties)
         except ObjectNotFound:
             if isinstance(error, ObjectExists):
                 return False
             raise error from None
         except TierstateError:
             raise error from None
-        if (found.metadata or {}).get(UPLOAD_ID) == signed[UPLOAD_ID]:
+        if (properties.metadata or {}).get(UPLOAD_ID) == signed[UPLOAD_ID]:
             return True
         if error.facts.get("code") in BLOCKS_GONE:
             raise ObjectExists("another writer has this key", key=key, store=self.description) from error
         raise error
 
     def _download(self, key: str, asked: ByteRange) -> tuple[bytes, int]:
-        """The bytes of one GET and the size of the object. Raises CorruptData for another range than ``asked``."""
-        told: list[str | None] = []
+        """Return the bytes of one GET and the object's size. Raises CorruptData when the answer has another range."""
+        content_ranges: list[str | None] = []
 
         def look(answer: Any) -> None:
             if answer.http_response.status_code < 300:
-                told.append(answer.http_response.headers.get("Content-Range"))
+                content_ranges.append(answer.http_response.headers.get("Content-Range"))
 
         blob = self._blob(key)
 
@@ -273,17 +273,17 @@ class AzureStore:
 
         try:
             data = self._read(key, read)
-        except ValueError as error:  # Microsoft's client, for an answer without a range
+        except ValueError as error:  # raised by Microsoft's client for an answer without a range
             raise self._other_range(key, asked, None) from error
         except RangeNotSatisfiable as error:
             raise beyond_end(key, asked, None) from error
-        found = _CONTENT_RANGE.fullmatch(told[-1] or "") if told else None
-        expected = (asked.start, min(asked.stop, int(found[3])) - 1) if found else None
-        if not found or (int(found[1]), int(found[2])) != expected or len(data) != expected[1] + 1 - asked.start:
-            raise self._other_range(key, asked, told[-1] if told else None)
-        if asked.start >= int(found[3]):
-            raise beyond_end(key, asked, int(found[3]))  # azurite: an empty answer
-        return data, int(found[3])
+        match = _CONTENT_RANGE.fullmatch(content_ranges[-1] or "") if content_ranges else None
+        expected = (asked.start, min(asked.stop, int(match[3])) - 1) if match else None
+        if not match or (int(match[1]), int(match[2])) != expected or len(data) != expected[1] + 1 - asked.start:
+            raise self._other_range(key, asked, content_ranges[-1] if content_ranges else None)
+        if asked.start >= int(match[3]):
+            raise beyond_end(key, asked, int(match[3]))  # azurite: an empty answer
+        return data, int(match[3])
 
     def _other_range(self, key: str, asked: ByteRange, answered: str | None) -> CorruptData:
         return CorruptData(
@@ -295,11 +295,11 @@ class AzureStore:
         )
 
     def _write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
-        """What ``act`` answers, repeated and typed."""
+        """Return the result of ``act``, which is repeated and whose errors are translated."""
         return self._patience.write(key, lambda: self._typed(key, act), given_up, size)
 
     def _read(self, key: str, act: Callable[[], A]) -> A:
-        """As `_write`, with the patience of a reader."""
+        """Do what `_write` does, with the retry policy of reads."""
         return self._patience.read(key, lambda: self._typed(key, act))
 
     def _typed(self, key: str, act: Callable[[], A]) -> A:

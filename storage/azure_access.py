@@ -1,4 +1,4 @@
-"""Shared access signatures (SAS) of Azure: who may read one blob, and until when, signed.
+"""Shared access signatures (SAS) of Azure: signed permissions to read one blob until a given time.
 
 https://learn.microsoft.com/rest/api/storageservices/create-service-sas and …/create-user-delegation-sas
 """
@@ -22,11 +22,11 @@ from ..runtime.clock import Clock
 from .signed_urls import LONGEST_S
 
 SKEW_S = 300.0
-"""A signature begins so much earlier: the clocks of Azure and of this machine differ."""
+"""Seconds by which a signature begins earlier, because the clocks of Azure and of this machine differ."""
 
 
 class SharedAccess:
-    """Of one container. Thread-safe. ``credential`` None: the client has the account's key."""
+    """Signs reads of one container. Thread-safe. ``credential`` None: the client has the account's key."""
 
     def __init__(self, container: ContainerClient, credential: TokenCredential | None, clock: Clock) -> None:
         self._container, self._credential, self._clock = container, credential, clock
@@ -34,7 +34,7 @@ class SharedAccess:
         self._delegated: tuple[datetime, UserDelegationKey] | None = None
 
     def of(self, blob: str, seconds: float) -> str:
-        """The query string. Raises AzureError: without the account's key, Azure is asked for one now and then."""
+        """Return the query string. Raises AzureError: without the account's key, Azure must issue a delegation key."""
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         ends = now + timedelta(seconds=seconds)
         key = self._container.credential
@@ -58,6 +58,6 @@ class SharedAccess:
                 parts = urlsplit(self._container.url)
                 account = f"{parts.scheme}://{parts.netloc}"
                 with BlobServiceClient(account, self._credential) as service:
-                    found = service.get_user_delegation_key(now - timedelta(seconds=SKEW_S), until)
-                self._delegated = until, found
+                    key = service.get_user_delegation_key(now - timedelta(seconds=SKEW_S), until)
+                self._delegated = until, key
             return self._delegated[1]

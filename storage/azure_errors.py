@@ -1,4 +1,4 @@
-"""What Microsoft's client raises, as the errors of `state/errors.py`: the one table of codes."""
+"""Translates the errors of Microsoft's client to those of `state/errors.py`: the only table of codes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
     "BlobImmutableDueToPolicy": (AccessDenied, "an immutability policy keeps the object"),
 }
 BLOCKS_GONE = ("InvalidBlockList", "InvalidBlobOrBlock")
-"""A commit found its blocks no more: an object was made under this key meanwhile, which drops everybody's blocks."""
+"""A commit no longer found its blocks: another write created an object under this key, which drops all its blocks."""
 _BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
     401: (AccessDenied, "the store refuses"),
     403: (AccessDenied, "the store refuses"),
@@ -56,7 +56,7 @@ _BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
 
 
 def translated(error: azure.AzureError, key: str, store: str) -> TierstateError:
-    """The error of `state/errors.py` for anything that azure-core, azure-identity or azure-storage-blob raises."""
+    """Return the error of `state/errors.py` for any error of azure-core, azure-identity or azure-storage-blob."""
     if isinstance(error, azure.HttpResponseError) and error.response is not None:
         response: Any = error.response
         code = str(response.headers.get("x-ms-error-code") or "")
@@ -68,13 +68,13 @@ def translated(error: azure.AzureError, key: str, store: str) -> TierstateError:
 
 
 def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
-    """The error for an answer of the store."""
+    """Return the error for an answer of the store."""
     facts = {"key": key or None, "store": store, "code": code or None, "status": status or None}
     facts["reason"] = reason or None
     if code in BLOCKS_GONE:
         return NotRepeatable("the upload is gone: its blocks are not there", **facts)
-    if found := _BY_CODE.get(code) or _BY_STATUS.get(status):
-        return found[0](found[1], **facts)
+    if entry := _BY_CODE.get(code) or _BY_STATUS.get(status):
+        return entry[0](entry[1], **facts)
     if status >= 500:
         return StorageUnavailable("the store failed", **facts)
     if 200 <= status < 300:
@@ -83,6 +83,6 @@ def answered(code: str, status: int, reason: str, key: str, store: str) -> Tiers
 
 
 def _one_line(error: Exception) -> str:
-    """The first line only: what follows are the ids of one request."""
+    """Return only the first line: the others are the ids of one request."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__

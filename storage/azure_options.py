@@ -1,4 +1,4 @@
-"""How Azure Blob Storage is reached, and who we are there."""
+"""Makes the client of Azure Blob Storage: its options and its credentials."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .options import StoreOptions
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 ONE_REQUEST_BYTES = 64 * MIB
 GET_BYTES = 32 * MIB
-"""Bytes of one GET; above it Microsoft's client would split, and `azure.py` would not see every answer."""
+"""Bytes of one GET. Microsoft's client would split a larger one, and `azure.py` would not see every answer."""
 
 
 def azure_client(
     container: str, options: StoreOptions, connection_string: str | None, store: str
 ) -> tuple[ContainerClient, DefaultAzureCredential | None]:
-    """The client, and the credentials to close after it.
+    """Return the client, and the credentials to close after it.
 
-    The account's key first, then a connection string, else Microsoft's own search. Raises InvalidRequest.
+    The account's key is used first, then a connection string, else Microsoft's own search. Raises InvalidRequest.
     """
     more: dict[str, Any] = {
         "retry_total": 0,
@@ -37,8 +37,8 @@ def azure_client(
     }
     if options.proxy is not None:
         more["proxies"] = {"http": options.proxy, "https": options.proxy}
-    if options.credentials is not None:
-        account, key = options.credentials
+    if options.keys is not None:
+        account, key = options.keys
         url = options.endpoint or f"https://{account}.blob.core.windows.net"
         return ContainerClient(url, container, AzureNamedKeyCredential(account, key), **more), None
     if connection_string is not None:

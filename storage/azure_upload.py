@@ -1,8 +1,8 @@
-"""One upload to Azure in blocks: in parallel, bounded memory, an object only if the key is still free.
+"""Uploads one object to Azure in blocks: in parallel, with bounded memory, and only if the key is still free.
 
-Blocks of one key share one space, whoever stages them: their ids begin with an id of this upload, so that two writers
-never mix. Blocks without a commit are no object; nobody sees them, and Azure removes them a week after the last one.
-Nothing removes them sooner without making an object for a moment, so nothing here does.
+All writers of a key share one space of blocks. Block ids begin with the id of the upload, so two writers never mix.
+Blocks without a commit are no object: they are invisible, and Azure removes them a week after the last one.
+Removing them sooner would create an object for a moment, so nothing here does.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_BLOCKS = 50_000
 
 
 class BlockUpload:
-    """``upload_id``: text of one length for all uploads; ``send`` makes one request, typed and repeated.
+    """``upload_id`` has one length for all uploads. ``send`` makes one request: it repeats it and translates errors.
 
-    Beside the request ``send`` gets what tells whether the upload is given up, and the bytes of the request's body.
+    ``send`` takes the request, a function that returns whether the upload was given up, and the bytes of the body.
     """
 
     def __init__(
@@ -41,38 +41,38 @@ class BlockUpload:
         self._failed = False
 
     def stage(self, parts: Iterable[Part]) -> tuple[list[BlobBlock], int]:
-        """Sends every part; returns the blocks to commit and their bytes. Raises what the iterator raises, too.
+        """Send every part; return the blocks to commit and their bytes. Raises also what the iterator raises.
 
-        As many parts are in flight as ``parts`` has a share for.
+        As many parts are in flight as ``parts`` has shares for.
         """
         size = 0
-        done: list[BlobBlock] = []
+        blocks: list[BlobBlock] = []
         waiting: deque[Future[BlobBlock]] = deque()
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="tierstate-part")
         with threads as pool:
             try:
                 for part in parts:
-                    number = len(done) + len(waiting)
+                    number = len(blocks) + len(waiting)
                     if number >= MAX_BLOCKS:
                         raise InvalidRequest("the object has more parts than Azure allows", limit=MAX_BLOCKS)
                     size += len(part.data)
                     waiting.append(pool.submit(self._stage, number, [bytes(part.data)]))
-                    del part  # else it is in memory twice, and stays there while the next one is made
+                    del part  # otherwise it is in memory twice until the next one is made
                     while waiting and waiting[0].done():
-                        done.append(waiting.popleft().result())
-                done.extend(each.result() for each in waiting)
+                        blocks.append(waiting.popleft().result())
+                blocks.extend(each.result() for each in waiting)
             except BaseException:  # also a closed generator or an interrupt: no block is sent after we gave up
                 self._failed = True
-                for each in waiting:
-                    each.cancel()
-                for each in waiting:
+                for future in waiting:
+                    future.cancel()
+                for future in waiting:
                     with suppress(BaseException):
-                        each.result()
+                        future.result()
                 raise
-        return done, size
+        return blocks, size
 
     def _stage(self, number: int, held: list[bytes]) -> BlobBlock:
-        """``held``: the part, in a list that is emptied before another upload may make one in its place."""
+        """Send one block. ``held`` is a list of its part, emptied before another upload may make one in its place."""
         block_id, size = f"{self._id}{number:06d}", len(held[0])
         try:
             self._send(lambda: self._blob.stage_block(block_id, held[0], length=size), lambda: self._failed, size)

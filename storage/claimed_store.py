@@ -1,6 +1,6 @@
-"""Another store, which asks for a proof right before each step that changes the bucket.*
+"""Wraps a store so that it demands a proof right before each step that changes the bucket.*
 
-This is the one place: whatever changes the bucket goes through a store.
+One place is enough: every change of the bucket goes through a store.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .object_store import DEFAULT_PART_BYTES, Data, ObjectStore
 class Proof(Protocol):
     """Raises Unavailable if the bucket must not be changed now.
 
-    ``harms``: a step that another cluster would miss: it removes or replaces an object, or takes its name.
+    ``harms``: whether the step can harm another cluster: it removes or replaces an object, or takes its name.
     """
 
     def __call__(self, *, harms: bool) -> None: ...
 
 
 def claimed(store: ObjectStore, proof: Proof, shared: str) -> ObjectStore:
-    """The same promises; reads are passed on as they are.
+    """Return a store with the same promises that calls ``proof`` before changes; reads are passed on as they are.
 
-    ``shared``: keys below it have the same names in a copy of the cluster; all other names are drawn.
+    ``shared``: keys below it have the same names in a copy of the cluster; all other names are random.
     """
     return cast(ObjectStore, _ClaimedStore(store, proof, shared))
 

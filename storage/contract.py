@@ -1,7 +1,7 @@
-"""What every object store must promise: each promise with its reason, its price when broken, and its check.
+"""The promises of every object store: each with its reason, the cost when it is broken, and its check.
 
 The tests run `PROMISES` over every implementation; `tierstate certify` runs `STORE_PROMISES` over a user's store.
-The order matters: a check leans on none of the promises after its own, so the first broken one is the one to mend.
+The order matters: no check relies on a promise after its own, so the first broken one is the one to fix.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ STORE_PROMISES: tuple[Promise, ...] = (
         _EXACT,
     ),
 )
-"""What a store keeps or breaks."""
+"""Promises that depend on the store."""
 
 ADAPTER_PROMISES: tuple[Promise, ...] = (
     _promise(
@@ -188,7 +188,7 @@ ADAPTER_PROMISES: tuple[Promise, ...] = (
         "this is a bug in tierstate: report it",
     ),
 )
-"""What our own code keeps in front of any store: no store can break it, so the tests alone check it."""
+"""Promises that our own code keeps for any store: no store can break them, so only the tests check them."""
 
 PROMISES = STORE_PROMISES + ADAPTER_PROMISES
 
@@ -196,8 +196,8 @@ PROMISES = STORE_PROMISES + ADAPTER_PROMISES
 def certify(
     store: ObjectStore, prefix: str, promises: Sequence[Promise] = STORE_PROMISES
 ) -> Iterator[tuple[Promise, TierstateError | None]]:
-    """Checks every promise in turn and removes what the check wrote; None is kept, an error is broken.
+    """Check every promise in turn, remove what the check wrote, and yield None (kept) or the error (broken).
 
-    Raises Unavailable or AccessDenied, with the promise among its facts, when the store lets none be judged.
+    Raises Unavailable or AccessDenied, with the promise among its facts, when the store makes a judgement impossible.
     """
     yield from Trial(store, prefix).verdicts(promises)

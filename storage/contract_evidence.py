@@ -1,4 +1,4 @@
-"""How a check of `contract.py` says that a promise is broken: Difference, with what was found and what was promised."""
+"""Checks of `contract.py` report a broken promise as a Difference, with what was found and what was promised."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Check = Callable[[ObjectStore, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """``check(store, prefix)`` returns when the store keeps the promise, and writes nothing but below ``prefix``.
+    """``check(store, prefix)`` returns when the store keeps the promise, and writes only below ``prefix``.
 
-    ``why``: what tierstate uses it for. ``cost``: what happens to its users without it. ``remedy``: what to do then.
+    ``why``: what tierstate uses it for. ``cost``: what happens to users without it. ``remedy``: what to do then.
     """
 
     name: str
@@ -46,7 +46,7 @@ def must_hold(what: str, holds: bool) -> None:
 
 
 def keys_below(store: ObjectStore, prefix: str, start_after: str | None = None) -> list[str]:
-    return [found.key for found in store.list(prefix, start_after)]
+    return [info.key for info in store.list(prefix, start_after)]
 
 
 def _short(value: object) -> str:

@@ -8,7 +8,7 @@ from .contract_evidence import keys_below, must_equal, must_hold
 from .object_store import ObjectStore
 
 NAMES = ("a", "a-b/c", "a.b", "a/z", "ab/c", "ab/d/e", "b")
-"""Ordered otherwise by bytes than by folders. Each gets ``.x``: where keys are files, ``a`` excludes ``a/z``."""
+"""Byte order differs from folder order. ``.x`` is added to each: where keys are files, ``a`` excludes ``a/z``."""
 MORE_THAN_A_PAGE = 1050
 
 
@@ -25,7 +25,7 @@ def a_listing_prefix_is_text(store: ObjectStore, prefix: str) -> None:
     for text in ("a", "ab", "ab/", "ab/d", "a-", "b.x", "c"):
         expected = [key for key in keys if key.startswith(prefix + text)]
         must_equal("the keys of a prefix", keys_below(store, prefix + text), expected)
-    must_equal("sizes", [found.size for found in store.list(prefix)], [len(key) - len(prefix) for key in keys])
+    must_equal("sizes", [info.size for info in store.list(prefix)], [len(key) - len(prefix) for key in keys])
 
 
 def a_listing_goes_on_after_a_key(store: ObjectStore, prefix: str) -> None:
@@ -45,14 +45,14 @@ def a_listing_is_complete_and_in_order(store: ObjectStore, prefix: str) -> None:
         except BaseException:  # an interrupt too: do not write a thousand more first
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    found = keys_below(store, prefix)
-    must_equal("the number of keys", len(found), len(keys))
-    must_hold("the keys are all there, once, in order", found == keys)
+    listing = keys_below(store, prefix)
+    must_equal("the number of keys", len(listing), len(keys))
+    must_hold("the keys are all there, once, in order", listing == keys)
     must_equal("the keys after one", keys_below(store, prefix, keys[-30]), keys[-29:])
 
 
 def _written(store: ObjectStore, prefix: str) -> list[str]:
-    """Objects whose size is the length of their name, in key order."""
+    """Write objects whose size is the length of their name; return their keys in order."""
     names = sorted(f"{name}.x" for name in NAMES)
     for name in names:
         store.put_if_absent(prefix + name, name.encode())

@@ -13,7 +13,7 @@ from .contract_evidence import keys_below, must_equal, must_hold, must_raise
 from .object_store import ObjectStore, RangeNotSatisfiable
 
 CLOCK_SKEW_MS = 5 * 60 * 1000
-"""How far the store's clock may be from ours."""
+"""Largest allowed difference between the store's clock and ours."""
 LONG_KEY_BYTES = 1000
 
 
@@ -119,9 +119,9 @@ def ranges_are_exact(store: ObjectStore, prefix: str) -> None:
     key, data = f"{prefix}object", bytes(range(100))
     store.put_if_absent(key, data)
     for start, stop in ((0, 1), (0, 100), (10, 20), (99, 100)):
-        asked = ByteRange(start, stop)
-        must_equal("a range", store.get_range(key, asked), data[start:stop])
-        must_equal("a streamed range", _streamed(store, key, asked), data[start:stop])
+        byte_range = ByteRange(start, stop)
+        must_equal("a range", store.get_range(key, byte_range), data[start:stop])
+        must_equal("a streamed range", _streamed(store, key, byte_range), data[start:stop])
     must_hold("pieces are bounded", all(len(piece) <= 7 for piece in store.stream_range(key, ByteRange(3, 50), 7)))
 
 
@@ -129,18 +129,18 @@ def a_range_stops_at_the_end(store: ObjectStore, prefix: str) -> None:
     key, data = f"{prefix}object", bytes(range(100))
     store.put_if_absent(key, data)
     for start, stop in ((99, 101), (50, 1000), (0, 2**40)):
-        asked = ByteRange(start, stop)
-        must_equal("a range over the end", store.get_range(key, asked), data[start:])
-        must_equal("a streamed range over the end", _streamed(store, key, asked), data[start:])
+        byte_range = ByteRange(start, stop)
+        must_equal("a range over the end", store.get_range(key, byte_range), data[start:])
+        must_equal("a streamed range over the end", _streamed(store, key, byte_range), data[start:])
 
 
 def a_range_past_the_end_is_an_error(store: ObjectStore, prefix: str) -> None:
     store.put_if_absent(f"{prefix}ten", b"0123456789")
     store.put_if_absent(f"{prefix}empty", b"")
     for name, start in (("ten", 10), ("ten", 11), ("empty", 0)):
-        asked = ByteRange(start, start + 5)
-        must_raise(RangeNotSatisfiable, partial(store.get_range, prefix + name, asked))
-        must_raise(RangeNotSatisfiable, partial(_streamed, store, prefix + name, asked))
+        byte_range = ByteRange(start, start + 5)
+        must_raise(RangeNotSatisfiable, partial(store.get_range, prefix + name, byte_range))
+        must_raise(RangeNotSatisfiable, partial(_streamed, store, prefix + name, byte_range))
 
 
 def keys_that_differ_in_case_are_two_objects(store: ObjectStore, prefix: str) -> None:
@@ -177,7 +177,7 @@ def long_keys_are_kept(store: ObjectStore, prefix: str) -> None:
         limit, length = error.facts.get("limit"), error.facts.get("bytes")
         if not isinstance(limit, int) or not isinstance(length, int):
             raise
-        key = _long_key(prefix, LONG_KEY_BYTES - (length - limit))  # the prefix of the store's URL takes its share
+        key = _long_key(prefix, LONG_KEY_BYTES - (length - limit))  # the prefix of the store's URL counts too
         store.put_if_absent(key, b"long")
     must_equal("the object", store.get(key), b"long")
     must_equal("the keys", keys_below(store, prefix), [key])
@@ -188,15 +188,15 @@ def a_modification_time_is_the_time_of_writing(store: ObjectStore, prefix: str) 
     for number in range(3):
         key, before = f"{prefix}{number}", clock.now_ms()
         store.put_if_absent(key, b"x")
-        after, found = clock.now_ms(), store.head(key).modified_at
-        if not before - CLOCK_SKEW_MS <= found <= after + CLOCK_SKEW_MS:
-            raise Difference("the store's clock is not ours", seconds_ahead=(found - after) // 1000)
-        if found < earlier:
-            raise Difference("the store's clock goes back", milliseconds=earlier - found)
-        earlier = found
-        listed = [each.modified_at for each in store.list(key)]
-        if len(listed) != 1 or abs(listed[0] - found) >= 1000:  # some tell milliseconds only in listings
-            raise Difference("a listing tells another time than a head", head=found, listing=listed)
+        after, modified_at = clock.now_ms(), store.head(key).modified_at
+        if not before - CLOCK_SKEW_MS <= modified_at <= after + CLOCK_SKEW_MS:
+            raise Difference("the store's clock is not ours", seconds_ahead=(modified_at - after) // 1000)
+        if modified_at < earlier:
+            raise Difference("the store's clock goes back", milliseconds=earlier - modified_at)
+        earlier = modified_at
+        times = [each.modified_at for each in store.list(key)]
+        if len(times) != 1 or abs(times[0] - modified_at) >= 1000:  # some report milliseconds only in listings
+            raise Difference("a listing tells another time than a head", head=modified_at, listing=times)
 
 
 def bad_keys_are_refused(store: ObjectStore, prefix: str) -> None:
@@ -217,7 +217,7 @@ def _streamed(store: ObjectStore, key: str, asked: ByteRange) -> bytes:
 
 
 def _long_key(prefix: str, length: int) -> str:
-    """Parts of at most 200 bytes: file systems take no more than 255."""
+    """Return a key with parts of at most 200 bytes: file systems accept at most 255."""
     key = prefix
     while len(key) < length:
         part = "k" * min(200, length - len(key))

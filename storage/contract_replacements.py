@@ -1,4 +1,4 @@
-"""The check of `contract.py` on the one overwrite there is: of what was read, and of nothing else."""
+"""The check of `contract.py` on the only overwrite: an object is replaced only if it is still what was read."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def _one_after_the_other(store: ObjectStore, prefix: str) -> None:
 
 def _one_of_many_replaces(store: ObjectStore, key: str) -> None:
     store.put_if_absent(key, b"old")
-    won = _together(partial(_replaced, store, key, writer) for writer in range(WRITERS))
-    winners = [writer for writer, replaced in enumerate(won) if replaced]
+    outcomes = _together(partial(_replaced, store, key, writer) for writer in range(WRITERS))
+    winners = [writer for writer, replaced in enumerate(outcomes) if replaced]
     must_equal("how many replaced one old content", len(winners), 1)
     must_equal("the object", store.get(key), _content(winners[0]))
 
 
 def _what_is_deleted_does_not_come_back(store: ObjectStore, key: str) -> None:
-    """Whichever comes first: replaced and then deleted it is gone, deleted and then replaced as well."""
+    """Check that a deletion and simultaneous replacements leave no object, in whatever order they happen."""
     store.put_if_absent(key, b"old")
 
     def delete() -> bool:
         store.delete(key)
         return False
 
-    won = _together([delete, *(partial(_replaced, store, key, writer) for writer in range(WRITERS - 1))])
-    must_hold("one at most replaced what was deleted at the same time", sum(won) <= 1)
+    outcomes = _together([delete, *(partial(_replaced, store, key, writer) for writer in range(WRITERS - 1))])
+    must_hold("one at most replaced what was deleted at the same time", sum(outcomes) <= 1)
     must_raise(ObjectNotFound, partial(store.get, key))
 
 
@@ -72,13 +72,13 @@ def _content(writer: int) -> bytes:
 
 
 def _together(acts: Iterable[Callable[[], bool]]) -> list[bool]:
-    """What each answered, all of them begun at once."""
-    begun = list(acts)
-    barrier = threading.Barrier(len(begun))
+    """Start all calls at the same time and return their results."""
+    calls = list(acts)
+    barrier = threading.Barrier(len(calls))
 
     def run(act: Callable[[], bool]) -> bool:
         barrier.wait()
         return act()
 
-    with ThreadPoolExecutor(len(begun)) as pool:
-        return list(pool.map(run, begun))
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))

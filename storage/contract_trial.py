@@ -1,4 +1,4 @@
-"""One run of promises over one store: judges, and removes what it wrote, also when it is interrupted."""
+"""Runs the checks of promises on one store, and removes what they wrote, also when it is interrupted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ASKED_ONE_BY_ONE = 50
 
 
 class Trial:
-    """Writes below ``prefix`` only, which is the trial's own. ``recorded`` counts what was asked of the store."""
+    """Writes only below ``prefix``, which nothing else uses. ``recorded`` counts the requests to the store."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self.recorded = RecordingStore(store)
         self._prefix = prefix
 
     def reach(self) -> None:
-        """Asks once whether the store can be written to at all, before its promises are judged.
+        """Try once whether the store can be written to at all, before its promises are judged.
 
         Raises Unavailable, AccessDenied, InvalidRequest (no such bucket, a wrong endpoint).
         """
@@ -36,27 +36,27 @@ class Trial:
                 raise
 
     def verdicts(self, promises: Sequence[Promise]) -> Iterator[tuple[Promise, TierstateError | None]]:
-        """None: kept; an error: broken, by what it says. What each check wrote is removed before the next one.
+        """Yield each promise with None (kept) or its error (broken). Every check's objects are removed before the next.
 
-        Raises Unavailable and AccessDenied where a store that is silent or refuses us shows nothing of its promises.
+        Raises Unavailable and AccessDenied: a store that is silent or refuses us shows nothing about its promises.
         """
         for number, promise in enumerate(promises):
-            broken: TierstateError | None = None
+            failure: TierstateError | None = None
             try:
                 promise.check(self.recorded, f"{self._prefix}{number:02d}/")
             except TierstateError as error:
                 if _shows_nothing(error):
                     error.facts["promise"] = promise.name
                     raise
-                broken = error
+                failure = error
             finally:
                 self.clear()
-            yield promise, broken
+            yield promise, failure
 
     def clear(self) -> list[str]:
-        """Removes what was written, and looks; returns what is left (upload ids for unfinished uploads), if anything.
+        """Remove everything that was written, look again, and return what is left (keys, or upload ids), if anything.
 
-        Never raises a store's error, and does not trust the store: a batch delete that lies is followed by single ones.
+        Never raises a store's error, and does not trust the store: keys that a batch delete left are deleted singly.
         """
         with suppress(TierstateError):
             self.recorded.delete_many(sorted(self.recorded.written))
@@ -64,18 +64,18 @@ class Trial:
             with suppress(TierstateError):
                 self.recorded.delete(key)
         uploads = self._abort_uploads()
-        left = self._still_there() if self.recorded.written else []
-        return sorted({*left, *(self._listed() or ()), *uploads})
+        remaining = self._still_there() if self.recorded.written else []
+        return sorted({*remaining, *(self._listed() or ()), *uploads})
 
     def _still_there(self) -> list[str]:
-        """Of all that was written; forgets what is gone. Few keys are asked for one by one, many by a listing."""
+        """Return the written keys that still exist; forget the others. Few are checked singly, many by a listing."""
         keys, listed = sorted(self.recorded.written), self._listed()
         if len(keys) > ASKED_ONE_BY_ONE and listed is not None:
-            left = [key for key in keys if key in listed]
+            remaining = [key for key in keys if key in listed]
         else:
-            left = [key for key in keys if self._may_be_there(key, listed)]
-        self.recorded.written.intersection_update(left)
-        return left
+            remaining = [key for key in keys if self._may_be_there(key, listed)]
+        self.recorded.written.intersection_update(remaining)
+        return remaining
 
     def _may_be_there(self, key: str, listed: set[str] | None) -> bool:
         try:
@@ -83,33 +83,33 @@ class Trial:
         except (ObjectNotFound, InvalidRequest):  # an invalid key was never written
             return False
         except TierstateError:
-            return listed is None or key in listed  # some deny what is missing; then the listing tells
+            return listed is None or key in listed  # some deny access to missing keys; then the listing decides
         return True
 
     def _listed(self) -> set[str] | None:
-        """What lies below the prefix; None when the store does not say."""
+        """Return the keys below the prefix; None when the store cannot list them."""
         with suppress(TierstateError):
-            return {found.key for found in self.recorded.list(self._prefix) if found.key.startswith(self._prefix)}
+            return {info.key for info in self.recorded.list(self._prefix) if info.key.startswith(self._prefix)}
         return None
 
     def _abort_uploads(self) -> list[str]:
-        left: list[str] = []
+        remaining: list[str] = []
         with suppress(TierstateError):
             for upload in list(self.recorded.unfinished_uploads(self._prefix)):
                 if not upload.key.startswith(self._prefix):
-                    continue  # somebody else's: a store that ignores the prefix must not cost others their uploads
+                    continue  # another client's: a store that ignores the prefix must not cost others their uploads
                 try:
                     self.recorded.abort_upload(upload)
                 except TierstateError:
-                    left.append(f"{upload.key} (upload {upload.upload_id})")
-        return left
+                    remaining.append(f"{upload.key} (upload {upload.upload_id})")
+        return remaining
 
 
 def _shows_nothing(error: TierstateError) -> bool:
-    """Silence, or a lack of rights."""
+    """Return whether the error is silence or a missing permission, which prove nothing about the promise."""
     return isinstance(error, Unavailable | AccessDenied) and not _cannot(error)
 
 
 def _cannot(error: TierstateError) -> bool:
-    """The store itself says that it does not have what it was asked for: then the promise is broken."""
+    """Return whether the store itself reports that it does not implement the request: then the promise is broken."""
     return error.facts.get("status") == NOT_IMPLEMENTED

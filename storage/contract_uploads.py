@@ -12,7 +12,7 @@ from .contract_evidence import keys_below, must_equal, must_hold, must_raise
 from .object_store import MIB, ObjectStore
 
 PART_BYTES = 5 * MIB
-"""The smallest that S3 takes."""
+"""The smallest part that S3 accepts."""
 _BLOCK = bytes(range(251)) * 4178
 """About 1 MiB, no power of two."""
 
@@ -24,9 +24,9 @@ class _SourceFailed(Exception):
 def a_large_stream_arrives_whole(store: ObjectStore, prefix: str) -> None:
     for name, count, rest in (("parts", 12, b"the end"), ("exact", 5, bytes(2 * PART_BYTES - 5 * len(_BLOCK)))):
         pieces = [_BLOCK] * count + [rest]
-        written = store.put_stream(f"{prefix}{name}", iter(pieces), part_bytes=PART_BYTES)
+        stored_bytes = store.put_stream(f"{prefix}{name}", iter(pieces), part_bytes=PART_BYTES)
         size = sum(len(piece) for piece in pieces)
-        must_equal("the size written", written, size)
+        must_equal("the size written", stored_bytes, size)
         must_hold("the object is what was sent", store.get(f"{prefix}{name}") == b"".join(pieces))
         must_equal("its size", store.head(f"{prefix}{name}").size, size)
 
@@ -59,7 +59,7 @@ def a_large_put_never_overwrites(store: ObjectStore, prefix: str) -> None:
 
 
 def _fail(store: ObjectStore, prefix: str, key: str, count: int) -> None:
-    """An upload whose source fails after ``count`` MiB; looks for its object all the while."""
+    """Upload from a source that fails after ``count`` MiB, and check throughout that no object is visible."""
 
     def failing() -> Iterator[bytes]:
         for _ in range(count):

@@ -11,18 +11,18 @@ from .object_store import Data
 
 
 def extended(crc32c: int, data: Data) -> int:
-    """The CRC-32C of what came before and of the data. It is not copied."""
-    found: int = google_crc32c.extend(crc32c, np.frombuffer(data, np.uint8))  # it takes bytes and arrays alone
-    return found
+    """Return the checksum ``crc32c`` of earlier bytes, extended by the data, which is not copied."""
+    checksum: int = google_crc32c.extend(crc32c, np.frombuffer(data, np.uint8))  # it accepts only bytes and arrays
+    return checksum
 
 
 def crc32c_text(crc32c: int) -> str:
-    """As stores write it."""
+    """Return the checksum as stores write it: base64."""
     return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
 
 
 def crc32c_from(text: str | None) -> int | None:
-    """The CRC-32C that a store names; None where it names none of the whole object."""
+    """Return the CRC-32C that a store reports; None where it reports none of the whole object."""
     try:
         return int.from_bytes(base64.b64decode(text or "", validate=True), "big") if text else None
     except ValueError:  # S3 writes "…-3" for the checksum of three checksums

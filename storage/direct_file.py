@@ -1,8 +1,8 @@
-"""A new file written past the page cache (``O_DIRECT``), beside a broker that lives on the same disk and cache.
+"""Writes a new file past the page cache (``O_DIRECT``), to spare a broker that shares the disk and the cache.
 
-Through the cache its pages push out the broker's, and what is written there in bursts goes to the disk in bursts: the
-p99 of a producer beside a copy of 50 MB/s was 7 times what it was without (decision 0025). What is shorter than
-`BLOCK_BYTES`, and the end of what is longer, is written through the cache.
+In the cache, the file's pages would evict the broker's, and writes in bursts would reach the disk in bursts: a copy of
+50 MB/s made the p99 of a producer 7 times as long (decision 0025). Data shorter than `BLOCK_BYTES`, and the end of
+longer data, is written through the cache.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import os
 from .object_store import MIB, Data
 
 BLOCK_BYTES = MIB
-"""A request to the disk, and the memory of a writer."""
+"""Bytes of one request to the disk, and of a writer's memory."""
 
 _NOT_HERE = {errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class DirectFile:
-    """``descriptor``: of an empty file, open for writing; it stays its opener's. OSErrors pass through.
+    """``descriptor``: an empty file, open for writing; the caller closes it. OSErrors pass through.
 
-    Where the file system knows no such writes, or asks for another alignment, all is written through the cache.
+    Where the file system lacks such writes, or requires another alignment, everything is written through the cache.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -33,21 +33,21 @@ class DirectFile:
         self._can = True
 
     def write(self, data: Data) -> int:
-        """All of it; its bytes. They may be on their way until `sync`."""
+        """Write all of ``data`` and return its bytes. They reach the disk with `sync` at the latest."""
         rest = memoryview(data).cast("B")
         size = len(rest)
         if self._block is None:
             self._block = mmap.mmap(-1, BLOCK_BYTES)
         while rest:
-            taken = min(len(rest), BLOCK_BYTES - self._filled)
-            self._block[self._filled : self._filled + taken] = rest[:taken]
-            self._filled, rest = self._filled + taken, rest[taken:]
+            count = min(len(rest), BLOCK_BYTES - self._filled)
+            self._block[self._filled : self._filled + count] = rest[:count]
+            self._filled, rest = self._filled + count, rest[count:]
             if self._filled == BLOCK_BYTES:
                 self._write_block()
         return size
 
     def sync(self) -> None:
-        """All that was written is on the disk. Nothing may be written after it."""
+        """Put everything that was written on the disk. Nothing may be written afterwards."""
         if self._block is not None:
             self._through_cache(memoryview(self._block)[: self._filled])
             self._block = None
@@ -65,7 +65,7 @@ class DirectFile:
                 if error.errno not in _NOT_HERE:
                     raise
                 self._can = False
-        if block:  # nothing or only a part of it went: the position may lie between two blocks of the disk
+        if block:  # none or only a part was written: the position may lie between two blocks of the disk
             self._can = False
             self._through_cache(block)
 

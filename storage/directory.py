@@ -2,10 +2,10 @@
 
 An object is written to a hidden temporary folder, fsynced, and linked to its name: a hard link never replaces a file,
 so put-if-absent is the file system's own. Then every folder above it is fsynced, once per process.
-An unfinished file is locked by its writer; what a killed writer left is unlocked and removed when the store is opened.
-The temporary folder is also the mark of the store: without it (a disk that is not mounted) nothing is "not found", and
-nothing is written beside the disk. Only who says so makes it (``tierstate init``): an agent that is started while the
-disk is away would begin an empty store in its place. Folders are never removed, so no put races with a delete.
+An unfinished file is locked by its writer. Files of killed writers are unlocked and removed when the store is opened.
+The temporary folder also marks the store: without it (a disk that is not mounted) no object is reported as "not found",
+and nothing is written below the mount point. It is created only on request (``tierstate init``): an agent started while
+the disk is missing would begin an empty store in its place. Folders are never removed, so no put races with a delete.
 Files that are not valid keys, and symbolic links, are not objects.
 """
 
@@ -43,8 +43,8 @@ _NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 class DirectoryStore:
-    """Objects below one folder. ``make``: it is made when its parent exists; else every operation raises
-    StorageUnavailable until it is there. Raises InvalidRequest, AccessDenied.
+    """Keeps objects below one folder. ``make``: create it when its parent exists; else every operation raises
+    StorageUnavailable until it exists. Raises InvalidRequest, AccessDenied.
     """
 
     def __init__(self, folder: Path, *, make: bool = True) -> None:
@@ -80,7 +80,7 @@ class DirectoryStore:
             descriptor, temporary = self._new_file()
         try:
             file = DirectFile(descriptor)
-            for piece in pieces:  # its own errors are its own: only the store's are translated
+            for piece in pieces:  # the iterator's errors pass through: only the store's are translated
                 with self._typed(key, writing=True):
                     size += file.write(piece)
             with self._typed(key, writing=True):
@@ -115,16 +115,16 @@ class DirectoryStore:
                 yield piece
 
     def opened(self, key: str) -> OpenObject:
-        """To be read window by window. Raises ObjectNotFound, Unavailable."""
+        """Open an object to read it window by window. Raises ObjectNotFound, Unavailable."""
         descriptor, size = self._open(key)
         return OpenObject(key, descriptor, size, partial(self._typed, key), partial(self._shrank, key))
 
     def head(self, key: str) -> ObjectInfo:
         with self._typed(checked_key(key)):
-            found = os.lstat(self._path(key))
-        if not stat.S_ISREG(found.st_mode):
+            status = os.lstat(self._path(key))
+        if not stat.S_ISREG(status.st_mode):
             raise ObjectNotFound("no such object", key=key, store=self.description)
-        return _info(key, found)
+        return _info(key, status)
 
     def drop_cached(self, key: str) -> None:
         with self._opened(key) as (descriptor, _), self._typed(key):
@@ -139,7 +139,7 @@ class DirectoryStore:
         try:
             with self._typed(key), self._held(path):
                 os.unlink(path)
-                # A delete that a power loss undoes would be an orphan that nobody remembers.
+                # A delete that a power loss undoes would leave an orphan that no fact names.
                 _fsync_folder(os.path.dirname(path))
         except ObjectNotFound:
             return
@@ -169,16 +169,16 @@ class DirectoryStore:
         return True
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """What killed writers left: a file that its writer still has is locked, and not told. Files have no key."""
+        """Yield the files of killed writers; those of live writers are locked and left out. The files have no key."""
         self._check_mark()
         with self._typed(""):
             names = () if prefix else sorted(os.listdir(self._temporary))
         for name in names:
-            left: os.stat_result | None = None
+            status: os.stat_result | None = None
             with contextlib.suppress(OSError), self._unlocked(name) as descriptor:
-                left = os.fstat(descriptor)
-            if left is not None:  # unlocked again: whoever is told may abort it
-                yield UnfinishedUpload("", name, TimestampMs(left.st_mtime_ns // 1_000_000))
+                status = os.fstat(descriptor)
+            if status is not None:  # unlocked again: the caller may abort it
+                yield UnfinishedUpload("", name, TimestampMs(status.st_mtime_ns // 1_000_000))
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         if os.path.basename(upload.upload_id) != upload.upload_id:
@@ -187,17 +187,17 @@ class DirectoryStore:
             os.unlink(os.path.join(self._temporary, upload.upload_id))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the store keeps nothing open."""
 
     @contextlib.contextmanager
     def _held(self, path: str) -> Iterator[None]:
-        """Keeps `replace_if_same` and `delete` of one object apart*, across processes, by a lock on its file.
+        """Let only one `replace_if_same` or `delete` of an object run*, across processes, by a lock on its file.
 
-        *A replacement between another's compare and rename would be lost; one of a deleted object would bring it back.
+        *A replacement between another's compare and rename would be lost; one of a deleted object would re-create it.
         """
         while True:
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)  # NFS locks nothing that is open for reading
+                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)  # NFS locks no file that is open only for reading
             except PermissionError:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
@@ -225,13 +225,13 @@ class DirectoryStore:
             os.close(descriptor)
 
     def _remove_leftovers(self) -> None:
-        with contextlib.suppress(StorageUnavailable):  # it is not there now; who uses it is told
+        with contextlib.suppress(StorageUnavailable):  # the folder is missing now: operations report it
             for upload in tuple(self.unfinished_uploads()):
                 self.abort_upload(upload)
 
     @contextlib.contextmanager
     def _unlocked(self, name: str) -> Iterator[int]:
-        """An unfinished file, locked by us. OSError: its writer is alive, or it is gone."""
+        """Lock an unfinished file and yield its descriptor. Raises OSError when its writer lives or it is missing."""
         descriptor = os.open(os.path.join(self._temporary, name), os.O_RDWR | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +252,7 @@ class DirectoryStore:
             self._make_folders_durable(folder)
 
     def _make_folders(self, folder: str) -> None:
-        """Below the store's own, which is never made here: it may have gone away since the object was begun."""
+        """Create folders below the store's own, but never that one: it may have been unmounted since the put began."""
         if folder == self._root or os.path.isdir(folder):
             return
         self._make_folders(os.path.dirname(folder))
@@ -279,14 +279,14 @@ class DirectoryStore:
             folder = parent
 
     def _open(self, key: str) -> tuple[int, int]:
-        """Its descriptor and its size."""
+        """Return the descriptor and the size of an object."""
         with self._typed(checked_key(key)):
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             raise ObjectNotFound("no such object", key=key, store=self.description)
-        return descriptor, found.st_size
+        return descriptor, status.st_size
 
     @contextlib.contextmanager
     def _opened(self, key: str) -> Iterator[tuple[int, int]]:
@@ -311,7 +311,7 @@ class DirectoryStore:
         return StorageUnavailable("object shrank while it was read", key=key, store=self.description)
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Depth first with folders named ``name/``: exactly the order of whole keys, one folder in memory a level."""
+        """Yield objects depth first, folders as ``name/``: this is exactly key order. Memory: one folder per level."""
         for name, entry in self._entries(folder, prefix):
             key = folder + name
             if name.endswith("/"):
@@ -323,8 +323,8 @@ class DirectoryStore:
                     yield _info(key, entry.stat(follow_symlinks=False))
 
     def _entries(self, folder: str, prefix: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
-        """Those on the way to ``prefix``, or beyond it."""
-        found = []
+        """Return the sorted entries of a folder that lead to ``prefix`` or begin with it."""
+        matches = []
         with self._typed(folder), os.scandir(os.path.join(self._root, folder)) as entries:
             for entry in entries:
                 key = folder + entry.name
@@ -333,10 +333,10 @@ class DirectoryStore:
                 with contextlib.suppress(InvalidRequest):
                     checked_key(key)
                     if entry.is_dir(follow_symlinks=False):
-                        found.append((entry.name + "/", entry))
+                        matches.append((entry.name + "/", entry))
                     elif entry.is_file(follow_symlinks=False):
-                        found.append((entry.name, entry))
-        return sorted(found, key=lambda each: each[0])
+                        matches.append((entry.name, entry))
+        return sorted(matches, key=lambda match: match[0])
 
     def _check_mark(self) -> None:
         if not os.path.isdir(self._temporary):

@@ -1,8 +1,8 @@
 """Google Cloud Storage, by google-cloud-storage (the extra ``gcs``). Credentials: Google's application defaults.
 
-Every write is conditional (``ifGenerationMatch=0``) and signed with an id of its own in the object's metadata: after a
-lost answer, the object that is in the way says whether it is ours. Google's client sends each request once: repeating
-is `patience.py`'s, as in every store. A body that breaks off is continued here.
+Every write is conditional (``ifGenerationMatch=0``) and carries its own id in the object's metadata. After a lost
+answer, the id of the existing object shows whether this write created it. Google's client sends each request once:
+`patience.py` repeats them, as for every store. A body that breaks off is continued here.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from .patience import NotRepeatable, Patience, never
 from .store_date import DateHeard, StoreDate
 
 UPLOAD_ID = "tierstate-upload"
-"""Name of the metadata entry that says which upload made an object."""
+"""Name of the metadata entry that tells which upload created an object."""
 _BINARY = "application/octet-stream"
 _ONE_REQUEST_BYTES = 8 * MIB
-_PARTS = 2
-"""Of one upload: one in flight, for they go in turn, and the next one."""
 """Google's client sends more than this by a resumable upload of its own, which cannot continue a half-kept part."""
+_PARTS = 2
+"""Parts of one upload: one in flight, because they are sent in turn, and the next one."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _BATCH = 1000
 _DELETES = 8
-"""Requests at a time: batches of Google's own have no answer for each object."""
+"""Delete requests at a time: Google's own batches have no answer for each object."""
 
 
 class GcsStore:
@@ -110,9 +110,9 @@ class GcsStore:
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         blob = self._signed(key)
-        asked = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
+        size = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
         with self._shares.upload() as share:
-            parts = parts_of(pieces, -(-asked // STEP) * STEP, share)
+            parts = parts_of(pieces, -(-size // STEP) * STEP, share)
             begin = [next(parts)]
             if begin[0].last and len(begin[0].data) <= _ONE_REQUEST_BYTES:
                 self.put_if_absent(key, begin[0].data)
@@ -127,7 +127,7 @@ class GcsStore:
         try:
             resource = upload.send(parts)
         except (ObjectExists, StorageUnavailable):
-            # A lost answer: the retry meets our own object (412) or a session that is no more (404).
+            # A lost answer: the retry meets our own object (412) or a session that has ended (404).
             if upload.whole is None or not self._is_ours(blob, upload.whole):
                 raise
         else:
@@ -142,14 +142,14 @@ class GcsStore:
             generation, size = int(answer.headers["x-goog-generation"]), int(answer.headers["Content-Length"])
             if size != len(previous):
                 return False
-            found = _next_piece(answer, size) if size else b""
-        if len(found) != size:
+            content = _next_piece(answer, size) if size else b""
+        if len(content) != size:
             raise self._broken(key, 0)
-        if found != previous:
+        if content != previous:
             return False
         try:
             self._write(key, lambda: self._put(blob, body, generation=generation))
-        except ObjectExists:  # Google's word for a generation that is no more
+        except ObjectExists:  # Google's error for an outdated generation
             return self._is_ours(blob, None)
         return True
 
@@ -199,7 +199,7 @@ class GcsStore:
                 return
 
     def drop_cached(self, key: str) -> None:
-        """This host keeps nothing of it."""
+        """Do nothing: this host caches no objects of the store."""
 
     def delete(self, key: str) -> None:
         blob = self._bucket.blob(self._full(key))
@@ -207,22 +207,22 @@ class GcsStore:
             self._delete(key, lambda: blob.delete(**self._once))
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """One request a key: Google's own batch is 100 such requests in a body, and fails one by one all the same."""
-        each = iter(keys)
+        """Send one request per key: Google's own batch is 100 such requests in one body, which also fail one by one."""
+        remaining = iter(keys)
         with ThreadPoolExecutor(_DELETES, thread_name_prefix="tierstate-delete") as pool:
-            while batch := tuple(itertools.islice(each, _BATCH)):
-                for done in [pool.submit(self.delete, key) for key in batch]:
-                    done.result()
+            while batch := tuple(itertools.islice(remaining, _BATCH)):
+                for deletion in [pool.submit(self.delete, key) for key in batch]:
+                    deletion.result()
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """None: a session without an object is invisible, costs nothing and ends by itself after a week."""
+        """Yield nothing: a session without an object is invisible, costs nothing and ends by itself after a week."""
         return iter(())
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """There are none."""
+        """Do nothing: `unfinished_uploads` yields none."""
 
     def signed_url(self, key: str, seconds: float) -> str | None:
-        """By a service account's own key; without one Google signs (`iam.serviceAccounts.signBlob`)."""
+        """Sign with a service account's own key; without one, Google signs (`iam.serviceAccounts.signBlob`)."""
         blob, lifetime = self._bucket.blob(self._full(key)), timedelta(seconds=int(seconds))
         endpoint = {} if self._options.endpoint is None else {"api_access_endpoint": self._options.endpoint}
 
@@ -232,8 +232,8 @@ class GcsStore:
                 return None
             return str(blob.generate_signed_url(version="v4", expiration=lifetime, **endpoint, **account))
 
-        found: str | None = self._typed(key, sign)
-        return found
+        url: str | None = self._typed(key, sign)
+        return url
 
     def close(self) -> None:
         self._client.close()
@@ -256,7 +256,7 @@ class GcsStore:
     def _page(
         self, prefix: str, start: str | None, token: str | None, most: int | None = None
     ) -> tuple[builtins.list[Any], str | None]:
-        found = self._client.list_blobs(
+        blobs = self._client.list_blobs(
             self._bucket,
             prefix=prefix or None,
             start_offset=start,
@@ -265,15 +265,15 @@ class GcsStore:
             fields="items(name,size,updated),nextPageToken",
             **self._once,
         )
-        return [*next(found.pages, ())], found.next_page_token
+        return [*next(blobs.pages, ())], blobs.next_page_token
 
     def _is_ours(self, blob: Any, whole: Whole | None) -> bool:
-        """Whether the object under this name was made by this upload, of exactly these bytes."""
-        seen = self._bucket.blob(blob.name)
+        """Return whether this upload created the object under this name, of exactly these bytes."""
+        existing = self._bucket.blob(blob.name)
         with suppress(TierstateError):
-            self._patience.write("", lambda: self._reloaded(seen))
-            if (seen.metadata or {}).get(UPLOAD_ID) == blob.metadata[UPLOAD_ID]:
-                return whole is None or (seen.size, seen.crc32c) == (whole.size, whole.crc32c)
+            self._patience.write("", lambda: self._reloaded(existing))
+            if (existing.metadata or {}).get(UPLOAD_ID) == blob.metadata[UPLOAD_ID]:
+                return whole is None or (existing.size, existing.crc32c) == (whole.size, whole.crc32c)
         return False
 
     def _reloaded(self, blob: Any) -> None:
@@ -283,18 +283,18 @@ class GcsStore:
             raise translated(error, "", self.description) from error
 
     def _agrees(self, blob: Any, key: str, resource: dict[str, Any], whole: Whole | None) -> None:
-        """Removes an object that is not what was sent. Google compares before there is one; others may not."""
-        made = Whole(int(resource["size"]), resource["crc32c"])
-        if made != whole:
+        """Remove an object that is not what was sent. Google compares before it creates one; others may not."""
+        actual = Whole(int(resource["size"]), resource["crc32c"])
+        if actual != whole:
             generation = int(resource["generation"])
             with suppress(TierstateError):
                 self._delete(key, lambda: blob.delete(if_generation_match=generation, **self._once))
             raise StorageUnavailable(
-                "the store made another object than was sent", key=key, store=self.description, sent=whole, made=made
+                "the store made another object than was sent", key=key, store=self.description, sent=whole, made=actual
             )
 
     def _open(self, key: str, range: ByteRange | None) -> Any:
-        """The answer to one GET, its body not read yet."""
+        """Return the answer to one GET, its body not read yet."""
         url = f"{self._client.api_endpoint}/download/storage/v1/b/{self._name}/o/{quote(self._full(key), safe='')}"
         headers = {"Accept-Encoding": "identity"}
         if range is not None:
@@ -314,10 +314,10 @@ class GcsStore:
         return answer
 
     def _checked_stop(self, key: str, range: ByteRange, answer: Any) -> int:
-        """Where the body stops in the object. Raises CorruptData for another range than ``range``."""
-        told = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-        expected = (range.start, min(range.stop, int(told[3])) - 1) if told else None
-        if not told or (int(told[1]), int(told[2])) != expected:
+        """Return where the body stops in the object. Raises CorruptData for another range than ``range``."""
+        match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+        expected = (range.start, min(range.stop, int(match[3])) - 1) if match else None
+        if not match or (int(match[1]), int(match[2])) != expected:
             raise CorruptData(
                 "the store answers another range than asked",
                 key=key,
@@ -325,28 +325,28 @@ class GcsStore:
                 asked=f"{range.start}-{range.stop - 1}",
                 answered=answer.headers.get("Content-Range", "the whole object"),
             )
-        return int(told[2]) + 1
+        return int(match[2]) + 1
 
     def _broken(self, key: str, position: int) -> StorageUnavailable:
         return StorageUnavailable("the body breaks off", key=key, store=self.description, position=position)
 
     def _read(self, key: str, act: Callable[[], Any]) -> Any:
-        """What ``act`` answers, repeated and typed."""
+        """Return the result of ``act``, which is repeated and whose errors are translated."""
         return self._patience.read(key, lambda: self._typed(key, act))
 
     def _delete(self, key: str, act: Callable[[], Any]) -> Any:
-        """As `_read`, with the patience of a writer."""
+        """Do what `_read` does, with the retry policy of writes."""
         return self._patience.write(key, lambda: self._typed(key, act))
 
     def _write(self, key: str, act: Callable[[], Any], given_up: Callable[[], bool] = never, size: int = 0) -> Any:
-        """As `_delete`; but a write finds no object missing: its bucket is, or its upload session."""
+        """Do what `_delete` does. For a write, "not found" means that its bucket or its upload session is missing."""
 
         def once() -> Any:
             try:
                 return self._typed(key, act)
             except ObjectNotFound as failure:
-                gone = NotRepeatable("the upload is gone: its session ended", key=key, store=self.description)
-                raise gone from failure.__cause__
+                ended = NotRepeatable("the upload is gone: its session ended", key=key, store=self.description)
+                raise ended from failure.__cause__
 
         return self._patience.write(key, once, given_up, size)
 
@@ -363,7 +363,7 @@ class GcsStore:
         return failure
 
     def _has_bucket(self) -> bool:
-        """Asked after a 404 only. True when nobody knows: without permission to list, the object is what is missing."""
+        """Return whether the bucket exists, after a 404. Without permission to list, assume that the bucket exists."""
         try:
             self._page(self._prefix, None, None, most=1)
         except FOREIGN as error:
@@ -372,7 +372,7 @@ class GcsStore:
 
 
 def _next_piece(answer: Any, size: int) -> bytes:
-    """Empty, or less than asked, when the body broke off."""
+    """Return the next bytes; none, or fewer than ``size``, when the body broke off."""
     with suppress(*BROKEN_BODY):
         piece: bytes = answer.raw.read(size, decode_content=False)
         return piece

@@ -1,6 +1,6 @@
-"""What Google's client raises, as the errors of `state/errors.py`: the one table of answers.
+"""Translates the errors of Google's client to those of `state/errors.py`: the only table of answers.
 
-404 alone does not say "no such object": a missing bucket answers 404 too, and `gcs.py` asks where Google does not say.
+404 alone does not mean "no such object": a missing bucket answers 404 too. Where Google does not tell, `gcs.py` asks.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
     507: (StorageFull, "the store has no room"),
 }
 _THROTTLING = ("rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded")
-"""Reasons of a 403 that is no question of permission."""
+"""Reasons of a 403 that mean throttling and not a missing permission."""
 NO_OBJECT = "No such object"
-"""Google's sentence of a 404 in a bucket that exists; others answer 404 without it."""
+"""Text of Google's 404 for an existing bucket; other servers answer 404 without it."""
 _NO_BUCKET = "The specified bucket does not exist"
 _NO_CREDENTIALS = (google_auth.DefaultCredentialsError, google_auth.RefreshError)
 
 
 def translated(error: BaseException, key: str, store: str) -> TierstateError:
-    """The error of `state/errors.py` for anything in `FOREIGN`."""
+    """Return the error of `state/errors.py` for any error in `FOREIGN`."""
     if isinstance(error, google.GoogleAPICallError) and error.code is not None:
         reason = next((str(each.get("reason", "")) for each in error.errors if isinstance(each, dict)), "")
         return answered(int(error.code), reason, _one_line(error), key, store)
@@ -80,21 +80,21 @@ def translated(error: BaseException, key: str, store: str) -> TierstateError:
 
 
 def refused(answer: Any) -> Exception:
-    """What Google's client raises for an answer; for requests that are made without it."""
+    """Return the error that Google's client raises for an answer, for requests that do not use that client."""
     make: Any = google.from_http_response
     error: Exception = make(answer)
     return error
 
 
 def answered(status: int, code: str, reason: str, key: str, store: str) -> TierstateError:
-    """The error for an answer of the store; ``code`` is Google's own word, such as ``rateLimitExceeded``."""
+    """Return the error for an answer of the store; ``code`` is Google's own word, such as ``rateLimitExceeded``."""
     facts = {"key": key or None, "store": store, "code": code or None, "status": status, "reason": reason or None}
     if status == 403 and code in _THROTTLING:
         return Throttled("the store asks to slow down", **facts)
     if status == 404 and _NO_BUCKET in reason:
         return InvalidRequest("the bucket does not exist", **facts)
-    if found := _BY_STATUS.get(status):
-        return found[0](found[1], **facts)
+    if entry := _BY_STATUS.get(status):
+        return entry[0](entry[1], **facts)
     if status >= 500:
         return StorageUnavailable("the store failed", **facts)
     return InvalidRequest("the store rejects the request", **facts)

@@ -1,4 +1,4 @@
-"""How Google Cloud Storage is reached, and who we are there."""
+"""Makes the client of Google Cloud Storage: its session and its credentials."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def gcs_client(options: StoreOptions, session: Any) -> Any:
 
 
 def authorized_session(options: StoreOptions, store: str) -> Any:
-    """An authorized HTTP session. Raises AccessDenied when Google's own search finds no credentials."""
+    """Return an authorized HTTP session. Raises AccessDenied when Google's own search finds no credentials."""
     if options.endpoint is not None and options.endpoint.startswith("http:"):
         credentials: Any = _anonymous()  # an emulator: no token ever travels in the clear
     else:
@@ -46,9 +46,9 @@ def authorized_session(options: StoreOptions, store: str) -> Any:
 
 
 def signing_account(session: Any) -> dict[str, Any] | None:
-    """What `Blob.generate_signed_url` needs beside the client's own credentials. None: they cannot sign.
+    """Return the arguments that `Blob.generate_signed_url` needs; None when the client's credentials cannot sign.
 
-    Raises GoogleAuthError when there is no token to ask Google by.
+    Raises GoogleAuthError when there is no token for the request to Google.
     """
     credentials = session.credentials
     if isinstance(credentials, Signing):
@@ -56,6 +56,6 @@ def signing_account(session: Any) -> dict[str, Any] | None:
     email = getattr(credentials, "service_account_email", None)
     if email is None:
         return None
-    if not credentials.valid:  # of a machine in Google's cloud: its name comes with its first token
+    if not credentials.valid:  # credentials of a machine in Google's cloud: its name comes with the first token
         credentials.refresh(Request())
     return {"service_account_email": credentials.service_account_email, "access_token": credentials.token}

@@ -1,8 +1,8 @@
-"""One resumable upload to Google Cloud Storage: parts in turn, bounded memory, an object only if the key is still free.
+"""Sends one resumable upload to Google Cloud Storage: parts in turn, bounded memory, only if the key is still free.
 
-A part whose answer got lost is sent again: the store ignores bytes it has already. The last part carries the CRC-32C of
-the whole object, which the store compares before there is an object; the answer is compared here once more. A session
-that ends without an object is invisible, costs nothing and is forgotten by Google after a week.
+A part whose answer got lost is sent again: the store ignores bytes it already has. The last part carries the CRC-32C of
+the whole object, which the store compares before it creates the object; its answer is compared here once more.
+A session that ends without an object is invisible, costs nothing and is forgotten by Google after a week.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from .parts import Part, UploadShare
 from .patience import ABORT_SECONDS
 
 STEP = 256 * 1024
-"""Google's: every part but the last is a multiple of it."""
+"""Google's rule: every part except the last is a multiple of this."""
 _PERSISTED = re.compile(r"bytes=0-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What was sent: its bytes, and its CRC-32C as Google writes it (base64, big endian)."""
+    """Size of all that was sent, and its CRC-32C as Google writes it (base64, big endian)."""
 
     size: int
     crc32c: str
 
 
 class ResumableUpload:
-    """``session_url`` from `Blob.create_resumable_upload_session`; ``send`` makes one request, typed and repeated.
+    """``session_url``: from `Blob.create_resumable_upload_session`. ``send`` repeats a request, translates errors.
 
-    Beside the request ``send`` gets what tells whether the upload is given up, and the bytes of the request's body.
+    ``send`` takes the request, a function that returns whether the upload was given up, and the bytes of the body.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class ResumableUpload:
 
     @property
     def whole(self) -> Whole | None:
-        """None until the last part was about to be sent: before that there can be no object."""
+        """Size and checksum of the object; None before the last part is sent: until then there can be no object."""
         return self._whole
 
     def send(self, parts: Iterable[Part]) -> dict[str, Any]:
-        """Sends every part; returns the object's resource. Ends the session on any failure, the iterator's too.
+        """Send every part and return the object's resource. Any failure, also of the iterator, ends the session.
 
-        One part is in flight while the next is made, as far as ``parts`` has a share for both.
+        One part is in flight while the next one is made, as far as ``parts`` has shares for both.
         """
         flight: Future[dict[str, Any] | None] | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="tierstate-part") as pool:
@@ -74,7 +74,7 @@ class ResumableUpload:
                     if flight is not None:
                         flight.result()
                     flight = pool.submit(self._send, [bytes(part.data)], part.last)
-                    del part  # else it is in memory twice
+                    del part  # otherwise it is in memory twice
                 resource = flight.result() if flight is not None else None
             except BaseException:  # also a closed generator or an interrupt
                 self._failed = True
@@ -88,7 +88,7 @@ class ResumableUpload:
         return resource
 
     def _send(self, held: list[bytes], last: bool) -> dict[str, Any] | None:
-        """``held``: the part, in a list that is emptied before another upload may make one in its place."""
+        """Send a part. ``held`` is a list of it, emptied before another upload may make one in its place."""
         try:
             return self._sent(held[0], last)
         finally:
@@ -96,7 +96,7 @@ class ResumableUpload:
             self._share.give_back()
 
     def _sent(self, part: bytes, last: bool) -> dict[str, Any] | None:
-        """One part, in as many requests as the store needs to keep all of it."""
+        """Send one part, in as many requests as the store needs to keep all of it."""
         self._crc = google_crc32c.extend(self._crc, part)
         start, stop = self._position, self._position + len(part)
         if last:
@@ -112,8 +112,8 @@ class ResumableUpload:
                     raise StorageUnavailable("the store ended the upload early", store=self._store, position=stop)
                 resource: dict[str, Any] = answer.json()
                 return resource
-            told = _PERSISTED.fullmatch(answer.headers.get("Range", ""))
-            persisted = int(told[1]) + 1 if told else 0
+            match = _PERSISTED.fullmatch(answer.headers.get("Range", ""))
+            persisted = int(match[1]) + 1 if match else 0
             if persisted == stop and not last:
                 self._position = stop
                 return None

@@ -1,4 +1,4 @@
-"""Another store, each of whose answers and pieces is a sign of life of the thread that asked (`watchdog.py`)."""
+"""Wraps a store so that each of its answers and pieces is a sign of life of the calling thread (`watchdog.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .object_store import ObjectStore
 
 
 def living(store: ObjectStore) -> ObjectStore:
-    """The very same promises: it restates none of them, so that none can be forgotten."""
+    """Return a store with exactly the same promises: it repeats none of their code, so that none can be forgotten."""
     return cast(ObjectStore, _LivingStore(store))
 
 
@@ -19,21 +19,21 @@ class _LivingStore:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        return _living(found) if callable(found) else found
+        attribute = getattr(self._store, name)
+        return _living(attribute) if callable(attribute) else attribute
 
 
 def _living(ask: Callable[..., Any]) -> Callable[..., Any]:
-    """Alive after every answer, also one that is an error, and at every piece that is sent or comes."""
+    """Return ``ask`` with a sign of life after every answer or error, and at every piece that is sent or arrives."""
 
-    def asked(*given: Any, **named: Any) -> Any:
+    def watched(*arguments: Any, **named: Any) -> Any:
         try:
-            answer = ask(*map(_passed, given), **named)
+            answer = ask(*map(_passed, arguments), **named)
         finally:
             alive()
         return _passed(answer)
 
-    return asked
+    return watched
 
 
 def _passed(each: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The twin of every object store: a dictionary that keeps the seam's promises, and breaks on demand."""
+"""The in-memory twin of every object store: a dictionary that keeps their promises, and fails on demand."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .object_store import DEFAULT_PART_BYTES, MIB, Data, beyond_end, over_limit
 Faults = Callable[[str, str, int], None]
 """``faults(operation, key, writes so far)`` may raise. Operations: put, part, complete, delete; get, head, list.
 
-The first four are writes and are counted: raising at every number in turn tries a failure at every write. It is asked
-before the operation takes effect; a store that took effect and lost its answer is a fault raised at the next step.
+The first four are writes and are counted: raising at every number in turn tries a failure at every write. It is called
+before the operation takes effect; to test an effect whose answer was lost, raise at the next step.
 """
 
 PAGE_KEYS = 1000
@@ -30,7 +30,7 @@ def no_faults(operation: str, key: str, writes: int) -> None:
 
 
 class MemoryStore:
-    """Objects of this process."""
+    """Keeps objects in this process only."""
 
     def __init__(self, clock: Clock | None = None, faults: Faults = no_faults) -> None:
         self._clock = clock or SystemClock()
@@ -46,7 +46,7 @@ class MemoryStore:
 
     @property
     def writes(self) -> int:
-        """How many writes were tried so far."""
+        """Number of writes that were tried so far."""
         return self._writes
 
     def put_if_absent(self, key: str, data: Data) -> None:
@@ -96,7 +96,7 @@ class MemoryStore:
             after = page[-1].key
 
     def drop_cached(self, key: str) -> None:
-        """This host keeps nothing of it."""
+        """Do nothing: every read gets the object itself."""
 
     def delete(self, key: str) -> None:
         self._write("delete", checked_key(key))
@@ -120,7 +120,7 @@ class MemoryStore:
         return iter(())
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """There are none."""
+        """Do nothing: `unfinished_uploads` yields none."""
 
     def close(self) -> None:
         """Keeps its objects: a closed twin can be read by the test that owns it."""
@@ -145,10 +145,10 @@ class MemoryStore:
     def _object(self, operation: str, key: str) -> tuple[bytes, ObjectInfo]:
         self._faults(operation, checked_key(key), self._writes)
         with self._lock:
-            found = self._objects.get(key)
-        if found is None:
+            stored = self._objects.get(key)
+        if stored is None:
             raise ObjectNotFound("no such object", key=key, store=self.description)
-        return found
+        return stored
 
     def _page(self, prefix: str, after: str | None) -> tuple[ObjectInfo, ...]:
         with self._lock:

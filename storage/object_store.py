@@ -1,11 +1,11 @@
-"""The seam: what tierstate asks of any object store. `contract.py` says and checks every promise.
+"""The interface that tierstate needs from any object store. `contract.py` states and checks every promise.
 
-Reader, writer, uploads: a function takes the smallest of them that it uses. Implementations of all three: `memory.py`
-(the twin), `directory.py`, `s3.py`, `gcs.py`, `azure.py`. All are synchronous and thread-safe.
+A function takes the smallest protocol that it uses: reader, writer or uploads. Implementations of all three:
+`memory.py` (the in-memory twin), `directory.py`, `s3.py`, `gcs.py`, `azure.py`. All are synchronous and thread-safe.
 
-Errors an implementation may raise, and nothing else: ObjectNotFound, ObjectExists, RangeNotSatisfiable, InvalidRequest,
-AccessDenied, Throttled, StorageFull, StorageUnavailable, CorruptData (the store answered what was not asked).
-After StorageUnavailable or Throttled from a write the outcome is unknown: the object may exist, whole, never in part.
+Implementations raise only these errors: ObjectNotFound, ObjectExists, RangeNotSatisfiable, InvalidRequest,
+AccessDenied, Throttled, StorageFull, StorageUnavailable, CorruptData (the answer does not match the request).
+After StorageUnavailable or Throttled from a write, its outcome is unknown: the object may exist, whole, never in part.
 """
 
 from __future__ import annotations
@@ -28,83 +28,83 @@ class RangeNotSatisfiable(InvalidRequest):
 
 
 class ObjectReader(Protocol):
-    """What is there. Keys are relative to the store's URL."""
+    """Reads and lists objects. Keys are relative to the store's URL."""
 
     def get(self, key: str, limit: int | None = None) -> bytes:
-        """The whole object. Raises InvalidRequest when it has more than ``limit`` bytes, without reading it."""
+        """Return the whole object. Raises InvalidRequest, without reading it, when it has more than ``limit`` bytes."""
         ...
 
     def get_range(self, key: str, range: ByteRange) -> bytes:
-        """Bytes of the object; a stop past the end is clamped, a start there raises RangeNotSatisfiable."""
+        """Return a range of bytes. A stop past the end is clamped; a start at or past it raises RangeNotSatisfiable."""
         ...
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        """`get_range` in pieces of at most ``piece_bytes``; memory is bounded by one piece."""
+        """Yield what `get_range` returns, in pieces of at most ``piece_bytes``. Memory is bounded by one piece."""
         ...
 
     def head(self, key: str) -> ObjectInfo:
-        """Raises ObjectNotFound."""
+        """Return an object's size and time without reading it. Raises ObjectNotFound."""
         ...
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Every object whose key begins with the text ``prefix``, in key order, fetched page by page."""
+        """Yield every object whose key begins with the text ``prefix``, in key order, fetched page by page."""
         ...
 
     def drop_cached(self, key: str) -> None:
-        """The next read gets the store's own bytes, not those that this host has in memory. Raises ObjectNotFound."""
+        """Make the next read fetch the store's own bytes, not those in this host's memory. Raises ObjectNotFound."""
         ...
 
 
 class ObjectWriter(Protocol):
-    """Objects made and deleted. None is overwritten, but by `replace_if_same`."""
+    """Creates and deletes objects. Only `replace_if_same` overwrites one."""
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        """One object, whole or not at all. Raises ObjectExists when the key is taken."""
+        """Create one object, whole or not at all. Raises ObjectExists when the key is taken."""
         ...
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
-        """One object from pieces of any size; returns its bytes. Nobody sees it before it is complete.
+        """Create one object from pieces of any size and return its bytes. It is invisible until it is complete.
 
-        A piece is not used after the next one is asked for. Memory is bounded by parts in flight, whatever the
-        object's size. Whatever fails, the iterator included, aborts the upload. Raises ObjectExists.
+        A piece is not used after the next one was requested. Memory is bounded by parts in flight, whatever the
+        object's size. Any failure, also of the iterator, aborts the upload. Raises ObjectExists.
         """
         ...
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
-        """Overwrites one small object whose content is ``previous``: for the rotation of keys (`rotate.py`) alone.
+        """Overwrite one small object if its content is ``previous``. Only the rotation of keys (`rotate.py`) does this.
 
-        Readers see the old object or the new one, whole. False when its content is another by now: nothing was done.
-        Raises ObjectNotFound when it is gone; it does not come back.
+        Readers see the old object or the new one, whole. Returns False, and changes nothing, for any other content.
+        Raises ObjectNotFound when the object was deleted; it is not re-created.
         """
         ...
 
     def delete(self, key: str) -> None:
-        """Idempotent: a missing object is no error."""
+        """Delete one object. Idempotent: a missing object is no error."""
         ...
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """In batches where the store has them, in no promised order. Idempotent."""
+        """Delete objects in no promised order, in batches where the store supports them. Idempotent."""
         ...
 
 
 class ObjectUploads(Protocol):
-    """What large puts that never ended have left."""
+    """Finds and removes the remains of large puts that never ended."""
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """Uploads of keys below ``prefix`` that were begun and neither completed nor aborted, whoever began them.
+        """Yield uploads of any client to keys below ``prefix`` that were neither completed nor aborted.
 
-        One that is running right now is among them where the store cannot tell: judge by ``started_at``. Those without
-        a key are told only for the empty prefix. A store that removes them by itself yields none.
+        Running uploads are among them where the store cannot tell them apart: judge by ``started_at``. Uploads without
+        a key are listed only for the empty prefix. A store that removes them by itself yields none.
         """
         ...
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Removes what was uploaded of it. Idempotent; an upload that completed meanwhile keeps its object."""
+        """Remove the uploaded parts. Idempotent. An upload that has completed in the meantime keeps its object."""
         ...
 
 
 class ObjectStore(ObjectReader, ObjectWriter, ObjectUploads, Protocol):
-    """All of it, as `open_store` gives it: for who reads and writes, and who opens and closes."""
+    """A whole object store, as `open_store` returns it: for code that reads and writes, or opens and closes it."""
 
     @property
     def description(self) -> str:
@@ -112,7 +112,7 @@ class ObjectStore(ObjectReader, ObjectWriter, ObjectUploads, Protocol):
         ...
 
     def close(self) -> None:
-        """Releases connections; idempotent."""
+        """Release all connections of the store. Idempotent."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""A URL -> a ready object store. The only place that knows the schemes.
+"""Opens an object store by its URL. No other file knows the schemes.
 
 A store's prefix (``s3://bucket/prefix``) is a folder: keys are relative to it. The key prefix of Aiven's plugin is
-another thing, part of every key, verbatim and without a ``/``: `state/object_keys.py`.
+different: it is part of every key, verbatim and without a ``/`` (`state/object_keys.py`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def open_store(
     listener: Listener = ignore,
     make: bool = False,
 ) -> ObjectStore:
-    """``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, ``memory:``.
+    """Open ``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, ``memory:``.
 
-    ``options``: how any cloud's store is reached. ``make``: a folder that is not there is made; buckets and containers
-    never are.
+    ``options``: how a cloud's store is reached. ``make``: create a missing folder; buckets and containers are never
+    created.
     Raises InvalidRequest, AccessDenied, MissingExtra.
     """
     clock = clock or SystemClock()
@@ -42,7 +42,7 @@ def open_store(
         parts = urlsplit(url)
     except ValueError as error:
         raise InvalidRequest(f"not a store URL; {_RIGHT} is one") from error
-    if "@" in parts.netloc:  # the URL is not repeated: there is a secret in it
+    if "@" in parts.netloc:  # the error does not repeat the URL: it contains a secret
         raise InvalidRequest("a store URL carries no credentials; give them in the environment or in the settings")
     if parts.query or parts.fragment:
         raise InvalidRequest("a store URL has no '?' and no '#'; write them as %3F and %23", scheme=parts.scheme)
@@ -55,7 +55,7 @@ def open_store(
             what = "container" if parts.scheme == "az" else "bucket"
             raise InvalidRequest(f"this store's URL names its {what}: {parts.scheme}://{what}/prefix", url=url)
         case "s3":
-            # Not at the top: boto3 takes half a second of CPU, and half of those who open a store have no S3.
+            # Not at the top: importing boto3 takes half a second of CPU, and half of the callers do not use S3.
             from .s3 import S3Store
 
             return S3Store(parts.netloc, unquote(parts.path), options, clock, listener=listener)
@@ -105,11 +105,11 @@ def _azure(container: str, prefix: str, options: StoreOptions, clock: Clock, lis
 
 
 def _not_for_s3_only(scheme: str, options: StoreOptions) -> None:
-    """What would be dropped in silence is refused: who asks for encryption must not believe that he has it."""
-    asked = {
+    """Refuse options that would be ignored silently: a user who asks for encryption must not believe it is on."""
+    s3_options = {
         "region": options.region is not None,
         "path_style": options.path_style is not None,
         "sse": options.sse != "none",
     }
-    if names := [name for name, is_asked in asked.items() if is_asked]:
+    if names := [name for name, is_set in s3_options.items() if is_set]:
         raise InvalidRequest(f"a {scheme}:// store has no {', '.join(names)}: only s3:// has")

@@ -12,16 +12,16 @@ from ..state.offsets import ByteRange
 from .object_store import MIB, beyond_end
 
 AHEAD_BYTES = 8 * MIB
-"""So far behind what is read the kernel is told that it will be."""
+"""Distance from a read to the bytes that the kernel is told to read ahead."""
 
 
 class OpenObject:
-    """One object, open as long as somebody holds this. Thread-safe.
+    """One object, open as long as this value is referenced. Thread-safe.
 
-    Opened once and not for every window: each call to the system hands the GIL to whoever decodes the window before,
-    and to come back by it takes longer than the call.
+    It is opened once and not for every window: each system call hands the GIL to the thread that decodes the previous
+    window, and getting the GIL back takes longer than the call.
 
-    ``descriptor``: its own from now on. ``typed``: around what the system may refuse. ``shrank``: the error for it.
+    ``descriptor`` is closed here. ``typed`` translates OSErrors. ``shrank`` makes the error for a file that shrank.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class OpenObject:
         weakref.finalize(self, os.close, descriptor)
 
     def read_into(self, start: int, target: memoryview) -> int:
-        """`get_range` into the caller's memory; how many bytes. What follows is read into the page cache meanwhile.
+        """Read a range into ``target`` and return its bytes. The kernel reads the following bytes into the page cache.
 
-        Not by mapping the file: it may shrink, and then whoever looks at it is killed.
+        The file is not mapped: it may shrink, and then the process that reads the mapping would be killed.
         """
         if start >= self._size:
             raise beyond_end(self._key, ByteRange(start, start + len(target)), self._size)
-        wanted, found = min(len(target), self._size - start), 0
-        while found < wanted:
+        size, filled = min(len(target), self._size - start), 0
+        while filled < size:
             with self._typed():
-                read = os.preadv(self._descriptor, [target[found:wanted]], start + found)
-            if not read:
+                count = os.preadv(self._descriptor, [target[filled:size]], start + filled)
+            if not count:
                 raise self._shrank()
-            found += read
+            filled += count
         with self._typed():
-            os.posix_fadvise(self._descriptor, start + AHEAD_BYTES, wanted, os.POSIX_FADV_WILLNEED)
-        return found
+            os.posix_fadvise(self._descriptor, start + AHEAD_BYTES, size, os.POSIX_FADV_WILLNEED)
+        return filled

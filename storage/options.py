@@ -1,16 +1,17 @@
-"""How an object store is reached and spoken to: one set of options for every kind of store."""
+"""How an object store is reached and used: one set of options for every kind of store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..runtime.live_secret import LiveSecret, current
 from ..state.errors import InvalidRequest
 from .object_store import DEFAULT_PART_BYTES, MIB
 from .patience import Limits
 
 MIN_PART_BYTES = 5 * MIB
-"""S3 refuses smaller parts, but for the last."""
+"""S3 refuses smaller parts, except the last one."""
 MAX_PART_BYTES = 5 * 1024 * MIB
 
 Encryption = Literal["none", "AES256", "aws:kms"]
@@ -18,15 +19,15 @@ Encryption = Literal["none", "AES256", "aws:kms"]
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Beside the URL. What only ``s3://`` has is said so; `open.py` refuses it elsewhere. Times in seconds.
+    """The options of a store next to its URL. `open.py` refuses the options of S3 for other stores. Times in seconds.
 
-    ``endpoint`` None: the cloud's own; of Azure, the account's URL. ``credentials`` None: the cloud library's own
-    search; else S3's access key or Azure's account, and its secret. ``proxy`` None: as the environment says
-    (HTTPS_PROXY, NO_PROXY). ``part_bytes``: of an upload that does not ask for another size. ``concurrency``: parts of
-    one upload; of S3 all uploads together hold at most two more (`parts.PartShares`), of Azure each.
+    ``endpoint`` None: the cloud's own; for Azure, the account's URL. ``credentials`` None: the cloud library's own
+    search; else S3's access key or Azure's account, and its secret. ``proxy`` None: taken from the environment
+    (HTTPS_PROXY, NO_PROXY). ``part_bytes``: for uploads that request no other size. ``concurrency``: parts of one
+    upload to S3 or Azure; all uploads of the store together hold at most two more (`parts.PartShares`).
 
-    Only S3: ``region``; ``path_style`` None: path style with an endpoint, virtual hosts without; ``sse``: who encrypts
-    objects at rest, ``none`` leaves it to the bucket; ``sse_kms_key_id`` None: the account's key.
+    Only S3: ``region``; ``path_style`` None: path style with an endpoint, virtual hosts without; ``sse``: how objects
+    are encrypted at rest, ``none`` leaves it to the bucket; ``sse_kms_key_id`` None: the account's key.
     """
 
     endpoint: str | None = None
@@ -42,13 +43,24 @@ class StoreOptions:
     throttle_timeout: float = 600
     part_bytes: int = DEFAULT_PART_BYTES
     concurrency: int = 4
-    credentials: tuple[str, str] | None = field(default=None, repr=False)
+    credentials: tuple[str | LiveSecret, str | LiveSecret] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.sse_kms_key_id is not None and self.sse != "aws:kms":
             raise InvalidRequest("a KMS key is used with sse = aws:kms only", sse=self.sse)
         if not MIN_PART_BYTES <= self.part_bytes <= MAX_PART_BYTES:
             raise InvalidRequest("S3 takes parts from 5 MiB to 5 GiB", part_bytes=self.part_bytes)
+
+    @property
+    def keys(self) -> tuple[str, str] | None:
+        """The current values of ``credentials``."""
+        return None if self.credentials is None else (current(self.credentials[0]), current(self.credentials[1]))
+
+    def renew_keys(self) -> None:
+        """Run the commands that print ``credentials`` again, because the store refused their values."""
+        for secret in self.credentials or ():
+            if isinstance(secret, LiveSecret):
+                secret.renew()
 
     @property
     def limits(self) -> Limits:

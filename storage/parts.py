@@ -1,4 +1,4 @@
-"""Parts of an upload on their way: large, so nobody holds one that was handed on, and all uploads share a few."""
+"""Parts of uploads in memory. They are large: no code keeps a part that it handed on, and all uploads share a few."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from .object_store import Data
 
 MORE_PARTS = 2
-"""All uploads of a store together have so many parts more than one upload may have alone."""
+"""How many more parts all uploads of a store may have together than one upload alone."""
 
 
 @dataclass(slots=True)
 class Part:
-    """``last``: nothing comes after it. Known before it is sent, for some stores want to be told."""
+    """``last``: no part comes after it. This is known before it is sent, because some stores require that."""
 
     data: bytearray
     last: bool
 
 
 class PartShares:
-    """The parts that exist, filling, waiting or in flight, over all uploads of one store: its memory for uploads.
+    """Bounds the parts (filling, waiting or in flight) of all uploads to one store: its memory for uploads.
 
-    One upload has at most ``each``, all together ``each + MORE_PARTS`` parts, however many there are; they get them in
-    turn. A part is filled only once there is a share for it, and who fills one waits for no other, so all of them go
-    on. One whose store stalls keeps its shares until its requests time out; while others want some, that is at most
-    an equal share, or one. Thread-safe.
+    One upload has at most ``each`` parts, all uploads together ``each + MORE_PARTS``; they get them in turn. A part is
+    filled only once there is a share for it, and an upload that fills a part waits for no other, so all uploads make
+    progress. An upload whose store stalls keeps its shares until its requests time out; while other uploads need
+    shares, it has at most an equal part of them, or one. Thread-safe.
     """
 
     def __init__(self, each: int) -> None:
@@ -39,7 +39,7 @@ class PartShares:
 
     @contextmanager
     def upload(self) -> Iterator[UploadShare]:
-        """For as long as an upload lasts. What it still holds in the end is given back: let go of the parts first."""
+        """Yield the share of one upload. At the end, what it still holds is given back: drop the parts before that."""
         with self._changed:
             self._uploads += 1
             share = UploadShare(self)
@@ -64,7 +64,7 @@ class PartShares:
                 self._changed.notify_all()
 
     def _next(self) -> UploadShare | None:
-        """The first in line that has less than its share of all parts."""
+        """Return the first upload in line that has less than its share of all parts."""
         own = max(1, min(self._each, self._most // max(1, self._uploads)))
         return next((share for share in self._line if share.held < own), None)
 
@@ -76,13 +76,13 @@ class PartShares:
 
 
 class UploadShare:
-    """One upload's: `take` before a part is filled, on one thread; `give_back` once it was sent, on any."""
+    """The share of one upload: `take` before a part is filled, on one thread; `give_back` once it was sent, on any."""
 
     def __init__(self, shares: PartShares) -> None:
         self._shares, self.held = shares, 0
 
     def take(self) -> None:
-        """Waits until there may be one part more."""
+        """Wait until the upload may have one more part."""
         self._shares._take(self)
 
     def give_back(self) -> None:
@@ -90,21 +90,21 @@ class UploadShare:
 
 
 def parts_of(pieces: Iterable[Data], part_bytes: int, share: UploadShare) -> Iterator[Part]:
-    """Pieces of any size re-cut into parts of ``part_bytes``, the last one shorter; each a buffer of its own.
+    """Re-cut pieces of any size into parts of ``part_bytes``, the last one shorter; each part has its own buffer.
 
-    One part at least, if of no bytes. A share is taken for each; who gets the part gives it back.
-    The first part grows, for there may be little to come. The others have their size from the start: buffers that grow
+    There is at least one part, perhaps of no bytes. A share is taken for each part; its receiver gives it back.
+    The first part grows, because the data may be short. The others have their size from the start: buffers that grow
     leave holes in the heap that the next ones do not fit into, 10 MiB and more of them.
     """
-    each = iter(pieces)
+    remaining = iter(pieces)
     share.take()
     part, filled = bytearray(), 0
-    rest = _next_of(each)
+    rest = _next_of(remaining)
     while rest is not None:
-        taken = rest[: part_bytes - filled]
-        part[filled : filled + len(taken)] = taken
-        filled += len(taken)
-        rest = rest[len(taken) :] or _next_of(each)
+        head = rest[: part_bytes - filled]
+        part[filled : filled + len(head)] = head
+        filled += len(head)
+        rest = rest[len(head) :] or _next_of(remaining)
         if filled == part_bytes and rest is not None:
             full = [Part(part, last=False)]
             del part
@@ -116,12 +116,12 @@ def parts_of(pieces: Iterable[Data], part_bytes: int, share: UploadShare) -> Ite
 
 
 def drained(begin: list[Part], rest: Iterable[Part]) -> Iterator[Part]:
-    """``begin``, which is emptied, then ``rest``."""
+    """Yield the parts of ``begin``, which is emptied, then those of ``rest``."""
     while begin:
         yield begin.pop(0)
     yield from rest
 
 
 def _next_of(pieces: Iterator[Data]) -> memoryview | None:
-    """The next piece that is not empty; None at the end."""
+    """Return the next piece that is not empty; None at the end."""
     return next((view for piece in pieces if (view := memoryview(piece).cast("B"))), None)

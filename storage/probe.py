@@ -1,4 +1,4 @@
-"""Does a store honour the condition of a conditional put? Asked once, when an agent starts."""
+"""Checks whether a store honours the condition of a conditional put, once, when an agent starts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PROBES = "_tierstate/check/"
 
 
 def probe_conditional_put(store: ObjectWriter, ids: IdSource | None = None) -> bool:
-    """Puts one object of a few bytes twice and deletes it: False when the second put was taken, too.
+    """Put one object of a few bytes twice and delete it. Return False when the store accepted the second put too.
 
-    Costs two PUTs, one DELETE and, where the condition is honoured, one HEAD. What streams and racing writers get is
-    for `tierstate certify`. Raises what `put_if_absent` raises; the probe is removed in any case, if it can be.
+    Costs two PUTs, one DELETE and, where the condition is honoured, one HEAD. `tierstate certify` checks streams and
+    racing writers. Raises what `put_if_absent` raises; the probe is removed in any case, if possible.
     """
     key = f"{PROBES}{FactId.of((ids or RandomIds()).uuid())}"
     try:
@@ -34,7 +34,7 @@ def probe_conditional_put(store: ObjectWriter, ids: IdSource | None = None) -> b
 
 
 def warn_if_overwriting(store: ObjectStore, listener: Listener) -> None:
-    """Tells the listener of a store that ignores the condition; of one that cannot be asked, failing copies tell."""
+    """Notify the listener if the store ignores the condition. If the probe fails, failing copies will show that."""
     with suppress(TierstateError):
         if not probe_conditional_put(store):
             listener(ConditionalPutIgnored(store.description))

@@ -1,4 +1,4 @@
-"""Another store, and a memory of what was asked of it: which keys may exist now, how many requests and bytes."""
+"""Wraps a store and records its use: which keys may exist now, how many requests and bytes were sent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..state.offsets import ByteRange
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectStore
 
 PAGE_KEYS = 1000
-"""Of listings and batch deletes, in S3 and most others."""
+"""Keys per page of a listing and per batch delete, in S3 and most other stores."""
 
 
 class RecordingStore:
-    """Thread-safe. ``written``: every key a write was tried for. ``requests`` as S3 would count them, about."""
+    """Thread-safe. ``written``: every key that a write was tried for. ``requests``: about as S3 would count them."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -36,14 +36,14 @@ class RecordingStore:
         self._wrote(key, 1, 0)
 
         def counted() -> Iterator[Data]:
-            sent = 0
+            total = 0
             for piece in pieces:
-                sent += len(piece)
+                total += len(piece)
                 with self._lock:
                     self.bytes_sent += len(piece)
                 yield piece
-            if sent > part_bytes:  # one request a part, one to begin and one to complete; the first is counted
-                self._asked(-(-sent // part_bytes) + 1)
+            if total > part_bytes:  # one request a part, one to begin and one to complete; the first is counted
+                self._asked(-(-total // part_bytes) + 1)
 
         return self._store.put_stream(key, counted(), part_bytes=part_bytes)
 
@@ -65,10 +65,10 @@ class RecordingStore:
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         self._asked(1)
-        for number, found in enumerate(self._store.list(prefix, start_after)):
+        for number, info in enumerate(self._store.list(prefix, start_after)):
             if number and number % PAGE_KEYS == 0:
                 self._asked(1)
-            yield found
+            yield info
 
     def drop_cached(self, key: str) -> None:
         self._store.drop_cached(key)
@@ -78,9 +78,9 @@ class RecordingStore:
         self._store.delete(key)
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        named = tuple(keys)
-        self._asked(-(-len(named) // PAGE_KEYS))
-        self._store.delete_many(named)
+        batch = tuple(keys)
+        self._asked(-(-len(batch) // PAGE_KEYS))
+        self._store.delete_many(batch)
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         self._wrote(key, 2, len(data))
@@ -95,7 +95,7 @@ class RecordingStore:
         self._store.abort_upload(upload)
 
     def close(self) -> None:
-        """The store belongs to whoever opened it."""
+        """Do nothing: the code that opened the store closes it."""
 
     def _asked(self, requests: int) -> None:
         with self._lock:

@@ -1,7 +1,7 @@
-"""S3 and its compatibles, by boto3. Credentials come from boto3's own chain unless they are given.
+"""S3 and compatible stores, by boto3. Credentials come from boto3's own chain unless they are configured.
 
-Every write carries ``If-None-Match: *``; whether a store obeys it is for `tierstate certify` to say. Every write marks
-its object, so that a lost answer or a request that arrived twice does not read as somebody else's object.
+Every write carries ``If-None-Match: *``; `tierstate certify` checks whether a store obeys it. Every write marks its
+object, so that a lost answer or a request that arrived twice is not taken for another writer's object.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ from .store_date import StoreDate
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
-    from mypy_boto3_s3.type_defs import DeleteObjectsOutputTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
+    from mypy_boto3_s3.type_defs import (
+        DeleteObjectsOutputTypeDef,
+        GetObjectOutputTypeDef,
+        HeadObjectOutputTypeDef,
+        ListObjectsV2OutputTypeDef,
+    )
 
 _BATCH = 1000
 
@@ -91,7 +96,7 @@ class S3Store:
                 self.put_if_absent(key, first.data)
                 return len(first.data)
             begin = [first]
-            del first  # it is the upload's
+            del first  # the upload owns it
             return MultipartUpload(self._requests, key, full, share).send(drained(begin, parts))
 
     def get(self, key: str, limit: int | None = None) -> bytes:
@@ -107,17 +112,20 @@ class S3Store:
 
     def head(self, key: str) -> ObjectInfo:
         full = self._full(key)
+
+        def look() -> HeadObjectOutputTypeDef:
+            return self._client.head_object(Bucket=self._bucket, Key=full, ChecksumMode="ENABLED")
+
         try:
-            found = self._requests.read(
-                key, lambda: self._client.head_object(Bucket=self._bucket, Key=full, ChecksumMode="ENABLED")
-            )
+            answer = self._requests.read(key, look)
         except ObjectNotFound:
-            self._requests.missing_is_missing(key, full)
-            raise
-        modified_at = TimestampMs(int(found["LastModified"].timestamp() * 1000))
-        # else it is one of the parts' checksums, or of who knows what
-        own = found.get("ChecksumCRC32C") if found.get("ChecksumType") == "FULL_OBJECT" else None
-        return ObjectInfo(key, found["ContentLength"], modified_at, crc32c_from(own))
+            if self._requests.is_missing(key, full):
+                raise
+            answer = self._requests.read(key, look)
+        modified_at = TimestampMs(int(answer["LastModified"].timestamp() * 1000))
+        # any other type is a checksum of the parts' checksums, or unknown
+        checksum = answer.get("ChecksumCRC32C") if answer.get("ChecksumType") == "FULL_OBJECT" else None
+        return ObjectInfo(key, answer["ContentLength"], modified_at, crc32c_from(checksum))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         after: dict[str, Any] = {"StartAfter": self._prefix + start_after} if start_after is not None else {}
@@ -127,15 +135,15 @@ class S3Store:
 
         while True:
             page = self._requests.read("", request)
-            for found in page.get("Contents", ()):
-                key = found["Key"].removeprefix(self._prefix)
-                yield ObjectInfo(key, found["Size"], TimestampMs(int(found["LastModified"].timestamp() * 1000)))
+            for entry in page.get("Contents", ()):
+                key = entry["Key"].removeprefix(self._prefix)
+                yield ObjectInfo(key, entry["Size"], TimestampMs(int(entry["LastModified"].timestamp() * 1000)))
             if not page.get("IsTruncated"):
                 return
             after = {"ContinuationToken": page["NextContinuationToken"]}
 
     def drop_cached(self, key: str) -> None:
-        """This host keeps nothing of it."""
+        """Do nothing: this host caches no objects of the store."""
 
     def delete(self, key: str) -> None:
         full = self._full(key)
@@ -143,19 +151,19 @@ class S3Store:
             self._requests.write(key, lambda: self._client.delete_object(Bucket=self._bucket, Key=full))
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        each = iter(keys)
-        while batch := tuple(itertools.islice(each, _BATCH)):
-            whole = tuple({"Key": self._full(key)} for key in batch)
-            self._requests.write("", partial(self._delete_batch, whole))
+        remaining = iter(keys)
+        while batch := tuple(itertools.islice(remaining, _BATCH)):
+            objects = tuple({"Key": self._full(key)} for key in batch)
+            self._requests.write("", partial(self._delete_batch, objects))
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(extended(0, data))
-        found, etag = self._whole(key, full)
-        if found != previous:
+        content, etag = self._whole(key, full)
+        if content != previous:
             return False
         try:
             self._requests.write(key, lambda: self._put(full, data, checksum, marker, IfMatch=etag))
-        except ObjectExists:  # S3's word for a condition that does not hold
+        except ObjectExists:  # S3's error for a condition that does not hold
             return self._requests.made_by(marker, key, full)
         return True
 
@@ -166,10 +174,10 @@ class S3Store:
         abort(self._requests, upload.key, self._full(upload.key), upload.upload_id)
 
     def signed_url(self, key: str, seconds: float) -> str:
-        asked = {"Bucket": self._bucket, "Key": self._full(key)}
+        parameters = {"Bucket": self._bucket, "Key": self._full(key)}
 
         def sign() -> str:
-            return str(self._client.generate_presigned_url("get_object", Params=asked, ExpiresIn=int(seconds)))
+            return str(self._client.generate_presigned_url("get_object", Params=parameters, ExpiresIn=int(seconds)))
 
         return self._requests.once(key, sign)
 
@@ -190,7 +198,7 @@ class S3Store:
         )
 
     def _whole(self, key: str, full: str, limit: int | None = None) -> tuple[bytes, str]:
-        """The object and its ETag."""
+        """Return the object and its ETag."""
 
         def request() -> GetObjectOutputTypeDef:
             return self._client.get_object(Bucket=self._bucket, Key=full)
@@ -205,7 +213,7 @@ class S3Store:
     def _continued(
         self, key: str, full: str, body: StreamingBody, range: ByteRange, etag: str, piece_bytes: int = MIB
     ) -> Iterator[bytes]:
-        """The bytes of a range whose first body is open. A body that breaks off is asked for again from there."""
+        """Yield the bytes of a range whose first body is open. When a body breaks off, its rest is requested."""
         attempts = self._requests.patience.reading(key)
         position, failed_at = range.start, range.start
         while True:
@@ -226,7 +234,7 @@ class S3Store:
                     rest = ByteRange(position, range.stop)
                     body, _, _ = self._requests.open_range(key, full, rest, etag)
                     break
-                except ObjectExists as error:  # S3's word for a condition that does not hold
+                except ObjectExists as error:  # S3's error for a condition that does not hold
                     raise StorageUnavailable(
                         "the object was replaced while it was read", key=key, store=self.description
                     ) from error
@@ -237,7 +245,7 @@ class S3Store:
         def request() -> DeleteObjectsOutputTypeDef:
             return self._client.delete_objects(Bucket=self._bucket, Delete=cast(Any, {"Objects": whole, "Quiet": True}))
 
-        for refused in self._requests.once("", request).get("Errors", ()):
-            code, key = refused.get("Code", ""), refused.get("Key", "").removeprefix(self._prefix)
+        for failure in self._requests.once("", request).get("Errors", ()):
+            code, key = failure.get("Code", ""), failure.get("Key", "").removeprefix(self._prefix)
             if code != "NoSuchKey":
-                raise answered(code, 0, refused.get("Message", ""), key, self.description)
+                raise answered(code, 0, failure.get("Message", ""), key, self.description)

@@ -1,4 +1,4 @@
-"""Bodies of S3 requests and answers, moved in small steps, so that a slow network is told from a dead one."""
+"""Moves bodies of S3 requests and answers in small steps, to distinguish a slow network from a dead one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 STEP_BYTES = 64 * 1024
 MOST_AT_ONCE = MIB
-"""What is read by one call, at most: the call asks for memory of that size, and of larger ones every page is new
-(`runtime/allocator.py`), however little comes."""
+"""Bytes that one call reads at most. The call allocates that much memory, however little arrives, and a larger block
+always has new pages (`runtime/allocator.py`)."""
 
 
 class SentBody:
-    """Bytes as a file, without a copy.
+    """Presents bytes as a file, without a copy.
 
-    A socket's time-out is for one call of ``sendall``. With a whole part in one call, as for bytes, a connection below
-    (part size / connect time-out) would look dead; a step of 64 KiB within 5 s is 13 KB/s.
+    A socket's time-out applies to one call of ``sendall``. With a whole part in one call, as for bytes, a connection
+    slower than (part size / connect time-out) would look dead; a step of 64 KiB within 5 s is 13 KB/s.
     """
 
     def __init__(self, data: Data) -> None:
@@ -34,11 +34,11 @@ class SentBody:
         self._at = 0
 
     def read(self, size: int | None = -1) -> memoryview:
-        """At most ``size``; urllib3's 16 KiB become a step, which it does not mind."""
+        """Return at most ``size`` bytes. urllib3's 16 KiB are raised to a step, which urllib3 accepts."""
         rest = len(self._data) - self._at
-        wanted = rest if size is None or size < 0 else min(rest, max(size, STEP_BYTES))
-        piece = self._data[self._at : self._at + wanted]
-        self._at += wanted
+        count = rest if size is None or size < 0 else min(rest, max(size, STEP_BYTES))
+        piece = self._data[self._at : self._at + count]
+        self._at += count
         return piece
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -51,23 +51,23 @@ class SentBody:
 
 
 def arriving(body: StreamingBody, size: int, piece_bytes: int, clock: Clock, patience_s: float) -> Iterator[bytes]:
-    """At most ``size`` bytes as they come, closed at the end; fewer when the body broke off or only trickles.
+    """Yield at most ``size`` bytes as they arrive, fewer when the body breaks off or only trickles; then close it.
 
     Trickling: less than a MiB (or than all) in ``patience_s`` seconds of waiting. The caller's own time is not counted.
     """
-    left, since, waited = size, 0, 0.0
-    # Private to botocore, but its `read` waits until all it was asked for is there: a trickle would never be noticed.
+    remaining, since, waited = size, 0, 0.0
+    # Private to botocore, but its `read` waits for all requested bytes: a trickle would never be noticed.
     stream: Any = cast(Any, body)._raw_stream
     with closing(body):
-        while left:
+        while remaining:
             began = clock.monotonic()
             try:
-                piece: bytes = stream.read1(min(left, piece_bytes, MOST_AT_ONCE))
+                piece: bytes = stream.read1(min(remaining, piece_bytes, MOST_AT_ONCE))
             except (BotoCoreError, HTTPError, OSError):
                 return
             if not piece:
                 return
-            left -= len(piece)
+            remaining -= len(piece)
             since, waited = since + len(piece), waited + clock.monotonic() - began
             if since >= MIB:
                 since, waited = 0, 0.0

@@ -1,6 +1,6 @@
-"""What an S3 client raises, as the errors of `state/errors.py`: the one table of codes.
+"""Translates the errors of an S3 client to those of `state/errors.py`: the only table of codes.
 
-404 alone does not say "no such object": a missing bucket and, with versitygw, an unknown access key answer 404 too.
+404 alone does not mean "no such object": a missing bucket and, with versitygw, an unknown access key answer 404 too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .patience import NotRepeatable
 
 
 class UploadGone(NotRepeatable):
-    """A multipart upload that was completed or aborted meanwhile, by us or by somebody else."""
+    """A multipart upload was completed or aborted in the meantime, by us or by another client."""
 
 
 _BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
@@ -55,6 +55,15 @@ _BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
     503: (Throttled, "the store asks to slow down"),
     507: (StorageFull, "the store has no room"),
 }
+KEY_REFUSED = {
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "XAdminUserNotFound",
+    "InvalidToken",
+    "ExpiredToken",
+    "403",  # of HEAD, whose answer has no body
+}
+"""Codes with which a store may report that it refuses the access key itself, not that a permission is missing."""
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -74,11 +83,11 @@ _WRONG_CALL = (
 
 
 def translated(error: Exception, key: str, store: str) -> TierstateError:
-    """The error of `state/errors.py` for anything that botocore or urllib3 raises."""
+    """Return the error of `state/errors.py` for any error of botocore or urllib3."""
     if isinstance(error, boto.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        told = error.response.get("Error", {})
-        return answered(str(told.get("Code", "")), status, str(told.get("Message", "")), key, store)
+        details = error.response.get("Error", {})
+        return answered(str(details.get("Code", "")), status, str(details.get("Message", "")), key, store)
     facts = {"key": key or None, "store": store, "reason": _one_line(error)}
     if isinstance(error, _NO_CREDENTIALS):
         return AccessDenied("no credentials for the store", **facts)
@@ -88,12 +97,12 @@ def translated(error: Exception, key: str, store: str) -> TierstateError:
 
 
 def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
-    """The error for an answer of the store."""
+    """Return the error for an answer of the store."""
     facts = {"key": key or None, "store": store, "code": code, "status": status or None, "reason": reason or None}
     if code.startswith("Throttl"):
         return Throttled("the store asks to slow down", **facts)
-    if found := _BY_CODE.get(code) or _BY_STATUS.get(status):
-        return found[0](found[1], **facts)
+    if entry := _BY_CODE.get(code) or _BY_STATUS.get(status):
+        return entry[0](entry[1], **facts)
     if status >= 500 or code in ("InternalError", "ServiceUnavailable"):
         return StorageUnavailable("the store failed", **facts)
     if code == "AccessDenied":

@@ -1,4 +1,4 @@
-"""One multipart upload: parts in parallel, bounded memory, completed only if the key is still free, else aborted."""
+"""Sends one multipart upload: parts in parallel, bounded memory, completed only if the key is still free."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 MAX_PARTS = 10_000
 """S3's limit; 8 MiB parts reach 78 GiB, far above a segment's 2 GiB."""
 _CLOCK_STEP_MS = 2_000
-"""The store tells times in whole seconds."""
+"""The store reports times in whole seconds."""
 
 
 class MultipartUpload:
-    """One object. `send` completes or aborts it."""
+    """Uploads one object. `send` completes or aborts the upload."""
 
     def __init__(self, requests: S3Requests, key: str, full: str, share: UploadShare) -> None:
         self._requests, self._client, self._key, self._share = requests, requests.client, key, share
@@ -45,34 +45,34 @@ class MultipartUpload:
         self._upload_id = self._create()
 
     def send(self, parts: Iterable[Part]) -> int:
-        """Uploads every part and completes the object; returns its bytes. Aborts on any failure, the iterator's too.
+        """Upload every part, complete the object and return its bytes. Any failure, also of the iterator, aborts it.
 
-        As many parts are in flight as ``parts`` has a share for.
+        As many parts are in flight as ``parts`` has shares for.
         """
         size, concurrency = 0, self._requests.options.concurrency
-        done: list[CompletedPartTypeDef] = []
+        completed_parts: list[CompletedPartTypeDef] = []
         waiting: deque[Future[CompletedPartTypeDef]] = deque()
         threads = ThreadPoolExecutor(concurrency, thread_name_prefix="tierstate-part")
         with threads as pool:
             try:
-                for part in parts:  # `enumerate` would hold each until it has the next one
-                    number = len(done) + len(waiting) + 1
+                for part in parts:  # `enumerate` would hold each part until it has the next one
+                    number = len(completed_parts) + len(waiting) + 1
                     size += len(part.data)
                     if number > MAX_PARTS:
                         raise InvalidRequest("the object has more parts than S3 allows", key=self._key, limit=MAX_PARTS)
                     waiting.append(pool.submit(self._part, number, [part.data]))
-                    del part  # else it is kept until the next one is made
+                    del part  # otherwise it is kept until the next one is made
                     while waiting and waiting[0].done():
-                        done.append(waiting.popleft().result())
-                done.extend(each.result() for each in waiting)
-                self._complete(done)
+                        completed_parts.append(waiting.popleft().result())
+                completed_parts.extend(each.result() for each in waiting)
+                self._complete(completed_parts)
             except BaseException:  # also a closed generator or an interrupt: an upload without an end costs money
                 self._failed = True
-                for each in waiting:
-                    each.cancel()
-                for each in waiting:
+                for future in waiting:
+                    future.cancel()
+                for future in waiting:
                     with suppress(BaseException):
-                        each.result()  # a part that lands after the abort would keep the upload alive
+                        future.result()  # a part that arrives after the abort would keep the upload alive
                 with suppress(TierstateError):  # the first error counts; what is left is an unfinished upload
                     abort(self._requests, self._key, self._full, self._upload_id)
                 raise
@@ -100,7 +100,7 @@ class MultipartUpload:
                     raise
                 self._checksum_type = {}
                 upload_id = create()
-                self._requests.checksum_type = {}  # this store knows checksums of parts alone
+                self._requests.checksum_type = {}  # this store supports only checksums of parts
                 return upload_id
 
         upload_id = self._requests.write(self._key, request)
@@ -110,19 +110,19 @@ class MultipartUpload:
         return upload_id
 
     def _abort_the_lost(self, upload_id: str, took_s: float) -> None:
-        """An upload whose begin was done and whose answer was lost has a name that nobody knows: found by key and time.
+        """Abort uploads that were created but whose answer, with their id, was lost. They are found by key and time.
 
-        Another writer of the same key in the same seconds loses its upload, too, and begins again.
+        Another writer of the same key in the same seconds loses its upload too, and starts again.
         """
-        same = [found for found in unfinished(self._requests, self._full, self._key) if found.key == self._key]
-        ours = next((found.started_at for found in same if found.upload_id == upload_id), None)
-        for found in same if ours is not None else ():
+        same = [upload for upload in unfinished(self._requests, self._full, self._key) if upload.key == self._key]
+        ours = next((upload.started_at for upload in same if upload.upload_id == upload_id), None)
+        for upload in same if ours is not None else ():
             assert ours is not None
-            if found.upload_id != upload_id and 0 <= ours - found.started_at <= took_s * 1000 + _CLOCK_STEP_MS:
-                abort(self._requests, self._key, self._full, found.upload_id)
+            if upload.upload_id != upload_id and 0 <= ours - upload.started_at <= took_s * 1000 + _CLOCK_STEP_MS:
+                abort(self._requests, self._key, self._full, upload.upload_id)
 
     def _part(self, number: int, held: list[bytearray]) -> CompletedPartTypeDef:
-        """``held``: the part, in a list that is emptied before another upload may make one in its place."""
+        """Send a part. ``held`` is a list of it, emptied before another upload may make one in its place."""
         try:
             return self._sent(number, held[0])
         finally:
@@ -137,7 +137,7 @@ class MultipartUpload:
                 **self._where,
                 UploadId=self._upload_id,
                 PartNumber=number,
-                Body=cast(Any, SentBody(data)),  # botocore takes what has read, seek and tell; its stubs want more
+                Body=cast(Any, SentBody(data)),  # botocore needs only read, seek and tell; its stubs require more
                 ChecksumCRC32C=crc,
             )
 
@@ -157,7 +157,7 @@ class MultipartUpload:
                 ),
             )
         except (ObjectExists, Unavailable) as error:
-            # A lost answer, or a request that arrived twice: the second meets our own object or no upload any more.
+            # A lost answer, or a request that arrived twice: the second one meets our own object, or no upload.
             if self._requests.made_by(self._marker, self._key, self._full):
                 return
             if isinstance(error, UploadGone) and self._key_is_taken():
@@ -172,7 +172,7 @@ class MultipartUpload:
 
 
 def unfinished(requests: S3Requests, prefix: str, stripped: str) -> Iterator[UnfinishedUpload]:
-    """Page by page. ``prefix``: of whole keys; ``stripped``: the same as the store's user wrote it."""
+    """Yield unfinished uploads page by page. ``prefix``: of whole keys. ``stripped``: without the store's prefix."""
     above = prefix.removesuffix(stripped)
 
     def page_of(prefix: str, **after: str) -> ListMultipartUploadsOutputTypeDef:
@@ -184,15 +184,15 @@ def unfinished(requests: S3Requests, prefix: str, stripped: str) -> Iterator[Unf
     page = page_of(prefix)
     while True:
         uploads = page.get("Uploads", [])
-        yield from (_unfinished(found, above) for found in uploads)
+        yield from (_unfinished(upload, above) for upload in uploads)
         if not page.get("IsTruncated") or not (key := page.get("NextKeyMarker")):
             return
         try:
             page = page_of(prefix, KeyMarker=key, UploadIdMarker=page.get("NextUploadIdMarker", ""))
-        except InvalidRequest:  # versitygw 1.8 refuses the very marker it gave: go on after the key, all of it told
-            told = {found["UploadId"] for found in uploads}
-            same = (found for found in page_of(key).get("Uploads", []) if found["Key"] == key)
-            yield from (_unfinished(found, above) for found in same if found["UploadId"] not in told)
+        except InvalidRequest:  # versitygw 1.8 refuses its own marker: list all of this key, then continue after it
+            listed_ids = {upload["UploadId"] for upload in uploads}
+            same = (upload for upload in page_of(key).get("Uploads", []) if upload["Key"] == key)
+            yield from (_unfinished(upload, above) for upload in same if upload["UploadId"] not in listed_ids)
             page = page_of(prefix, KeyMarker=key)
 
 
@@ -202,7 +202,7 @@ def _unfinished(found: MultipartUploadTypeDef, above: str) -> UnfinishedUpload:
 
 
 def abort(requests: S3Requests, key: str, full: str, upload_id: str) -> None:
-    """Idempotent."""
+    """Abort an upload. Idempotent: one that was completed or aborted is no error."""
     with suppress(UploadGone, ObjectNotFound):
         requests.abort(
             key,

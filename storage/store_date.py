@@ -1,4 +1,4 @@
-"""The ``Date`` header of a store's answers: what time the store's own clock shows, at no cost."""
+"""The ``Date`` header of a store's answers shows the time of the store's own clock, at no cost."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class StoreDate:
 
 @runtime_checkable
 class ShowsDate(Protocol):
-    """A store behind HTTP. A folder's times are the machine's own."""
+    """A store that is reached by HTTP. A folder's times are the machine's own."""
 
     @property
     def date(self) -> StoreDate | None:
-        """The newest that was heard; None before the first answer."""
+        """The newest date that was received; None before the first answer."""
         ...
 
 
@@ -37,7 +37,7 @@ class DateHeard:
         self.newest: StoreDate | None = None
 
     def hear(self, header: str | None) -> None:
-        """An answer without a date, or with one that nobody can read, changes nothing."""
+        """Keep the date of an answer. A missing or unreadable date changes nothing."""
         try:
             at = parsedate_to_datetime(header or "")
         except ValueError:

@@ -1,4 +1,4 @@
-"""Does the object store answer?"""
+"""Watches whether the object store answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 
 class StoreWatch(AnswerWatch):
-    """One HEAD of an object that never exists every 15 seconds, every 3 while it does not answer."""
+    """Sends a HEAD of an object that never exists every 15 seconds, every 3 while the store does not answer."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         def ask() -> None:
@@ -28,5 +28,5 @@ class StoreWatch(AnswerWatch):
         super().__init__(ask, silent, clock, every_s=15.0, again_s=3.0, patience_s=PATIENCE_S)
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``."""
+        """Watch until ``stop`` is set."""
         go_round("store watch", stop, self.look, self.pause_s)

@@ -1,4 +1,4 @@
-"""Real Kafka for every room's tests: one broker that all share, and three for those that need them."""
+"""Real Kafka for the tests of all packages: one broker that all share, and three for those that need them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.tiers import EXPLORING, TIERS, has_nothing_essential, mark_tier, part
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
-_ROOMS = (each.name for each in Path(__file__).parent.iterdir() if each.is_dir())
-pytest.register_assert_rewrite(*(f"tests.{name}" for name in _ROOMS))  # what helpers assert shows its values, too
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us by & has it ignored, for children too
+_ROOMS = (path.name for path in Path(__file__).parent.iterdir() if path.is_dir())
+pytest.register_assert_rewrite(*(f"tests.{name}" for name in _ROOMS))  # asserts of helpers show their values, too
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us with & ignores it, for children too
 
 
 # A busy machine is no finding, and every test here that uses a fixture in many examples may.
@@ -51,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 class SlowestFiles:
-    """What a run took by file, worst first: the next minute to be saved is in one of them. Workers run side by side."""
+    """The time of a run by file, longest first: the next minute to save is in one of them. Workers run in parallel."""
 
     SHOWN = 20
 
@@ -72,13 +72,13 @@ class SlowestFiles:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("tier"):
         config.option.markexpr = TIERS[config.getoption("tier")]
-    if not hasattr(config, "workerinput"):  # not in the workers: they tell the one that waits for them
+    if not hasattr(config, "workerinput"):  # not in the workers: they report to the process that waits for them
         config.pluginmanager.register(SlowestFiles(), "slowest files")
 
 
 @pytest.fixture(scope="module")
 def tls_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """A broker behind TLS, SASL and ACLs, for one file of tests."""
+    """Run a broker behind TLS, SASL and ACLs for one file of tests."""
     from tests.broker.guarded import guarded_sandbox
 
     with guarded_sandbox(tmp_path_factory.mktemp("tls")) as opened:
@@ -87,7 +87,7 @@ def tls_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox
 
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
-    """One broker for the whole run: shared, so use topic names nobody else has (`topic_name`) and never stop it."""
+    """Run one broker for all tests, which share it: use a unique topic name (`topic_name`) and never stop it."""
     sandbox = KafkaSandbox().open()
     yield sandbox
     sandbox.close(keep_logs=request.session.testsfailed > 0)
@@ -95,7 +95,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
 
 @pytest.fixture(scope="module")
 def kafka_three(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
-    """Three brokers for one file of tests: kill, freeze and start them as you like, and leave all three running."""
+    """Run three brokers for one file of tests: kill, freeze and start them as you like, and leave all three running."""
     failed = request.session.testsfailed
     sandbox = KafkaSandbox(3).open()
     yield sandbox
@@ -104,7 +104,7 @@ def kafka_three(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
 
 @pytest.fixture(scope="module")
 def kafka_older(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
-    """One broker of the oldest release we are tried on, for one file of tests: stop and start it as you like."""
+    """Run one broker of the oldest release that we test with, for one file of tests: stop and start it as you like."""
     failed = request.session.testsfailed
     sandbox = KafkaSandbox(release=RELEASES[-1]).open()
     yield sandbox
@@ -113,5 +113,5 @@ def kafka_older(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:
-    """A topic name of this test alone."""
+    """Return a topic name that only this test uses."""
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.nodeid)[-200:].strip("-")

@@ -1,6 +1,6 @@
-"""As much of PromQL as our alerts and dashboards use, read strictly: what it does not know it refuses.
+"""The part of PromQL that our alerts and dashboards use, read strictly: the reader refuses everything else.
 
-Beside the syntax it works out the type of every expression and the labels that its series can have, so that a misspelt
+The reader also works out the type of every expression and the labels that its series can have, so that a misspelt
 metric, a label that was summed away and a ``rate`` of a gauge are errors. Grammar and functions: Prometheus' own
 documentation, "Querying Prometheus".
 """
@@ -23,7 +23,7 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 BINARY = (("or",), ("and", "unless"), ("==", "!=", ">", "<", ">=", "<="), ("+", "-"), ("*", "/"))
-"""From what binds least to what binds most."""
+"""The operators, from the weakest binding to the strongest."""
 SETS = ("or", "and", "unless")
 RESERVED = {*SETS, "by", "on", "offset", "without", "ignoring", "bool", "group_left", "group_right"}
 
@@ -47,21 +47,21 @@ FUNCTIONS: Mapping[str, tuple[Type, ...]] = {
 
 
 class PromqlError(Exception):
-    """With the expression and what is wrong with it."""
+    """Raised with the expression and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is known of one metric name; ``labels`` with those that scraping adds."""
+    """The properties of one metric name; ``labels`` includes those that scraping adds."""
 
     labels: frozenset[str]
     counts: bool = False
-    """It only grows, but for restarts."""
+    """Whether it only grows, except at restarts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """``labels``: what its series can have; ``counts``: they are counters."""
+    """``labels``: the labels of its series; ``counts``: whether they are counters."""
 
     type: Type
     labels: frozenset[str] = frozenset()
@@ -70,18 +70,18 @@ class Expression:
 
 
 MetricOf = Callable[[str, Mapping[str, str]], Metric]
-"""By name and the values of its ``=`` matchers. Raises KeyError."""
+"""Return the metric by its name and the values of its ``=`` matchers. Raises KeyError."""
 
 
 def read(text: str, metric_of: MetricOf) -> Expression:
-    """Raises PromqlError."""
+    """Return the parsed expression. Raises PromqlError."""
     parser = _Parser(text, metric_of)
-    found = parser.expression()
+    result = parser.expression()
     if parser.next != ("end", ""):
         parser.fail(f"unexpected {parser.next[1]!r}")
-    if found.type is Type.RANGE:
+    if result.type is Type.RANGE:
         parser.fail("a range is no result")
-    return found
+    return result
 
 
 class _Parser:
@@ -96,12 +96,12 @@ class _Parser:
         tokens, at = [], 0
         text = text.rstrip()
         while at < len(text):
-            found = TOKEN.match(text, at)
-            if found is None:
+            token = TOKEN.match(text, at)
+            if token is None:
                 raise PromqlError(f"cannot read {text[at : at + 20]!r} in: {' '.join(text.split())}")
-            kind = str(found.lastgroup)
-            tokens.append((kind, found[kind]))
-            at = found.end()
+            kind = str(token.lastgroup)
+            tokens.append((kind, token[kind]))
+            at = token.end()
         return tokens
 
     # --- tokens ------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def take(self, *wanted: str) -> str | None:
-        """The next token, if it is one of these."""
+        """Take the next token if it is one of these, and return it; otherwise return None."""
         kind, value = self.next
         if kind in ("sign", "word") and value in wanted:
             self._at += 1
@@ -119,10 +119,10 @@ class _Parser:
         return None
 
     def need(self, *wanted: str) -> str:
-        found = self.take(*wanted)
-        if found is None:
+        token = self.take(*wanted)
+        if token is None:
             self.fail(f"{' or '.join(wanted)} is missing before {self.next[1]!r}")
-        return str(found)
+        return str(token)
 
     def need_kind(self, wanted: str) -> str:
         kind, value = self.next
@@ -163,9 +163,9 @@ class _Parser:
 
     def _postfix(self) -> Expression:
         if self.take("("):
-            found = self.expression()
+            operand = self.expression()
             self.need(")")
-            return found
+            return operand
         if self.next[0] == "number":
             self._at += 1
             return Expression(Type.SCALAR)
@@ -198,13 +198,13 @@ class _Parser:
 
     def _arguments(self, name: str, types: tuple[Type, ...]) -> list[Expression]:
         self.need("(")
-        found = [self.expression()]
+        operands = [self.expression()]
         while self.take(","):
-            found.append(self.expression())
+            operands.append(self.expression())
         self.need(")")
-        if tuple(each.type for each in found) != types:
-            self.fail(f"{name} takes {[each.value for each in types]}, not {[each.type.value for each in found]}")
-        return found
+        if tuple(operand.type for operand in operands) != types:
+            self.fail(f"{name} takes {[kind.value for kind in types]}, not {[kind.type.value for kind in operands]}")
+        return operands
 
     def _selector(self, name: str) -> Expression:
         matchers: dict[str, str] = {}

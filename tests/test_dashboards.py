@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules speak only of what a running agent and gateway really expose."""
+"""The dashboard and the alert rules use only the metrics that a running agent and gateway really expose."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Exposed:
 
     jobs: Mapping[str, Mapping[str, Metric]]
     pages: Mapping[str, str]
-    """As they were read."""
+    """The pages as they were read."""
 
     def metric_of(self, name: str, matchers: Mapping[str, str]) -> Metric:
-        """Of one job, where a selector names one. Raises KeyError."""
+        """Return a metric, of one job if a selector names one. Raises KeyError."""
         job = matchers.get("job", "")
         if name in OTHERS:
-            if job not in {each["job_name"] for each in SCRAPED} or OTHERS[name] not in ("", job):
+            if job not in {job["job_name"] for job in SCRAPED} or OTHERS[name] not in ("", job):
                 raise KeyError(name)
             return Metric(TARGET)
         if job:
@@ -67,27 +67,27 @@ class Exposed:
 
 
 def metrics_in(exposition: str) -> dict[str, Metric]:
-    """Names from the types that are announced, labels from the samples; without a sample those of our tables."""
-    found: dict[str, Metric] = {}
+    """Return metrics with the announced types, and the labels of the samples; without a sample, those of our tables."""
+    metrics: dict[str, Metric] = {}
     for family in text_string_to_metric_families(exposition):
         counts = family.type in ("counter", "histogram")
         for sample in family.samples:
             labels = TARGET | frozenset(sample.labels)
-            assert found.get(sample.name, Metric(labels, counts)).labels == labels, (
+            assert metrics.get(sample.name, Metric(labels, counts)).labels == labels, (
                 f"{sample.name} has two sets of labels"
             )
-            found[sample.name] = Metric(labels, counts)
+            metrics[sample.name] = Metric(labels, counts)
         name = f"{family.name}_total" if family.type == "counter" else family.name
         table = {**COUNTERS, **TALLIES, **GAUGES}.get(name)
         if table is not None:
             declared = Metric(TARGET | frozenset(table[1]), counts)
-            assert found.setdefault(name, declared) == declared, f"{name} is not what its table says"
-    return found
+            assert metrics.setdefault(name, declared) == declared, f"{name} is not what its table says"
+    return metrics
 
 
 @pytest.fixture(scope="module")
 def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exposed]:
-    """Of an agent that copied and trimmed, beside a proxy, a gateway with a disk cache and a table that read it."""
+    """Yield the metrics of an agent that copied and trimmed, of a proxy, a gateway with a disk cache and a table."""
     house = House(kafka, tmp_path_factory.mktemp("dashboards") / "house", "dashboards")
     try:
         house.run("init")
@@ -122,12 +122,12 @@ def of_serving(running: Running) -> str:
 
 @pytest.mark.kafka
 def test_every_metric_that_is_declared_is_exposed_by_a_process_that_serves(exposed: Exposed) -> None:
-    found = {name.removesuffix("_count") for metrics in exposed.jobs.values() for name in metrics}
-    assert {*COUNTERS, *TALLIES, *SECONDS, *GAUGES} - found == set()
+    names = {name.removesuffix("_count") for metrics in exposed.jobs.values() for name in metrics}
+    assert {*COUNTERS, *TALLIES, *SECONDS, *GAUGES} - names == set()
 
 
 @pytest.mark.kafka
-def test_what_is_really_exposed_is_in_the_table_of_actions_and_named_by_the_rules_of_prometheus(
+def test_exposed_metrics_are_in_the_table_of_actions_and_have_names_by_prometheus_rules(
     exposed: Exposed,
 ) -> None:
     types = {name: kind for page in exposed.pages.values() for name, kind in exposed_types(page).items()}
@@ -137,7 +137,7 @@ def test_what_is_really_exposed_is_in_the_table_of_actions_and_named_by_the_rule
 
 @pytest.mark.kafka
 def test_counters_begin_at_zero_also_by_topic_and_by_chore(exposed: Exposed) -> None:
-    """What begins at 1 with its first event is an increase that no rule sees."""
+    """A counter that begins at 1 with its first event is an increase that no rule sees."""
     zero = {line.rpartition(" ")[0] for line in exposed.pages["tierstate-agent"].splitlines() if line.endswith(" 0.0")}
     topic = '{topic="dashboards-orders"}'
     for name in (
@@ -221,7 +221,7 @@ def test_the_scrape_example_names_the_cluster_of_every_target_and_loads_the_rule
     assert [(DEPLOY / "prometheus" / name).is_file() for name in example["rule_files"]] == [True]
     for job in SCRAPED:
         assert job.get("metrics_path", "/metrics") == ("/probe" if job["job_name"] == "tierstate-ready" else "/metrics")
-        assert all(each["targets"] and each["labels"].keys() == {"cluster"} for each in job["static_configs"])
+        assert all(config["targets"] and config["labels"].keys() == {"cluster"} for config in job["static_configs"])
 
 
 @pytest.mark.kafka
@@ -233,13 +233,13 @@ def test_every_job_of_ours_is_a_kind_of_process_that_exposes_metrics(exposed: Ex
 
 
 def board_of(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    board: dict[str, Any] = json.loads(path.read_text())
+    return board
 
 
 def panels_of(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = board_of(path)["panels"]
-    return found
+    panels: list[dict[str, Any]] = board_of(path)["panels"]
+    return panels
 
 
 def drawn(path: Path) -> list[dict[str, Any]]:
@@ -268,20 +268,20 @@ def test_a_panel_asks_for_what_is_exposed_and_its_legend_for_labels_that_are_the
 @pytest.mark.kafka
 @pytest.mark.parametrize("path", BOARDS, ids=name_of)
 def test_a_variable_asks_for_a_label_that_is_exposed(path: Path, exposed: Exposed) -> None:
-    variables = {each["name"]: each for each in board_of(path)["templating"]["list"]}
+    variables = {variable["name"]: variable for variable in board_of(path)["templating"]["list"]}
     assert list(variables) == ["datasource", "cluster", "topic"]
     for name in ("cluster", "topic"):
         query = variables[name]["query"]["query"]
-        found = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
-        assert found is not None, query
-        assert found[2] in promql.read(found[1], exposed.metric_of).labels
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
+        assert match is not None, query
+        assert match[2] in promql.read(match[1], exposed.metric_of).labels
 
 
 @pytest.mark.kafka
 def test_every_metric_of_ours_that_a_process_exposes_is_drawn_or_alarmed_on(exposed: Exposed) -> None:
-    asked = [target["expr"] for path in BOARDS for panel in drawn(path) for target in panel["targets"]]
-    asked += [rule["expr"] for rule in RULES]
-    used = {metric for text in asked for metric in promql.read(text, exposed.metric_of).metrics}
+    expressions = [target["expr"] for path in BOARDS for panel in drawn(path) for target in panel["targets"]]
+    expressions += [rule["expr"] for rule in RULES]
+    used = {metric for text in expressions for metric in promql.read(text, exposed.metric_of).metrics}
     ours = {name for metrics in exposed.jobs.values() for name in metrics if name in {*COUNTERS, *TALLIES, *GAUGES}}
     assert ours - used == set()
 
@@ -320,14 +320,14 @@ def test_panels_do_not_lie_on_each_other_and_are_told_apart(path: Path) -> None:
 def test_every_selector_of_a_panel_shows_the_chosen_cluster_only(path: Path, exposed: Exposed) -> None:
     for panel in drawn(path):
         for target in panel["targets"]:
-            asked: list[str] = []
+            jobs: list[str] = []
 
-            def metric_of(name: str, matchers: Mapping[str, str], asked: list[str] = asked) -> Metric:
+            def metric_of(name: str, matchers: Mapping[str, str], asked: list[str] = jobs) -> Metric:
                 asked.append(name)
                 return exposed.metric_of(name, matchers)
 
             promql.read(target["expr"], metric_of)
-            assert target["expr"].count('cluster=~"$cluster"') == len(asked), panel["title"]
+            assert target["expr"].count('cluster=~"$cluster"') == len(jobs), panel["title"]
 
 
 # --- the reader of PromQL itself -------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def known(name: str, matchers: Mapping[str, str]) -> Metric:
         ("2 * (1 - sum(lag))", set()),
     ],
 )
-def test_what_prometheus_reads_is_read(text: str, labels: set[str]) -> None:
+def test_expressions_that_prometheus_reads_are_read(text: str, labels: set[str]) -> None:
     assert promql.read(text, known).labels == labels
 
 
@@ -388,6 +388,6 @@ def test_what_prometheus_reads_is_read(text: str, labels: set[str]) -> None:
         ("by (topic) sum(lag)", "begins"),
     ],
 )
-def test_what_prometheus_refuses_or_would_never_match_is_refused(text: str, why: str) -> None:
+def test_expressions_that_prometheus_refuses_or_never_matches_are_refused(text: str, why: str) -> None:
     with pytest.raises(PromqlError, match=re.escape(why)):
         promql.read(text, known)

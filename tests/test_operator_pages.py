@@ -1,4 +1,4 @@
-"""Pages for people in a hurry: what they say to type can be typed, and their figures are where they say."""
+"""Pages for people in a hurry: their commands can be typed, and their figures are in the sources that they name."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ def name_of(page: Path) -> str:
 
 
 def text_under(page: Path, anchor: str) -> str:
-    """What stands under the heading, up to the next one of its kind or above."""
-    lines, found, level = page.read_text().splitlines(), [], 0
+    """Return the text under the heading, up to the next heading of its level or above."""
+    lines, body, level = page.read_text().splitlines(), [], 0
     for line in lines:
         heading = re.match(r"(#+) (.+)", line)
         if heading and level and len(heading[1]) <= level:
             break
         if level:
-            found.append(line)
+            body.append(line)
         elif heading and anchor_of(heading[2]) == anchor:
             level = len(heading[1])
-    assert found, f"{page.name}#{anchor}"
-    return "\n".join(found)
+    assert body, f"{page.name}#{anchor}"
+    return "\n".join(body)
 
 
 # --- what is typed ---------------------------------------------------------------------------------------------------
 
 MEANT = {"T": "t", "T:P": "t:0", "T[:P]": "t:0", "T_ID[:P]": "t", "TOPIC_ID:0": "t:0", "OFFSET": "1", "N": "1"}
-"""What pages write for a name or a number, and what stands for it here."""
+"""Placeholders of the pages for a name or a number, and their values here."""
 
 
 def words_of(command: str) -> list[str]:
-    """Up to a pipe, a comment, or the prose that a page sets beside it."""
+    """Return the words of a command up to a pipe, a comment, or the prose that a page sets next to it."""
     plain = re.split(r"\s{3,}|\s[|&>#]|…", command)[0]
     return [MEANT.get(word, word) for word in shlex.split(plain)]
 
 
 def fenced(page: Path) -> list[str]:
-    """Commands of ours that a page shows to be typed: in a console after the prompt, else at the begin of a line."""
-    found = []
+    """Return our commands that a page shows: in a console after the prompt, otherwise at the begin of a line."""
+    commands = []
     for kind, code in FENCE.findall(page.read_text()):
         begin = r"\$ " if kind == "console" else ""
-        found += re.findall(rf"^{begin}tierstate (.+)$", code, re.MULTILINE)
-    return found
+        commands += re.findall(rf"^{begin}tierstate (.+)$", code, re.MULTILINE)
+    return commands
 
 
 def inline(page: Path) -> list[str]:
     prose = FENCE.sub("", page.read_text())
-    return [" ".join(each.split()) for each in re.findall(r"`tierstate ([a-z][^`]+)`", prose)]
+    return [" ".join(command.split()) for command in re.findall(r"`tierstate ([a-z][^`]+)`", prose)]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if fenced(page)], ids=name_of)
@@ -77,13 +77,15 @@ def test_every_command_that_is_shown_passes_the_command_line_parser(page: Path) 
     for command in fenced(page):
         try:
             parse(words_of(command))
+        except click.exceptions.Exit:
+            assert command == "--version"
         except click.UsageError as error:
             raise AssertionError(f"tierstate {command}: {error.format_message()}") from error
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if inline(page)], ids=name_of)
 def test_every_flag_that_a_sentence_names_exists(page: Path) -> None:
-    """A sentence may leave arguments out; it may not name what there is not."""
+    """A sentence may leave arguments out, but it may not name a flag that does not exist."""
     missing = set(re.findall(r"`tierstate ([a-z-]+)`", not_yet()))
     for command in inline(page):
         if command in missing or command.startswith("release T:P [HOLD_ID]"):
@@ -107,8 +109,8 @@ def test_a_flag_that_does_not_exist_is_noticed() -> None:
             parse(words_of(wrong))
 
 
-def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
-    """A person in a hurry types what stands there: only what looks may stand there without a word."""
+def test_commands_that_change_something_are_marked_on_the_page_for_an_outage() -> None:
+    """A person in a hurry types what is on the page: a command that changes something needs a warning there."""
     acting = {"pause", "resume", "disable", "init", "agent", "certify", "sandbox"}
     for _, code in FENCE.findall(ON_FIRE.read_text()):
         assert "--execute" not in code
@@ -118,13 +120,13 @@ def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
 
 
 VERDICTS = {"not healthy", "not ready"}
-"""What the management port answers (`test_production.py` asks it)."""
+"""Answers of the management port (`test_production.py` asks it)."""
 
 
 def test_every_message_that_the_page_for_an_outage_quotes_is_one_of_ours() -> None:
     texts = [re.sub(r"\"\s*f?\"", "", re.sub(r"\s+", " ", text)) for text in SOURCE.values()]
     rows = [line.split("|")[1] for line in ON_FIRE.read_text().splitlines() if line.startswith("|")]
-    quoted = {each for row in rows for each in re.findall(r"`([^`]+)`", row)} - VERDICTS
+    quoted = {text for row in rows for text in re.findall(r"`([^`]+)`", row)} - VERDICTS
     assert len(quoted) > 15
     for message in quoted:
         pieces = [piece.strip() for piece in re.split(r"…|\bN\b", message)]
@@ -135,7 +137,7 @@ def test_every_message_that_the_page_for_an_outage_quotes_is_one_of_ours() -> No
 
 
 def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
-    """Operations by resource, as kafka-acls writes both: ``DescribeConfigs`` (`test_acls.py` asks the tool)."""
+    """Return operations by resource, as kafka-acls writes both: ``DescribeConfigs`` (`test_acls.py` asks the tool)."""
     flags = {
         Resource.TIER_STATE: "--topic _tier-state",
         Resource.TOPICS: "--topic orders",
@@ -143,15 +145,15 @@ def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
         Resource.CLUSTER: "--cluster",
         Resource.EVERY_GROUP: "--group *",
     }
-    found: dict[str, set[str]] = defaultdict(set)
+    operations: dict[str, set[str]] = defaultdict(set)
     for right in rights:
-        found[flags[right.resource]].add(right.typed)
-    return found
+        operations[flags[right.resource]].add(right.typed)
+    return operations
 
 
 def shown_acls() -> dict[str, dict[str, set[str]]]:
-    """The same by user, from the commands of the page."""
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    """Return the same by user, from the commands of the page."""
+    acls: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for line in re.findall(r"^\$ACLS (.+)$", PRODUCTION.read_text(), re.MULTILINE):
         words = shlex.split(line)
         user, operations, resource = "", set(), ""
@@ -167,13 +169,13 @@ def shown_acls() -> dict[str, dict[str, set[str]]]:
                     resource = f"{kind} {words.pop(0)}"
                 case other:
                     raise AssertionError(f"{other}: what is that?")
-        found[user][resource] |= operations
-    return found
+        acls[user][resource] |= operations
+    return acls
 
 
 def test_the_acl_commands_give_exactly_the_rights_of_the_one_list() -> None:
     rights = {"agent": rights_of(AGENT), "reader": rights_of(READER), "operator": rights_of(INIT)}
-    # beside a reader's own: to ask for its callers
+    # in addition to a reader's rights: tokens for its callers
     assert shown_acls() == {**rights, "gateway": {"--user-principal *": {"CreateTokens"}}}
 
 
@@ -217,11 +219,11 @@ def test_an_alert_leads_to_the_reference_or_to_the_page_for_an_outage(rule: dict
     assert text_under(ROOT / page, anchor)
 
 
-def test_what_gets_somebody_up_is_on_the_page_for_an_outage() -> None:
+def test_critical_alerts_are_on_the_page_for_an_outage() -> None:
     there = {name.removeprefix("operations.md#") for name in LINK.findall(ON_FIRE.read_text())}
     critical = [rule["annotations"]["runbook"] for rule in ALERTS if rule["labels"]["severity"] == "critical"]
     assert critical
-    assert {each.partition("#")[2] for each in critical if "on-fire" not in each} - there == set()
+    assert {link.partition("#")[2] for link in critical if "on-fire" not in link} - there == set()
 
 
 def test_every_file_to_deploy_is_on_the_page() -> None:
@@ -235,11 +237,11 @@ def test_every_file_to_deploy_is_on_the_page() -> None:
 def test_every_image_of_ours_is_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     texts = [path.read_text() for path in (PRODUCTION, KUBERNETES, *ROOT.glob("deploy/kubernetes/*.yaml"))]
-    found = {each for text in texts for each in re.findall(r"tierstate(?:-table)?:(\d\S+)", text)}
+    tags = {tag for text in texts for tag in re.findall(r"tierstate(?:-table)?:(\d\S+)", text)}
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "Chart.yaml").read_text())
-    found |= {chart["version"], chart["appVersion"]}
-    found |= {each["image"].partition(":")[2] for each in COMPOSE["services"].values() if "tierstate" in each["image"]}
-    assert found == {version}
+    tags |= {chart["version"], chart["appVersion"]}
+    tags |= {one["image"].partition(":")[2] for one in COMPOSE["services"].values() if "tierstate" in one["image"]}
+    assert tags == {version}
 
 
 def test_the_page_on_upgrades_knows_every_version_of_the_facts() -> None:

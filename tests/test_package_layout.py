@@ -1,4 +1,4 @@
-"""Nothing else notices a room without its link, or a file that the wheel leaves behind."""
+"""No other test notices a package without its link, or a file that is missing in the wheel."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def rooms() -> set[str]:
     return {path.parent.name for path in ROOT.glob("*/__init__.py")} - OUTSIDE
 
 
-def test_every_room_has_its_relative_link_and_every_link_its_room() -> None:
+def test_every_package_has_its_relative_link_and_every_link_its_package() -> None:
     links = {path.name: os.readlink(path) for path in (ROOT / "src" / "tierstate").iterdir() if path.is_symlink()}
     assert links == {name: f"../../{name}" for name in rooms() | {"__init__.py", "py.typed"}}
 
 
-def test_the_import_contract_names_every_room() -> None:
+def test_the_import_contract_names_every_package() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     layers = config["tool"]["importlinter"]["contracts"][0]["layers"]
     assert {name.strip() for layer in layers for name in layer.split("|")} == rooms()
@@ -48,24 +48,24 @@ def test_no_module_of_the_wheel_is_there_for_tests_alone() -> None:
     modules = {
         path.relative_to(ROOT).with_suffix("").parts: path for room in rooms() for path in (ROOT / room).rglob("*.py")
     }
-    wanted = imported(ROOT / "__init__.py", ("__init__",))
-    wanted |= imported(ROOT / "src" / "pyspark_tierstate" / "__init__.py", ())
+    needed = imported(ROOT / "__init__.py", ("__init__",))
+    needed |= imported(ROOT / "src" / "pyspark_tierstate" / "__init__.py", ())
     for name, path in modules.items():
-        wanted |= imported(path, name)
+        needed |= imported(path, name)
     started = {name for name, path in modules.items() if name[0] == "cli" or "__main__" in path.read_text()}
-    assert modules.keys() - wanted - started - {name for name in modules if name[-1] == "__init__"} == set()
+    assert modules.keys() - needed - started - {name for name in modules if name[-1] == "__init__"} == set()
 
 
 def imported(path: Path, name: tuple[str, ...]) -> set[tuple[str, ...]]:
-    """Modules of ours that a file may mean, each as the parts of its path below the checkout."""
-    found = set()
+    """Return the modules of ours that a file may import, each as the parts of its path below the checkout."""
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            said = tuple((node.module or "").split(".")) if node.module else ()
-            module = (*name[: -node.level], *said) if node.level else said[1:] if said[:1] == ("tierstate",) else None
+            base = tuple((node.module or "").split(".")) if node.module else ()
+            module = (*name[: -node.level], *base) if node.level else base[1:] if base[:1] == ("tierstate",) else None
             if module is not None:
-                found |= {module, *((*module, each.name) for each in node.names)}
-    return found
+                modules |= {module, *((*module, alias.name) for alias in node.names)}
+    return modules
 
 
 @pytest.fixture(scope="session")
@@ -74,9 +74,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_the_wheel_holds_every_module_schema_and_asset(wheel: zipfile.ZipFile) -> None:
-    wanted = {"tierstate/__init__.py", "tierstate/py.typed", "pyspark_tierstate/__init__.py"}
+    expected = {"tierstate/__init__.py", "tierstate/py.typed", "pyspark_tierstate/__init__.py"}
     for room in rooms():
         for path in (ROOT / room).rglob("*"):
             if path.suffix in {".py", ".avsc", ".html", ".css", ".js", ".sha256", ".xml"}:
-                wanted.add(f"tierstate/{path.relative_to(ROOT)}")
-    assert wanted <= set(wheel.namelist()), sorted(wanted - set(wheel.namelist()))
+                expected.add(f"tierstate/{path.relative_to(ROOT)}")
+    assert expected <= set(wheel.namelist()), sorted(expected - set(wheel.namelist()))

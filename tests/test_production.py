@@ -41,40 +41,40 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 def of_kind(name: str, kind: str) -> dict[str, Any]:
-    (found,) = [each for each in documents(name) if each["kind"] == kind]
-    return found
+    (document,) = [document for document in documents(name) if document["kind"] == kind]
+    return document
 
 
 def pod(name: str) -> dict[str, Any]:
-    (found,) = [each["spec"]["template"]["spec"] for each in documents(name) if "template" in each["spec"]]
-    assert isinstance(found, dict)
-    return found
+    (spec,) = [document["spec"]["template"]["spec"] for document in documents(name) if "template" in document["spec"]]
+    assert isinstance(spec, dict)
+    return spec
 
 
 def container(name: str) -> dict[str, Any]:
-    (found,) = pod(name)["containers"]
-    assert isinstance(found, dict)
-    return found
+    (document,) = pod(name)["containers"]
+    assert isinstance(document, dict)
+    return document
 
 
 def environment(name: str) -> dict[str, str]:
-    """As Kubernetes gives it: ``$(NAME)`` stands for a variable that is given before it."""
-    given = {"POD_NAME": "kafka-0", "POD_NAMESPACE": "events", "POD_IP": "10.0.0.7"}
-    found: dict[str, str] = {}
-    for each in container(name)["env"]:
-        value = each["value"] if "value" in each else given[each["name"]]
-        found[each["name"]] = re.sub(r"\$\((\w+)\)", lambda match: found[match[1]], value)
-    return found
+    """Return the variables as Kubernetes sets them: ``$(NAME)`` stands for a variable that is set before it."""
+    values = {"POD_NAME": "kafka-0", "POD_NAMESPACE": "events", "POD_IP": "10.0.0.7"}
+    variables: dict[str, str] = {}
+    for variable in container(name)["env"]:
+        value = variable["value"] if "value" in variable else values[variable["name"]]
+        variables[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda match: variables[match[1]], value)
+    return variables
 
 
 def settings_of(name: str) -> Settings:
-    given = environment(name)
-    del given["TIERSTATE_CONFIG"]
-    return load_settings(PRODUCTION, (), given | SECRETS)
+    values = environment(name)
+    del values["TIERSTATE_CONFIG"]
+    return load_settings(PRODUCTION, (), values | SECRETS)
 
 
 def mounts(name: str) -> list[Path]:
-    return [Path(each["mountPath"]) for each in container(name)["volumeMounts"]]
+    return [Path(mount["mountPath"]) for mount in container(name)["volumeMounts"]]
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_no_secret_stands_in_the_settings_and_none_is_shown() -> None:
 
 
 def test_there_is_a_manifest_for_each_process() -> None:
-    kinds = {path.stem: sorted(each["kind"] for each in documents(path.stem)) for path in MANIFESTS}
+    kinds = {path.stem: sorted(document["kind"] for document in documents(path.stem)) for path in MANIFESTS}
     assert kinds == {
         "agent": ["StatefulSet"],
         "gateway": ["Deployment", "PodDisruptionBudget", "Service"],
@@ -132,45 +132,45 @@ def test_a_manifest_runs_a_command_that_exists_with_settings_that_load(name: str
 @pytest.mark.parametrize("name", PROCESSES)
 def test_every_volume_that_is_mounted_is_there_and_none_lies_in_another(name: str) -> None:
     """A folder within a volume of a ConfigMap cannot be made: that volume is read-only."""
-    known = {each["name"] for each in pod(name)["volumes"]} | {"data"}
-    assert {each["name"] for each in container(name)["volumeMounts"]} <= known
+    volumes = {volume["name"] for volume in pod(name)["volumes"]} | {"data"}
+    assert {mount["name"] for mount in container(name)["volumeMounts"]} <= volumes
     for one in mounts(name):
         assert not [other for other in mounts(name) if other != one and other.is_relative_to(one)]
 
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_every_file_that_the_settings_name_is_in_the_volume_of_those_who_need_it(name: str) -> None:
-    (volume,) = [each for each in pod(name)["volumes"] if "projected" in each]
-    secrets = [each["secret"] for each in volume["projected"]["sources"] if "secret" in each]
+    (volume,) = [volume for volume in pod(name)["volumes"] if "projected" in volume]
+    secrets = [source["secret"] for source in volume["projected"]["sources"] if "secret" in source]
     there = {Path("/etc/tierstate") / item["path"] for secret in secrets for item in secret["items"]}
     settings = settings_of(name)
     needed = {Path(settings.kafka["ssl.ca.location"])}
     if name == "gateway":
-        needed |= {each for each in (settings.gateway.tls.certificate, settings.gateway.tls.key) if each}
+        needed |= {path for path in (settings.gateway.tls.certificate, settings.gateway.tls.key) if path}
         needed |= {settings.gateway.auth.tokens} if settings.gateway.auth.tokens else set()
     if name == "proxy":
-        needed |= {each for each in (settings.proxy.tls.certificate, settings.proxy.tls.key) if each}
+        needed |= {path for path in (settings.proxy.tls.certificate, settings.proxy.tls.key) if path}
     assert there == needed
 
 
 def test_every_key_of_a_secret_that_is_mounted_is_one_that_the_page_makes() -> None:
-    """And the settings ask for the broker by a name of the StatefulSet whose ids the proxy exposes."""
-    made: dict[str, set[str]] = {}
+    """The settings ask for the broker by a name of the StatefulSet whose ids the proxy exposes."""
+    secrets: dict[str, set[str]] = {}
     text = KUBERNETES_PAGE.read_text().replace("\\\n", " ")
     for name, rest in re.findall(r"create secret generic (\S+) (.*)", text):
-        made[name] = set(re.findall(r"--from-file=([\w.]+)", rest)) | set(re.findall(r"--from-literal=(\w+)=", rest))
+        secrets[name] = set(re.findall(r"--from-file=([\w.]+)", rest)) | set(re.findall(r"--from-literal=(\w+)=", rest))
     for name in PROCESSES:
-        (volume,) = [each for each in pod(name)["volumes"] if "projected" in each]
-        for secret in (each["secret"] for each in volume["projected"]["sources"] if "secret" in each):
-            assert {each["key"] for each in secret["items"]} <= made[secret["name"]], name
+        (volume,) = [volume for volume in pod(name)["volumes"] if "projected" in volume]
+        for secret in (source["secret"] for source in volume["projected"]["sources"] if "secret" in source):
+            assert {item["key"] for item in secret["items"]} <= secrets[secret["name"]], name
         for source in container(name)["envFrom"]:
-            assert made[source["secretRef"]["name"]] == {"KAFKA_USERNAME", "KAFKA_PASSWORD"}
+            assert secrets[source["secretRef"]["name"]] == {"KAFKA_USERNAME", "KAFKA_PASSWORD"}
 
 
 def test_the_proxy_exposes_the_brokers_that_the_settings_name() -> None:
     brokers = load_settings(PRODUCTION, (), SECRETS).kafka["bootstrap.servers"].split(",")
-    ports = {each["name"] for each in of_kind("proxy", "Service")["spec"]["ports"]} - {"bootstrap"}
-    assert ports == {f"broker-{re.match(r'kafka-([0-9]+)[.]', each)[1]}" for each in brokers}  # type: ignore[index]
+    ports = {port["name"] for port in of_kind("proxy", "Service")["spec"]["ports"]} - {"bootstrap"}
+    assert ports == {f"broker-{re.match(r'kafka-([0-9]+)[.]', broker)[1]}" for broker in brokers}  # type: ignore[index]
 
 
 def test_the_agent_sees_the_log_folders_and_keeps_its_state_where_the_settings_say() -> None:
@@ -183,7 +183,7 @@ def test_the_agent_sees_the_log_folders_and_keeps_its_state_where_the_settings_s
 
 @pytest.mark.parametrize("name", SERVING)
 def test_ports_are_those_of_the_settings(name: str) -> None:
-    settings, ports = settings_of(name), {each["name"]: each["containerPort"] for each in container(name)["ports"]}
+    settings, ports = settings_of(name), {port["name"]: port["containerPort"] for port in container(name)["ports"]}
     management = settings.management
     of = {"agent": management.of_agent, "gateway": management.of_gateway, "proxy": management.of_proxy}
     of["table"] = management.of_table
@@ -192,12 +192,12 @@ def test_ports_are_those_of_the_settings(name: str) -> None:
         first = settings.proxy.listen.port
         assert ports == {"bootstrap": first, **{f"broker-{node}": first + 1 + node for node in (0, 1, 2)}}
         service = of_kind(name, "Service")
-        assert {each["targetPort"]: each["port"] for each in service["spec"]["ports"]} == ports
+        assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
         assert f"{service['metadata']['name']}.events.svc" == settings.proxy.reachable
     if name == "gateway":
         assert ports["https"] == settings.gateway.listen.port
         service = of_kind(name, "Service")
-        assert [each["targetPort"] for each in service["spec"]["ports"]] == ["https"]
+        assert [port["targetPort"] for port in service["spec"]["ports"]] == ["https"]
         spec = of_kind(name, "Deployment")["spec"]
         labels = spec["template"]["metadata"]["labels"]
         assert service["spec"]["selector"] == spec["selector"]["matchLabels"] == labels
@@ -209,7 +209,7 @@ def test_an_agent_is_known_by_a_name_that_its_next_pod_keeps() -> None:
 
 @pytest.mark.parametrize("name", SERVING)
 def test_a_process_is_alive_by_its_health_and_started_again_by_nothing_else(name: str) -> None:
-    """Not ``/readyz``: a restart does not bring a store or a broker back."""
+    """The probe is not ``/readyz``: a restart does not bring a store or a broker back."""
     probe = container(name)["livenessProbe"]
     assert probe["httpGet"] == {"path": "/healthz", "port": "tierstate"}
     assert probe["failureThreshold"] >= 3
@@ -223,7 +223,7 @@ def test_every_probe_asks_for_a_page_that_a_process_answers_and_fails_when_it_is
     running.start()
     try:
         for name in SERVING:
-            for probe in (each for key, each in container(name).items() if key.endswith("Probe")):
+            for probe in (probe for key, probe in container(name).items() if key.endswith("Probe")):
                 page = f"http://{server.address}{probe['httpGet']['path']}"
                 wrong.clear()
                 assert get(page)[0] == 200
@@ -237,11 +237,11 @@ def test_every_probe_asks_for_a_page_that_a_process_answers_and_fails_when_it_is
 
 def test_an_agent_that_is_not_ready_takes_no_broker_out_of_service() -> None:
     """A pod is ready when all of its containers are. A startup probe would count, too."""
-    assert {each for each in container("agent") if each.endswith("Probe")} == {"livenessProbe"}
+    assert {key for key in container("agent") if key.endswith("Probe")} == {"livenessProbe"}
 
 
 def test_gateways_get_requests_once_they_are_ready_and_keep_them() -> None:
-    assert {each for each in container("gateway") if each.endswith("Probe")} == {"startupProbe", "livenessProbe"}
+    assert {key for key in container("gateway") if key.endswith("Probe")} == {"startupProbe", "livenessProbe"}
     assert container("gateway")["startupProbe"]["httpGet"] == {"path": "/readyz", "port": "tierstate"}
 
 
@@ -261,6 +261,6 @@ def test_a_stop_is_given_longer_than_the_process_takes() -> None:
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_pod_security_restricted_admits_it_and_the_root_file_system_is_read_only(name: str) -> None:
-    """The agent's container brings all that it needs: the pod is the broker's."""
+    """The agent's container has all that it needs: the pod is the broker's."""
     assert violations(pod(name)) == []
     assert container(name)["securityContext"]["readOnlyRootFilesystem"]

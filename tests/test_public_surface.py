@@ -1,4 +1,4 @@
-"""The names people import are the documented ones, typed, and cost nothing until they are used."""
+"""The public names are the documented ones, have types, and cost nothing until they are used."""
 
 from __future__ import annotations
 
@@ -26,13 +26,19 @@ def test_every_public_name_exists_and_says_what_it_is(name: str) -> None:
     assert (getattr(tierstate, name).__doc__ or "").strip()
 
 
+def test_every_method_of_the_consumer_says_what_it_does() -> None:
+    methods = {name: method for name, method in vars(tierstate.TieredConsumer).items() if not name.startswith("_")}
+    assert len(methods) > 15
+    assert {name for name, method in methods.items() if not (method.__doc__ or "").strip()} == set()
+
+
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     missing = "RemoteConsumer"
     with pytest.raises(AttributeError, match="RemoteConsumer"):
         getattr(tierstate, missing)
 
 
-def test_importing_tierstate_imports_no_room() -> None:
+def test_importing_tierstate_imports_no_package() -> None:
     code = "import sys, tierstate; print([name for name in sys.modules if name.startswith('tierstate.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "docs")
     assert done.stdout.strip() == "[]"

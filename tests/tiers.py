@@ -1,7 +1,8 @@
-"""Which verb runs which test.
+"""The tests that each make target runs.
 
     make test       every test without a marker, and the ``essential`` ones: each promise of the README once, in minutes
     make test-rest  the ``extended`` tests, which CI runs too
+    make alerts     the ``alerts`` tests, which make alerts fire on real processes
     make nightly    the ``slow`` tests, and the property tests with new seeds
     make test-all   all of them
 
@@ -16,14 +17,15 @@ from pathlib import Path
 
 import pytest
 
-_CORE = "not slow and not containers and (essential or not extended)"
+_CORE = "not slow and not containers and not alerts and (essential or not extended)"
 TIERS = {
     "test": _CORE,
-    "rest": f"not slow and not containers and not ({_CORE})",
-    "nightly": "(slow or drawn) and not containers",
+    "rest": f"not slow and not containers and not alerts and not ({_CORE})",
+    "nightly": "(slow or drawn) and not containers and not alerts",
+    "alerts": "alerts",
     "all": "not containers",
 }
-"""The marker expression of each verb."""
+"""The marker expression of each make target."""
 EXPLORING = "exploring"
 """The hypothesis profile of `make nightly`. In all other runs, examples are the same in every run."""
 
@@ -48,7 +50,7 @@ def mark_tier(item: pytest.Item) -> None:
 
 
 def has_nothing_essential(path: Path) -> bool:
-    """Return whether a file's own marker leaves all of its tests to other verbs than `make test`."""
+    """Return whether a file's own marker leaves all of its tests to other targets than `make test`."""
     if not path.name.startswith("test_") or path.suffix != ".py":
         return False
     text = path.read_text()

@@ -1,7 +1,7 @@
-"""One word for one key: what `--json`, the HTTP answers, the agents' status and the facts of errors call each thing.
+"""One word for one key: the words of `--json`, the HTTP answers, the agents' status and the facts of errors.
 
-Kafka's word where Kafka has one. Facts and descriptors are printed as their schemas write them, and records keep
-Kafka's camelCase (docs/formats.md); neither is looked at here.
+The words are Kafka's where Kafka has one. Facts and descriptors are printed as their schemas write them, and records
+keep Kafka's camelCase (docs/formats.md); neither is looked at here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tierstate.state import errors
 ROOMS = Path(__file__).resolve().parents[1] / "src" / "tierstate"
 ROOM_NAMES = sorted(room.name for room in ROOMS.iterdir() if room.is_dir())
 PRINTING = ("app", "api", "cli")
-"""Floors whose dict literals are answers, or parts of them."""
+"""Layers whose dict literals are answers, or parts of them."""
 
 WORDS = {
     "topic": ("topic_name",),
@@ -48,20 +48,20 @@ WORDS = {
     "expires_at": ("until", "expires"),
     "executed": ("released", "done"),
 }
-"""The word, and what nobody calls the same thing. Times are ms since the epoch."""
+"""Each word, and the synonyms that are not allowed. Times are ms since the epoch."""
 
 ELSEWHERE = {
     "first": "a position in the tier-state topic, an index, a port",
     "last": "likewise",
 }
-"""Words of that list that the facts of errors use for something else."""
+"""Synonyms in that list that the facts of errors use for something else."""
 
 PRINTED = ("Counted", "EndTransaction", "Obeyed", "PartitionFacts", "PartitionStatus", "PinnedBy", "Replayed")
 """Classes whose values are printed whole, wherever they are."""
 
 
 def keys_of_commands() -> set[str]:
-    """Of every dict that a command or the gateway spells out, and of values that are printed whole."""
+    """Return the keys of every dict that a command or the gateway spells out, and of values that are printed whole."""
     spelled = {key for file in _files(*PRINTING) for key in _dict_keys(_parsed(file))}
     return spelled | {name for fields in fields_of_printed().values() for name in fields}
 
@@ -74,24 +74,24 @@ def fields_of_printed() -> dict[str, list[str]]:
         if isinstance(node, ast.ClassDef) and node.name in PRINTED
     ]
     return {
-        each.name: [
+        node_class.name: [
             node.target.id
-            for node in each.body
+            for node in node_class.body
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         ]
-        for each in classes
+        for node_class in classes
     }
 
 
 def keys_of_http() -> set[str]:
-    """Of every body under `/v1`."""
-    bodies = [each for each in vars(models).values() if isinstance(each, type) and issubclass(each, BaseModel)]
+    """Return the keys of every body under `/v1`."""
+    bodies = [model for model in vars(models).values() if isinstance(model, type) and issubclass(model, BaseModel)]
     return {name for body in bodies for name in body.model_fields} | SHOWN
 
 
 def keys_of_errors() -> set[str]:
-    """Of the facts that any of our errors is raised or made with, also those gathered as ``facts`` before."""
-    kinds = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    """Return the names of facts with which our errors are raised or made, also if gathered as ``facts`` before."""
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
     kinds |= {"error_of", "error_of_exception"}
     return {key for file in _files(*ROOM_NAMES) for key in _fact_names(_parsed(file), kinds)}
 
@@ -120,5 +120,5 @@ def _fact_names(tree: ast.Module, kinds: set[str]) -> Iterator[str]:
                 yield from (word.arg for word in node.keywords if word.arg is not None)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(each, ast.Name) and each.id == "facts" for each in targets):
+            if any(isinstance(target, ast.Name) and target.id == "facts" for target in targets):
                 yield from _dict_keys(node.value)

@@ -14,9 +14,9 @@ def core(logs: Path) -> None:
     """Check what an agent, a proxy and an operator install: neither numba nor Arrow."""
     assert not [name for name in ("numba", "llvmlite", "pyarrow") if find_spec(name)], "this is not the core alone"
     count = printed(logs)
-    assert "tierstate[columns]" in refused("consume", "t", "--bootstrap-server", "127.0.0.1:1")
-    assert "tierstate[columns]" in refused("export", "t", "--into", Path.cwd().as_uri())
-    assert "tierstate[gateway]" in refused("gateway", "--bootstrap-server", "127.0.0.1:1")
+    assert "the extra [columns]" in refused("consume", "t", "--bootstrap-server", "127.0.0.1:1")
+    assert "the extra [columns]" in refused("export", "t", "--into", Path.cwd().as_uri())
+    assert "the extra [gateway]" in refused("gateway", "--bootstrap-server", "127.0.0.1:1")
     import_it = [sys.executable, "-c", "import tierstate.app.agent, tierstate.proxy.open, tierstate.fetch.open"]
     subprocess.run(import_it, check=True, timeout=60)
     read = subprocess.run([sys.executable, "-c", "import tierstate; tierstate.connect"], capture_output=True, text=True)
@@ -47,7 +47,7 @@ def columns(logs: Path) -> None:
 
 
 def printed(logs: Path) -> int:
-    """The records that `dump-log` prints, first thing in this environment. It waits for no compiler."""
+    """Return how many records `dump-log` prints as the first command of this environment. It waits for no compiler."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     lines = tierstate_command("dump-log", str(logs / "zstd" / "gold-s7b-zstd-0"), "--json").stdout.splitlines()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,1 +1,1 @@
-"""What the bytes of keys and values mean: JSON and Avro as typed columns, with or without a schema registry."""
+"""Decode the bytes of keys and values, JSON and Avro, to typed columns, with or without a schema registry."""

@@ -1,4 +1,4 @@
-"""Avro schemas by which a few bytes would become anything: nested without end, or a list of a billion nulls."""
+"""Refuse Avro schemas by which a few bytes would become endless nesting, or a list of a billion nulls."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 from ..state.errors import CorruptData, InvalidRequest
 
 MOST_EMPTY = 8
-"""Fields of a record that take no bytes."""
+"""The maximum number of fields of a record that take no bytes."""
 
 
 def refuse_recursive(schema: Any, named: dict[str, bool]) -> None:
-    """Raises InvalidRequest for a record within itself, of a schema that was parsed: fastavro's compiled reader follows
-    a value into any depth, and ends the process where the stack does. ``named``: whether one is around what is next.
+    """Raise InvalidRequest if a record of a parsed schema contains itself: fastavro's compiled reader follows a value
+    to any depth, and a stack overflow ends the process. ``named``: whether the record of a name encloses ``schema``.
     """
     if isinstance(schema, list):
-        for each in schema:
-            refuse_recursive(each, named)
+        for member in schema:
+            refuse_recursive(member, named)
     elif isinstance(schema, str):
         if named.get(schema, False):
             raise InvalidRequest("a record is within itself", name=schema)
@@ -32,20 +32,20 @@ def refuse_recursive(schema: Any, named: dict[str, bool]) -> None:
 
 
 def refuse_nothing(schema: Any, named: dict[str, bool]) -> bool:
-    """Whether a value takes a byte at least; ``named``: of the records around it and before it.
+    """Return whether a value takes at least one byte; ``named`` has the answers for the types around and before it.
 
-    Raises CorruptData for a list of what may take none, and a record with many such fields.
+    Raises CorruptData for a list of elements that may take no bytes, and for a record with many such fields.
     """
     if isinstance(schema, list):
-        for each in schema:
-            refuse_nothing(each, named)
+        for member in schema:
+            refuse_nothing(member, named)
         return True
     if isinstance(schema, str):
         return named.get(schema.rpartition(".")[2], schema != "null")
     kind = schema["type"]
     if kind == "record" or kind == "error":
         name = str(schema["name"]).rpartition(".")[2]
-        named[name] = False  # within itself it takes what is around it
+        named[name] = False  # within itself it adds no bytes of its own
         taking = [refuse_nothing(field["type"], named) for field in schema["fields"]]
         if len(taking) - sum(taking) > MOST_EMPTY:
             raise CorruptData("a record has many fields that take no bytes", name=name)

@@ -1,11 +1,11 @@
-"""Two Avro schemas as one that reads what either wrote, and has the columns of both.
+"""Merge two Avro schemas into one that reads the values of either, and has the columns of both.
 
-    a field of both               the wider of its two types; null may be where either allows it
-    a field that is gone          stays; one without a default gets null
-    a field that is added         behind the others, null where it was not written
-    anything else                 refused, and the field is named
+    a field of both               the wider of its two types; null is allowed if either allows it
+    a field only in ours          stays; without a default it gets null
+    a field only in the other     is added behind the others, null in values without it
+    anything else                 is refused, and the error names the field
 
-Fields and types are found by name, and by the aliases of ours.
+Fields and types are matched by name, and by the aliases in our schema.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _PRIMITIVE = ("boolean", "int", "long", "float", "double", "string", "bytes")
 
 
 def merged(ours: Tree, wanted: Tree, path: str = "") -> Tree:
-    """Raises InvalidRequest."""
+    """Return the merged schema. Raises InvalidRequest that names the field which cannot evolve."""
     may_be_null = NULL in _members(ours) or NULL in _members(wanted)
-    kinds = [each for each in (*_members(ours), *_members(wanted)) if each != NULL]
-    if not kinds:
+    types = [each for each in (*_members(ours), *_members(wanted)) if each != NULL]
+    if not types:
         raise InvalidRequest("the schema cannot evolve: a field is always null", field=path or None)
-    kind = reduce(lambda one, other: _one(one, other, path), kinds[1:], _one(kinds[0], kinds[0], path))
+    kind = reduce(lambda one, other: _one(one, other, path), types[1:], _one(types[0], types[0], path))
     return [NULL, kind] if may_be_null else kind
 
 
 def require_units(ours: Tree, theirs: Tree, path: str = "") -> None:
-    """Raises InvalidRequest for a time or a decimal of ours that theirs has in another unit, or as a number alone."""
+    """Raise InvalidRequest if theirs has a time or a decimal of ours in another unit, or as a plain number."""
     for one in _members(ours):
         for other in _members(theirs):
             if one["type"] != other["type"]:
@@ -58,7 +58,7 @@ def _members(tree: Tree) -> list[dict[str, Any]]:
 
 
 def _one(ours: dict[str, Any], wanted: dict[str, Any], path: str) -> dict[str, Any]:
-    """Of two that are no unions."""
+    """Merge two types that are not unions."""
     kind = ours["type"]
     logical = ours.get("logicalType")
     if logical != wanted.get("logicalType"):
@@ -87,32 +87,32 @@ def _one(ours: dict[str, Any], wanted: dict[str, Any], path: str) -> dict[str, A
 
 def _fields(ours: list[dict[str, Any]], wanted: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
     left = {field["name"]: field for field in wanted}
-    made = []
+    fields = []
     for field in ours:
         name = next((name for name in (field["name"], *field.get("aliases", ())) if name in left), None)
         if name is not None:
             within = f"{path}.{field['name']}".lstrip(".")
-            made.append(_defaulted(field, merged(field["type"], left.pop(name)["type"], within)))
+            fields.append(_defaulted(field, merged(field["type"], left.pop(name)["type"], within)))
         else:
-            gone = field["type"] if "default" in field else [*_members(field["type"]), NULL]
+            optional = field["type"] if "default" in field else [*_members(field["type"]), NULL]
             within = f"{path}.{field['name']}".lstrip(".")
-            made.append(_defaulted(field | {"default": field.get("default")}, merged(gone, gone, within)))
+            fields.append(_defaulted(field | {"default": field.get("default")}, merged(optional, optional, within)))
     for field in left.values():
         within = f"{path}.{field['name']}".lstrip(".")
         kind = merged([*_members(field["type"]), NULL], field["type"], within)
-        made.append({"name": field["name"], "type": kind, "default": None})
-    return made
+        fields.append({"name": field["name"], "type": kind, "default": None})
+    return fields
 
 
 def _defaulted(field: dict[str, Any], kind: Tree) -> dict[str, Any]:
-    """A default is of the first type of a union."""
+    """Return the field with the type. A default has the first type of a union, so null may have to go last."""
     if field.get("default") is not None and isinstance(kind, list):
         kind = kind[::-1]
     return field | {"type": kind}
 
 
 def _same_name(ours: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """As Avro has it: where a name has a namespace, it counts for nothing."""
+    """Return whether the names are equal without their namespaces, which Avro ignores here, or an alias is."""
     names = {ours["name"], *ours.get("aliases", ())}
     return wanted["name"].rpartition(".")[2] in {name.rpartition(".")[2] for name in names}
 
@@ -121,12 +121,12 @@ def _other(path: str, ours: dict[str, Any], wanted: dict[str, Any]) -> InvalidRe
     return InvalidRequest(
         "the schema cannot evolve: a field has another type",
         field=path or None,
-        type=_said(ours),
-        wanted=_said(wanted),
+        type=_type_text(ours),
+        wanted=_type_text(wanted),
     )
 
 
-def _said(kind: dict[str, Any]) -> str:
+def _type_text(kind: dict[str, Any]) -> str:
     parts = [kind.get("logicalType") or kind["type"], kind.get("name")]
     if kind.get("logicalType") == "decimal":
         parts.append(f"({kind['precision']},{kind.get('scale', 0)})")

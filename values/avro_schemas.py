@@ -1,4 +1,4 @@
-"""Avro schemas as fastavro reads with them, as strict as Avro's Java: damaged bytes are never read as others."""
+"""Prepare Avro schemas for fastavro so that it is as strict as Avro's Java: damaged bytes never become other values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..state.errors import InvalidRequest
 
 
 class Members(list[Any]):
-    """Of a union or an enum: a number below 0, which damaged bytes have, is none of them.
+    """The members of a union or an enum. A number below 0, which damaged bytes may have, raises IndexError.
 
-    fastavro counts it from the end: its compiled code adds the length first, so it must not find one.
+    fastavro counts it from the end: its compiled code first adds the length, so the length given to it is 0.
     """
 
     def __getitem__(self, at: Any) -> Any:
@@ -30,17 +30,17 @@ class Members(list[Any]):
 
 
 def parsed(text: str, what: str) -> Any:
-    """As fastavro reads with it; logical types stay what they are stored as. Raises InvalidRequest."""
+    """Return the schema for fastavro, without logical types: values keep their stored type. Raises InvalidRequest."""
     return of_json(text, what, lambda schema: _strict(parse_schema(_without_logical(schema)), {}))
 
 
 def with_logical_types(text: str, what: str, named: dict[str, Any]) -> Any:
-    """As `parsed`, but logical types are what they mean. ``named``: types of other schemas, then of this one too."""
+    """Return as `parsed`, but with logical types. ``named`` has the types of other schemas; this one's are added."""
     return of_json(text, what, lambda schema: _strict(parse_schema(schema, named), dict(named)))
 
 
 def of_json(text: str, what: str, made: Callable[[Any], Any]) -> Any:
-    """What is made of a schema. Raises InvalidRequest that names it as ``what``."""
+    """Return what ``made`` returns for a schema. Raises InvalidRequest that names the schema as ``what``."""
     try:
         return made(json.loads(text))
     except (ValueError, SchemaParseException, TypeError, KeyError, AttributeError) as error:
@@ -48,7 +48,7 @@ def of_json(text: str, what: str, made: Callable[[Any], Any]) -> Any:
 
 
 def _without_logical(schema: Any) -> Any:
-    """As Avro's Java: what is stored is resolved, then ours is made of it. The writer's scale counts for nothing."""
+    """Remove logical types. Like Avro's Java we resolve stored values first, then apply our own type and scale only."""
     if isinstance(schema, list):
         return [_without_logical(each) for each in schema]
     if not isinstance(schema, dict):
@@ -63,7 +63,7 @@ def _without_logical(schema: Any) -> Any:
 
 
 def _strict(schema: Any, named: dict[str, Any]) -> Any:
-    """A parsed one, changed in place where fastavro reads otherwise than Avro's Java. ``named``: types met so far."""
+    """Change a parsed schema in place where fastavro differs from Avro's Java. ``named``: the types met so far."""
     if isinstance(schema, list):
         return Members(_strict(each, named) for each in schema)
     if not isinstance(schema, dict):
@@ -83,7 +83,7 @@ def _strict(schema: Any, named: dict[str, Any]) -> Any:
 
 
 def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
-    """As it would be read: fastavro hands out the JSON, where bytes are a string and fields may be left out."""
+    """Return a default as if it were read. fastavro returns its JSON: bytes as a string, and fields may be missing."""
     if value is None:
         return None
     if isinstance(schema, list):

@@ -1,9 +1,9 @@
-"""An Avro schema as a tree: each name is the type it names, each type a dictionary, or a list where it is a union.
+"""An Avro schema as a tree: each name is replaced by its type; a type is a dictionary, a union a list of types.
 
     "int"                        {"type": "int"}
     ["null", "shop.Item"]        [{"type": "null"}, {"type": "record", "name": "shop.Item", "fields": […]}]
 
-What a schema says beside types, names and defaults (``doc``, ``order``, …) is left out.
+Other parts of a schema than types, names and defaults (``doc``, ``order``, …) are left out.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ _KEPT = ("name", "aliases", "symbols", "default", "size", "logicalType", "precis
 
 
 def tree_of(texts: Sequence[str], what: str) -> Tree:
-    """Of the last one; those before it are what it refers to. Raises InvalidRequest, also for a record in itself."""
+    """Return the tree of the last schema; it refers to those before it. Raises InvalidRequest, also for recursion."""
     named: dict[str, Any] = {}
     trees: dict[str, Tree] = {}
-    made: Tree = []
+    tree: Tree = []
     for text in texts:
         schema = of_json(text, what, lambda said: parse_schema(said, named))
         refuse_recursive(schema, {})
-        made = _tree(schema, trees)
-    return made
+        tree = _tree(schema, trees)
+    return tree
 
 
 def text_of(tree: Tree) -> str:
-    """A schema. Raises InvalidRequest where two types have one name."""
+    """Return the schema's text. Raises InvalidRequest if two types have the same name."""
     return json.dumps(_schema(tree, {}))
 
 
 def _tree(schema: Any, trees: dict[str, Tree]) -> Any:
-    """``trees``: by name, of the types met so far."""
+    """Return the tree of a parsed schema. ``trees``: those of the types met so far, by name."""
     if isinstance(schema, list):
         return [_tree(each, trees) for each in schema]
     if isinstance(schema, str):
         return trees.get(schema, {"type": schema})
     if not isinstance(schema["type"], str):
         return _tree(schema["type"], trees)
-    made = {"type": schema["type"]} | {name: schema[name] for name in _KEPT if name in schema}
+    tree = {"type": schema["type"]} | {name: schema[name] for name in _KEPT if name in schema}
     for inner in ("items", "values"):
         if inner in schema:
-            made[inner] = _tree(schema[inner], trees)
+            tree[inner] = _tree(schema[inner], trees)
     if "fields" in schema:
-        made["fields"] = [
+        tree["fields"] = [
             {name: field[name] for name in ("name", "aliases", "default") if name in field}
             | {"type": _tree(field["type"], trees)}
             for field in schema["fields"]
         ]
     if "name" in schema:
-        trees[schema["name"]] = made
-    elif made["type"] in trees:  # {"type": "a name"}
-        return trees[made["type"]]
-    return made
+        trees[schema["name"]] = tree
+    elif tree["type"] in trees:  # {"type": "a name"}
+        return trees[tree["type"]]
+    return tree
 
 
 def _schema(tree: Any, written: dict[str, Any]) -> Any:
-    """``written``: by name, of the types that stand before."""
+    """Return a tree's schema as JSON. ``written``: the trees of the types written before, by name."""
     if isinstance(tree, list):
         return [_schema(each, written) for each in tree]
     name = tree.get("name")
@@ -77,10 +77,10 @@ def _schema(tree: Any, written: dict[str, Any]) -> Any:
         return tree["type"]
     if name is not None:
         written[name] = tree
-    made = dict(tree)
+    schema = dict(tree)
     for inner in ("items", "values"):
         if inner in tree:
-            made[inner] = _schema(tree[inner], written)
+            schema[inner] = _schema(tree[inner], written)
     if "fields" in tree:
-        made["fields"] = [field | {"type": _schema(field["type"], written)} for field in tree["fields"]]
-    return made
+        schema["fields"] = [field | {"type": _schema(field["type"], written)} for field in tree["fields"]]
+    return schema

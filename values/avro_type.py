@@ -1,4 +1,4 @@
-"""An Avro schema as the type of a column: what Spark's `from_avro` makes of it, but that every field may be null."""
+"""Convert an Avro schema to the type of a column as Spark's `from_avro` does, except that every field may be null."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Shaped = Callable[[Any], Any]
 
 
 def type_of_avro(text: str, what: str) -> pa.DataType:
-    """Raises InvalidRequest that names the schema as ``what``, and what in it cannot be read here."""
+    """Return the Arrow type. Raises InvalidRequest, naming the schema as ``what``, for a type that is not supported."""
     parsed(text, what)
     try:
         return _type(of_json(text, what, expand_schema), what)
@@ -48,7 +48,7 @@ def type_of_avro(text: str, what: str) -> pa.DataType:
 
 
 def struct_of_avro(text: str, what: str) -> pa.StructType:
-    """As `type_of_avro`, of a record."""
+    """Return the Arrow type of a record's schema. Raises InvalidRequest as `type_of_avro`, and for other schemas."""
     kind = type_of_avro(text, what)
     if not pa.types.is_struct(kind):
         raise InvalidRequest(f"{what}: the schema is of a record", got=kind)
@@ -56,7 +56,7 @@ def struct_of_avro(text: str, what: str) -> pa.StructType:
 
 
 def shaping(text: str) -> Shaped:
-    """From what fastavro reads to what Arrow takes: pairs for a map, microseconds, decimals."""
+    """Return the conversion of fastavro's values to Arrow's: pairs for a map, microseconds, decimals."""
     return _shape(expand_schema(json.loads(text))) or (lambda value: value)
 
 
@@ -102,7 +102,7 @@ def _union(members: list[Any], what: str) -> pa.DataType:
 
 
 def _shape(schema: Any) -> Shaped | None:
-    """None: it is taken as it is."""
+    """Return the conversion of a schema's values, or None if they stay as they are."""
     if isinstance(schema, list):
         inner = [each for each in (_shape(member) for member in schema if member != "null") if each is not None]
         shape = inner[0] if inner else None

@@ -1,7 +1,7 @@
-"""Avro values to one Arrow array, by fastavro, row by row.
+"""Convert Avro values to one Arrow array with fastavro, row by row.
 
-With a registry each value says which schema it was written with, and is resolved to ours; without one it was written
-with ours. Spark's option ignores bytes behind a value, as `from_avro` does; a `Form` does not.
+With a registry each value names the schema it was written with, and is resolved to ours; without one it was written
+with ours. Spark's option ignores bytes behind a value, as `from_avro` does; a `Form` treats them as corrupt.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _NOT_OF_TYPE = pa.ArrowException, OverflowError, TypeError, ValueError
 
 
 def latest_form(access: RegistryAccess, subject: str) -> Form:
-    """The subject's newest schema, with all that it refers to. Raises InvalidRequest for a subject that is not there,
-    and for a schema that cannot be read; Unavailable, AccessDenied.
+    """Return the subject's newest schema, with all referenced schemas. Raises InvalidRequest for an unknown subject and
+    for a schema that cannot be read; Unavailable, AccessDenied.
     """
     registry, what = SchemaRegistry(access, SystemClock(), retries=RETRIES), f"the newest schema of {subject}"
-    found = registry.latest(subject)
-    if found.kind != "AVRO":
-        raise InvalidRequest(f"{what} is not Avro's", type=found.kind, schema=found.id)
-    form = Form(AVRO, _text_of(registry, found, what), registered=True)
+    schema = registry.latest(subject)
+    if schema.kind != "AVRO":
+        raise InvalidRequest(f"{what} is not Avro's", type=schema.kind, schema=schema.id)
+    form = Form(AVRO, _text_of(registry, schema, what), registered=True)
     form.kind()
     return form
 
 
 class AvroValues:
-    """Of a record's schema, as `from_avro`. ``registry``: its URL, None: values are bare."""
+    """Reads values of a record's schema like `from_avro`. ``registry``: its URL; None: values do not name a schema."""
 
     def __init__(self, text: str, kind: pa.StructType, registry: str | None) -> None:
         self._schema = parsed(text, "the reader's schema")
@@ -55,7 +55,7 @@ class AvroValues:
         self._registry = None if registry is None else access_by_url(registry)
 
     def of(self, values: pa.Array) -> pa.Array:
-        """Raises RowRefused for bytes that are no such value, and what `SchemaRegistry.schema` raises."""
+        """Return the values. Raises RowRefused for bytes that are no such value, and as `SchemaRegistry.schema`."""
         rows = [self._row(row, value) for row, value in enumerate(values.to_pylist())]
         try:
             return pa.array(rows, self._type)
@@ -72,12 +72,12 @@ class AvroValues:
             writer, reader, start = self._written(row, value, self._registry), self._schema, FRAME.size
         try:
             return self._shape(schemaless_reader(BytesIO(value[start:]), writer, reader))
-        except Exception as error:  # fastavro raises whatever it meets in damaged bytes
+        except Exception as error:  # damaged bytes make fastavro raise any error
             reason = f"a value is not of the schema: {type(error).__name__}: {error}"
             raise RowRefused(row, CorruptData, reason) from error
 
     def _written(self, row: int, value: bytes, registry: RegistryAccess) -> Any:
-        """The schema it was written with."""
+        """Return the schema that the value was written with."""
         if not _is_framed(value):
             reason = f"a value does not begin with 0 and the id of a schema, but with {value[: FRAME.size].hex()}"
             raise RowRefused(row, CorruptData, reason)
@@ -94,10 +94,10 @@ class AvroValues:
 
 
 class StrictAvro:
-    """Of any schema, as `Form` has it: the whole bytes are one value, or they are corrupt."""
+    """Reads values of any schema for a `Form`: all bytes are exactly one value, or they are corrupt."""
 
     def __init__(self, form: Form, kind: pa.DataType, registry: RegistryAccess | None, *, grows: bool) -> None:
-        """``registry``: None where values are bare. Raises InvalidRequest where they are not."""
+        """``registry`` may be None if values name no schema. Raises InvalidRequest if they do and it is not set."""
         if form.registered and (registry is None or not registry.url):
             raise InvalidRequest("values that name their schema need a schema registry: set registry.url")
         self._around = None if pa.types.is_struct(kind) else _AROUND
@@ -108,12 +108,12 @@ class StrictAvro:
         self._writers: dict[int, Any] = {}
 
     def of(self, values: pa.Array) -> TypedColumn:
-        """Raises Unavailable, AccessDenied; SchemaGrown, InvalidRequest before anything is decoded."""
-        found = values.to_pylist()
+        """Return the column. Raises Unavailable, AccessDenied; before decoding SchemaGrown, InvalidRequest."""
+        raw = values.to_pylist()
         if self._registry is not None:
-            self._meet({FRAME.unpack_from(value)[1] for value in found if value is not None and _is_framed(value)})
+            self._meet({FRAME.unpack_from(value)[1] for value in raw if value is not None and _is_framed(value)})
         rows, corrupt = [], []
-        for value in found:
+        for value in raw:
             try:
                 rows.append(None if value is None else self._row(value))
                 corrupt.append(False)
@@ -130,22 +130,22 @@ class StrictAvro:
         return TypedColumn(column, pa.array(corrupt, pa.bool_()))
 
     def _meet(self, ids: set[int]) -> None:
-        """The schemas that values were written with."""
+        """Load the schemas that values were written with. Raises SchemaGrown if one has more than ours."""
         assert self._registry is not None
         form = self._form
-        met: dict[int, Any] = {}
+        writers: dict[int, Any] = {}
         for id in sorted(ids - self._writers.keys()):
-            met[id] = None
+            writers[id] = None
             with suppress(CorruptData):
                 writer = _writer(self._registry, id, self._around)
                 if self._grows:
                     form = _with(form, writer.text, id)
                 elif _of_other_units(self._form, writer.text):
                     continue
-                met[id] = writer.schema
+                writers[id] = writer.schema
         if form is not self._form:
             raise SchemaGrown(form)
-        self._writers |= met
+        self._writers |= writers
 
     def _row(self, value: bytes) -> Any:
         writer, reader, stream = self._schema, None, BytesIO(value)
@@ -158,12 +158,12 @@ class StrictAvro:
             stream.seek(FRAME.size)
         try:
             read: Any = schemaless_reader(stream, writer, reader)
-            made = self._shape(read if self._around is None else read["value"])
-        except Exception as error:  # fastavro raises whatever it meets in damaged bytes
+            result = self._shape(read if self._around is None else read["value"])
+        except Exception as error:  # damaged bytes make fastavro raise any error
             raise _Corrupt from error
         if stream.tell() != len(value):
             raise _Corrupt
-        return made
+        return result
 
     def _fits(self, made: Any) -> bool:
         try:
@@ -185,7 +185,7 @@ def _with(form: Form, text: str, id: int) -> Form:
 
 
 def _of_other_units(form: Form, text: str) -> bool:
-    """Whether numbers would come out as others: Avro resolves what is stored, whatever it means."""
+    """Return whether numbers would change their meaning, as Avro resolves stored numbers and ignores their units."""
     try:
         require_units(tree_of([form.schema], "the schema"), tree_of([text], "the schema"))
     except InvalidRequest:
@@ -198,7 +198,7 @@ def _is_framed(value: bytes) -> bool:
 
 
 def _wrapped(text: str, around: str | None) -> str:
-    """Within a record, whose bytes are the value's own: fastavro parses anew what is none, and forgets to be strict."""
+    """Wrap a schema in a record, which adds no bytes: fastavro parses other schemas again, and is not strict then."""
     if around is None:
         return text
     return json.dumps({"type": "record", "name": around, "fields": [{"name": "value", "type": json.loads(text)}]})
@@ -206,7 +206,7 @@ def _wrapped(text: str, around: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """``text``: of the schema, with all that it refers to."""
+    """The schema of a writer. ``text`` includes all schemas that it refers to."""
 
     text: str
     schema: Any
@@ -218,20 +218,20 @@ def _text_of(registry: SchemaRegistry, found: RegisteredSchema, what: str) -> st
 
 @lru_cache(maxsize=1024)
 def _writer(access: RegistryAccess, id: int, around: str | None) -> _Writer:
-    """Kept for the process: an id never means another schema. Raises CorruptData, also for what cannot be read, and as
-    `SchemaRegistry.schema`.
+    """Return a schema by id, cached for the process: an id never means another schema. Raises CorruptData, also if it
+    cannot be read, and as `SchemaRegistry.schema`.
     """
     registry, what = SchemaRegistry(access, SystemClock(), retries=RETRIES), f"schema {id} of the registry"
-    found = registry.schema(id)
-    if found.kind != "AVRO":
-        raise CorruptData(f"{what} is not Avro's", type=found.kind)
+    registered = registry.schema(id)
+    if registered.kind != "AVRO":
+        raise CorruptData(f"{what} is not Avro's", type=registered.kind)
     try:
-        text = _text_of(registry, found, what)
-        made = parsed(_wrapped(text, around), what)
-        refuse_recursive(made, {})
+        text = _text_of(registry, registered, what)
+        schema = parsed(_wrapped(text, around), what)
+        refuse_recursive(schema, {})
         refuse_nothing(json.loads(text), {})
     except RecursionError as error:
         raise CorruptData(f"{what} is nested too deep") from error
     except InvalidRequest as error:
         raise CorruptData(f"{what} cannot be read: {error}") from error
-    return _Writer(text, made)
+    return _Writer(text, schema)

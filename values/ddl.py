@@ -1,6 +1,6 @@
-"""A schema as Spark's DDL writes it, without a JVM: ``id bigint, tags array<string>, nested struct<a:int>``.
+"""Read and write schemas in Spark's DDL, without a JVM: ``id bigint, tags array<string>, nested struct<a:int>``.
 
-A data source is asked for its schema in a Python process that has no Spark beside it.
+Spark asks a data source for its schema in a Python process without Spark.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>[<
 
 
 def struct_of(text: str, what: str) -> pa.StructType:
-    """Raises InvalidRequest that names the schema as ``what``, and what in it is not understood."""
+    """Return the schema. Raises InvalidRequest that names it as ``what``, and the part that is not understood."""
     return _Reader(text, what).whole()
 
 
@@ -47,22 +47,22 @@ def list_of(element: pa.DataType) -> pa.ListType:
 
 
 def map_of(value: pa.DataType) -> pa.MapType:
-    """Keys are strings."""
+    """Return the type of a map with strings as keys."""
     return pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", value))
 
 
 class _Reader:
-    """One pass from left to right; ``_found``: the token that stands."""
+    """Parses in one pass from left to right; ``_token`` is the current token."""
 
     def __init__(self, text: str, what: str) -> None:
         self._text, self._what, self._at = text, what, 0
-        self._found = ""
+        self._token = ""
         self._advance()
 
     def whole(self) -> pa.StructType:
-        wrapped = self._found.lower() == "struct" and self._text[self._at :].lstrip().startswith("<")
+        wrapped = self._token.lower() == "struct" and self._text[self._at :].lstrip().startswith("<")
         kind = self._type() if wrapped else self._fields("")
-        if self._found:
+        if self._token:
             raise self._wrong("the end")
         return kind
 
@@ -70,10 +70,10 @@ class _Reader:
         fields: list[pa.Field] = []
         names: set[str] = set()
         while True:
-            if end and not fields and self._found == end:
+            if end and not fields and self._token == end:
                 break
             name = self._name()
-            if self._found == ":":
+            if self._token == ":":
                 self._advance()
             if name.lower() in names:
                 raise InvalidRequest(f"{self._what}: a field is named twice", field=name)
@@ -81,9 +81,9 @@ class _Reader:
                 raise InvalidRequest(f"{self._what}: from_json fills this field itself", field=name)
             names.add(name.lower())
             fields.append(pa.field(name, self._type()))
-            if self._found.upper() == "NOT":
+            if self._token.upper() == "NOT":
                 raise InvalidRequest(f"{self._what}: every field may be null, NOT NULL is not kept", field=name)
-            if self._found != ",":
+            if self._token != ",":
                 break
             self._advance()
         return pa.struct(fields)
@@ -92,18 +92,18 @@ class _Reader:
         name = self._name().lower()
         if name in ("array", "map", "struct"):
             self._take("<")
-            made: pa.DataType
+            kind: pa.DataType
             if name == "array":
-                made = list_of(self._type())
+                kind = list_of(self._type())
             elif name == "struct":
-                made = self._fields(">")
+                kind = self._fields(">")
             else:
                 if self._type() != pa.string():
                     raise InvalidRequest(f"{self._what}: the keys of a map are strings", got=self._text)
                 self._take(",")
-                made = map_of(self._type())
+                kind = map_of(self._type())
             self._take(">")
-            return made
+            return kind
         if name in ("decimal", "dec", "numeric"):
             return self._decimal()
         if name not in SIMPLE:
@@ -112,10 +112,10 @@ class _Reader:
 
     def _decimal(self) -> pa.DataType:
         precision, scale = "10", "0"
-        if self._found == "(":
+        if self._token == "(":
             self._advance()
             precision = self._name()
-            if self._found == ",":
+            if self._token == ",":
                 self._advance()
                 scale = self._name()
             self._take(")")
@@ -126,34 +126,34 @@ class _Reader:
         return pa.decimal128(int(precision), int(scale))
 
     def _name(self) -> str:
-        found = self._found
-        if not found or found in "<>(),:":
+        token = self._token
+        if not token or token in "<>(),:":
             raise self._wrong("a name")
-        name = found[1:-1].replace("``", "`") if found.startswith("`") else found
+        name = token[1:-1].replace("``", "`") if token.startswith("`") else token
         self._advance()
         return name
 
     def _take(self, sign: str) -> None:
-        if self._found != sign:
+        if self._token != sign:
             raise self._wrong(repr(sign))
         self._advance()
 
     def _advance(self) -> None:
-        found = _TOKEN.match(self._text, self._at)
-        if found is None:
+        match = _TOKEN.match(self._text, self._at)
+        if match is None:
             raise InvalidRequest(f"{self._what} is no schema", at=repr(self._text[self._at :][:20]))
-        self._found, self._at = found.group().strip(), found.end()
+        self._token, self._at = match.group().strip(), match.end()
 
     def _wrong(self, due: str) -> InvalidRequest:
         return InvalidRequest(
             f"{self._what} is no schema like id bigint, tags array<string>: {due} is due",
-            got=repr(self._found),
+            got=repr(self._token),
             before=repr(self._text[self._at :][:20]),
         )
 
 
 def ddl_of(kind: pa.DataType) -> str:
-    """As Spark writes the type; of a struct its fields, which `struct_of` reads."""
+    """Return the type in Spark's DDL; for a struct only its fields, which `struct_of` reads."""
     if pa.types.is_struct(kind):
         return ", ".join(f"{_quoted(field.name)} {_written(field.type)}" for field in kind)
     return _written(kind)

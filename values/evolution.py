@@ -1,12 +1,12 @@
-"""A form, and another that is wanted, as one that has the columns of both: added fields, wider types, none dropped.
+"""Merge a form and a wanted form into one with the columns of both: fields added, types widened, none dropped.
 
     tinyint, smallint, int, bigint    the widest
     float, double                     double
     decimal(p,s)                      the larger p, of one s
     a symbol of an enum               added
-    a field that is gone              stays, and is null from then on
+    a field that is removed           stays, and is null from then on
 
-What Iceberg can do to a column without writing its files again, and no more.
+These are exactly the changes that Iceberg can make to a column without rewriting its files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NUMBERS = (
 
 
 def evolved(form: Form, wanted: Form) -> Form:
-    """``form`` itself where it has all of ``wanted``. Raises InvalidRequest that names what cannot evolve."""
+    """Return the merged form: ``form`` itself if it has all of ``wanted``. InvalidRequest names what cannot evolve."""
     if (form.format, form.registered) != (wanted.format, wanted.registered):
         raise InvalidRequest("values cannot evolve into another format", format=form.format, wanted=wanted.format)
     if form.format == JSON:
@@ -47,13 +47,13 @@ def _evolved_avro(form: Form, wanted: Form) -> Form:
     both = merged(ours, other)
     if both == merged(ours, ours):
         return form
-    made = Form(AVRO, text_of(both), registered=True)
-    made.kind()  # what is added may be nothing that can be read
-    return made
+    evolved_form = Form(AVRO, text_of(both), registered=True)
+    evolved_form.kind()  # raises if an added field has an unsupported type
+    return evolved_form
 
 
 def widened(ours: pa.DataType, wanted: pa.DataType, path: str = "") -> pa.DataType:
-    """The type that has both. ``path``: of the field. Raises InvalidRequest that names it."""
+    """Return the type that holds both. Raises InvalidRequest that names the field, which is at ``path``."""
     if ours == wanted:
         return ours
     if pa.types.is_struct(ours) and pa.types.is_struct(wanted):
@@ -77,10 +77,10 @@ def widened(ours: pa.DataType, wanted: pa.DataType, path: str = "") -> pa.DataTy
 
 def _fields(ours: pa.StructType, wanted: pa.StructType, path: str) -> list[pa.Field]:
     left = {field.name: field.type for field in wanted}
-    made = []
+    fields = []
     for field in ours:
         within = f"{path}.{field.name}".lstrip(".")
-        made.append(
+        fields.append(
             field if field.name not in left else field.with_type(widened(field.type, left.pop(field.name), within))
         )
     taken = {field.name.lower() for field in ours}
@@ -89,5 +89,5 @@ def _fields(ours: pa.StructType, wanted: pa.StructType, path: str) -> list[pa.Fi
             raise InvalidRequest(
                 "the schema cannot evolve: a field is there in other letters", field=f"{path}.{name}".lstrip(".")
             )
-        made.append(pa.field(name, kind))
-    return made
+        fields.append(pa.field(name, kind))
+    return fields

@@ -1,10 +1,10 @@
-"""How the bytes of a key or of a value become a column of one type, and what is said of those that do not.
+"""The form of keys or values, which defines how their bytes become a column of one type.
 
-    json     exactly one object, whose known fields have their types; the row is what Spark's `from_json` makes of it
-    avro     the whole bytes are one value of the schema, or, with a registry, of the one that they name
+    json     exactly one object, whose known fields have their types; the row is that of Spark's `from_json`
+    avro     all bytes are one value of the schema or, with a registry, of the schema that they name
     string   UTF-8
 
-Whatever is anything else is a corrupt value: null in the column, and told, so that whoever asked keeps the bytes.
+All other bytes are a corrupt value: null in the column, and reported, so that the caller can keep the bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMATS = (JSON, AVRO, STRING)
 
 @dataclass(frozen=True, slots=True)
 class TypedColumn:
-    """``column``: null where the bytes are null, and where they are corrupt. ``corrupt``: booleans, never null."""
+    """``column`` is null where the bytes are null or corrupt. ``corrupt`` has booleans, never null."""
 
     column: pa.Array
     corrupt: pa.Array
@@ -32,13 +32,13 @@ class TypedColumn:
 
 class Reader(Protocol):
     def of(self, values: pa.Array) -> TypedColumn:
-        """Of a binary array, as many. Raises Unavailable, AccessDenied of a registry; SchemaGrown, InvalidRequest."""
+        """Return an equally long column. Raises SchemaGrown, InvalidRequest, Unavailable, AccessDenied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``schema``: of JSON as DDL, ``id bigint, tags array<string>``; of Avro its JSON. ``registered``: each value
-    begins with 0 and the four bytes of a schema's id, and is resolved to ``schema``.
+    """``schema`` is DDL for JSON, ``id bigint, tags array<string>``, and a schema's JSON for Avro. ``registered``: each
+    value begins with 0 and the four bytes of a schema's id, and is resolved to ``schema``.
     """
 
     format: str
@@ -57,7 +57,7 @@ class Form:
             )
 
     def kind(self) -> pa.DataType:
-        """Of the column. Raises InvalidRequest that names what cannot be read."""
+        """Return the column's type. Raises InvalidRequest that names the unsupported part of the schema."""
         if self.format == JSON:
             from .ddl import struct_of
 
@@ -69,9 +69,9 @@ class Form:
         return pa.string()
 
     def reader(self, registry: RegistryAccess | None, *, grows: bool = False) -> Reader:
-        """For one thread. ``grows``: a schema of the registry that has what ours lacks is told by SchemaGrown.
+        """Return a reader for one thread. ``grows``: it raises SchemaGrown for a registry's schema with more than ours.
 
-        Raises InvalidRequest: as `kind`, and where a registry is needed and none is set.
+        Raises InvalidRequest as `kind`, and if a registry is needed and none is set.
         """
         kind = self.kind()
         if self.format == JSON:
@@ -91,7 +91,7 @@ class Form:
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> Form:
-        """Raises InvalidRequest for what is no such object."""
+        """Return the form of which `as_json` made the object. Raises InvalidRequest for another object."""
         try:
             format, schema, registered = said["format"], said["schema"], said["registered"]
         except (KeyError, TypeError) as error:
@@ -102,7 +102,7 @@ class Form:
 
 
 def _kept(kind: pa.DataType) -> pa.DataType:
-    """Raises InvalidRequest for what no column of Parquet can be."""
+    """Return the type. Raises InvalidRequest if it cannot be a column of Parquet."""
     if pa.types.is_struct(kind) and not kind.num_fields:
         raise InvalidRequest("the schema: a struct without fields is no column")
     for at in range(kind.num_fields):
@@ -111,12 +111,12 @@ def _kept(kind: pa.DataType) -> pa.DataType:
 
 
 class SchemaGrown(Exception):
-    """A schema of the registry has what ours lacks; ``form``: the one that has both."""
+    """Raised when a schema of the registry has parts that ours lacks; ``form`` has both."""
 
     def __init__(self, form: Form) -> None:
         super().__init__("a schema of the registry has what the form lacks")
         self.form = form
 
     def __reduce__(self) -> tuple[object, ...]:
-        # it crosses process borders, from the task that met the schema
+        # the exception is sent from the task that met the schema to another process
         return SchemaGrown, (self.form,)

@@ -1,6 +1,6 @@
-"""Dates and times as Spark reads them from strings of JSON when no format is given: leniently, in UTC.
+"""Parse dates and times as leniently as Spark does from strings of JSON without a format, in UTC.
 
-Where Spark 4 has `SparkDateTimeUtils`: ``2020``, ``2020-1-2``, ``2020-01-02T3:4:5.6+01:00``, and more.
+Follows `SparkDateTimeUtils` of Spark 4: ``2020``, ``2020-1-2``, ``2020-01-02T3:4:5.6+01:00``, and more.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _JAVA_SHORT_IDS = (
 )
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 _FIRST_GREGORIAN = -141_427
-"""Days: 1582-10-15."""
+"""1582-10-15, in days since 1970-01-01."""
 
 
 def days(text: str) -> int | None:
-    """Since 1970-01-01; None: it is no date. Raises Undecided."""
-    found = _date(text.strip(_CONTROLS))
-    if found is not None and -(2**31) <= found < 2**31:
-        return found
+    """Return the days since 1970-01-01, or None if it is no date. Raises Undecided."""
+    date_days = _date(text.strip(_CONTROLS))
+    if date_days is not None and -(2**31) <= date_days < 2**31:
+        return date_days
     # "In Spark 1.5.0, we store the data as number of days since epoch in string"
     if re.fullmatch(r"[+-]?[0-9]+", text) and -(2**31) <= int(text) < 2**31:
         if int(text) < _FIRST_GREGORIAN:
@@ -47,35 +47,35 @@ def days(text: str) -> int | None:
 
 
 def micros(text: str) -> int | None:
-    """Since 1970-01-01T00:00:00Z; None: it is no time. Raises Undecided."""
-    found = _micros(text.strip(_CONTROLS))
-    return _micros(text.replace("GMT", "").strip(_CONTROLS)) if found is None else found
+    """Return the microseconds since 1970-01-01T00:00:00Z, or None if it is no time. Raises Undecided."""
+    time_micros = _micros(text.strip(_CONTROLS))
+    return _micros(text.replace("GMT", "").strip(_CONTROLS)) if time_micros is None else time_micros
 
 
 def _date(text: str) -> int | None:
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         return None
-    days = _days_of(found)
+    days = _days_of(match)
     return None if days is None or not -(2**31) <= days < 2**31 else days
 
 
 def _micros(text: str) -> int | None:
     if _TIME_ALONE.fullmatch(text):
         raise Undecided("a time of day without a date, which Spark takes for one of today's")
-    found = _TIMESTAMP.fullmatch(text)
-    if found is None:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
         return None
-    zone = found["zone"]
+    zone = match["zone"]
     offset = 0 if zone is None else _offset(zone.strip(_CONTROLS))
-    hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
-    day = _days_of(found)
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    day = _days_of(match)
     if day is None or offset is None or hour > 23 or minute > 59 or second > 59:
         return None
-    fraction = int((found["fraction"] or "")[:6].ljust(6, "0"))
-    made = ((day * 24 + hour) * 60 + minute) * 60 + second - offset
-    made = made * 1_000_000 + fraction
-    return made if _MIN_LONG <= made <= _MAX_LONG else None
+    fraction = int((match["fraction"] or "")[:6].ljust(6, "0"))
+    total = ((day * 24 + hour) * 60 + minute) * 60 + second - offset
+    total = total * 1_000_000 + fraction
+    return total if _MIN_LONG <= total <= _MAX_LONG else None
 
 
 def _days_of(found: re.Match[str]) -> int | None:
@@ -89,8 +89,8 @@ def _days_of(found: re.Match[str]) -> int | None:
 
 
 def _offset(zone: str) -> int | None:
-    """Seconds east of UTC; None: there is no such zone."""
-    # as Spark before Java: +1: is +01:, +01:2 is +01:02
+    """Return the zone's seconds east of UTC, or None if there is no such zone. Raises Undecided."""
+    # Spark does this before it asks Java: +1: becomes +01:, +01:2 becomes +01:02
     zone = re.sub(r"([+-])(\d):", r"\g<1>0\2:", zone, count=1, flags=re.A)
     zone = re.sub(r"([+-])(\d\d):(\d)$", r"\1\2:0\3", zone, count=1, flags=re.A)
     if zone in ("Z", "UTC", "GMT", "UT"):
@@ -100,16 +100,16 @@ def _offset(zone: str) -> int | None:
             zone = zone.removeprefix(prefix)
             break
     if zone[:1] in ("+", "-"):
-        found = _OFFSET.fullmatch(zone)
-        if found is None or (len(found[2]) == 1 and found[3]):
+        match = _OFFSET.fullmatch(zone)
+        if match is None or (len(match[2]) == 1 and match[3]):
             return None
-        if found[4] is not None and (zone.count(":") == 1 or len(zone) not in (7, 9)):
+        if match[4] is not None and (zone.count(":") == 1 or len(zone) not in (7, 9)):
             return None
-        hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
+        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
         size = (hours * 60 + minutes) * 60 + seconds
         if minutes > 59 or seconds > 59 or size > 18 * 3600:
             return None
-        return -size if found[1] == "-" else size
+        return -size if match[1] == "-" else size
     if zone in _JAVA_SHORT_IDS.split() or zone in available_timezones() or zone.startswith("SystemV/"):
         raise Undecided("a time zone by its name, whose offsets are the JVM's to say")
     return None

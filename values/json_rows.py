@@ -1,7 +1,7 @@
-"""One JSON text to one value of an Arrow type, equal to `from_json` in PERMISSIVE mode: the definition, the slow path.
+"""Convert one JSON text to one value of an Arrow type, equal to `from_json` in PERMISSIVE mode: the slow reference.
 
-A field that cannot be converted is null and the others stay, as Spark has it since 3.4 (partial results); a text that
-is no JSON, or no object, is a row of nulls; an empty text is null. Follows Spark's ``JacksonParser``.
+A field that cannot be converted is null and the others stay, as in Spark since 3.4 (partial results). A text that is
+not JSON, or not an object, becomes a row of nulls; an empty text becomes null. Follows Spark's ``JacksonParser``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NOT_A_NUMBER = {
 }
 _LONG = (-(2**63), 2**63 - 1)
 _RANGES = {
-    pa.int8(): (-128, 255),  # Jackson's: what is above 127 comes around
+    pa.int8(): (-128, 255),  # Jackson's: values above 127 wrap around
     pa.int16(): (-(2**15), 2**15 - 1),
     pa.int32(): (-(2**31), 2**31 - 1),
     pa.int64(): _LONG,
@@ -53,11 +53,11 @@ _EXACT = decimal.Context(prec=4000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN
 _BIG_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _LARGE_EXPONENT = 1000
 _SURE_DIGITS = 15
-"""Up to so many, and not far from 1, every Java writes the same; beyond, it took until 19 to write the shortest."""
+"""Up to this many digits, not far from 1, all Javas write the same; beyond, Java writes the shortest only since 19."""
 
 
 class Unconverted(Exception):
-    """A value that is not of its type; ``partial``: what there is of it, in a tuple of one."""
+    """Raised for a value that is not of its type. ``partial``: the converted part, in a tuple of one or none."""
 
     def __init__(self, *partial: Any) -> None:
         super().__init__()
@@ -65,17 +65,17 @@ class Unconverted(Exception):
 
 
 class NotStrict(Exception):
-    """A text that is not exactly one object of the type."""
+    """Raised for a text that is not exactly one object of the type."""
 
 
 class JsonRows:
-    """For one type. A struct becomes a dictionary, a map pairs, a date and a timestamp whole numbers."""
+    """Converts texts to one type. A struct becomes a dictionary, a map pairs, dates and timestamps integers."""
 
     def __init__(self, kind: pa.StructType) -> None:
         self._fields = _converters(kind)
 
     def of(self, value: bytes | None) -> dict[str, Any] | None:
-        """Raises Undecided."""
+        """Return the row of a text as `from_json` does. Raises Undecided."""
         if value is None:
             return None
         tokens = Tokens(java_text(value))
@@ -90,8 +90,8 @@ class JsonRows:
             return dict(error.partial[0]) if error.partial else dict.fromkeys(self._fields)
 
     def strictly(self, value: bytes) -> dict[str, Any]:
-        """The same row. Raises NotStrict where a field has another type, and where the text is no object or goes on
-        behind it; Undecided.
+        """Return the same row as `of`. Raises NotStrict if a field has another type, or if the text is not an object or
+        continues after it; Undecided.
         """
         tokens = Tokens(java_text(value))
         try:
@@ -175,7 +175,7 @@ def _converters(kind: pa.StructType) -> dict[str, Converter]:
 
 
 def _converter(kind: pa.DataType) -> Converter:
-    """Of a value: null where JSON has null."""
+    """Return the conversion of a value, for which JSON's null is null."""
     of_token = _of_token(kind)
 
     def convert(tokens: Tokens) -> Any:
@@ -185,7 +185,7 @@ def _converter(kind: pa.DataType) -> Converter:
         if token is None or token == NULL:
             return None
         if token == STRING:
-            tokens.text()  # whatever becomes of it, Spark looks how long it is
+            tokens.text()  # even if it is not converted: Spark reads its length
         return of_token(token, tokens)
 
     return convert
@@ -239,7 +239,7 @@ def _double(token: str, tokens: Tokens, *, single: bool) -> float:
     if token not in (INT, FLOAT):
         raise Unconverted
     if token == INT and len(text.lstrip("-")) <= 18 and int(text) == 0:
-        return 0.0  # a whole number has no -0
+        return 0.0  # integers have no -0
     if not single:
         return float(text)
     if token == INT and len(text.lstrip("-")) > 18:
@@ -249,14 +249,14 @@ def _double(token: str, tokens: Tokens, *, single: bool) -> float:
 
 
 def _float(text: str) -> float:
-    """The nearest float; NumPy's and Python's would go by way of a double."""
+    """Return the nearest float in one rounding; NumPy and Python would first round to a double."""
     if text in _NOT_A_NUMBER:
         return _NOT_A_NUMBER[text]
     try:
-        found: float = pa.scalar(text).cast(pa.float32()).as_py()
+        nearest: float = pa.scalar(text).cast(pa.float32()).as_py()
     except pa.ArrowInvalid:
         return float("-inf") if text.startswith("-") else float("inf")
-    return found
+    return nearest
 
 
 def _decimal(token: str, tokens: Tokens, kind: pa.Decimal128Type) -> decimal.Decimal:
@@ -284,21 +284,21 @@ def _timestamp(token: str, tokens: Tokens) -> int:
         if not _LONG[0] <= seconds <= _LONG[1]:
             raise Unconverted
         return (seconds * 1_000_000 + 2**63) % 2**64 - 2**63  # as Java multiplies
-    found = micros(tokens.text()) if token == STRING else None
-    if found is None:
+    time_micros = micros(tokens.text()) if token == STRING else None
+    if time_micros is None:
         raise Unconverted
-    return found
+    return time_micros
 
 
 def _date(token: str, tokens: Tokens) -> int:
-    found = days(tokens.text()) if token == STRING else None
-    if found is None:
+    date_days = days(tokens.text()) if token == STRING else None
+    if date_days is None:
         raise Unconverted
-    return found
+    return date_days
 
 
 def _string(token: str, tokens: Tokens) -> str:
-    """What is no string is written as JSON again, as Jackson writes it."""
+    """Return a string; any other value becomes its JSON as Jackson writes it."""
     return java_string(tokens.text()) if token == STRING else "".join(_written(tokens))
 
 
@@ -306,7 +306,7 @@ _PLAIN = {pa.bool_(): _boolean, pa.timestamp("us", "UTC"): _timestamp, pa.date32
 
 
 def java_string(text: str) -> str:
-    """Half of a surrogate pair becomes a question mark."""
+    """Return the text with a question mark for each half of a surrogate pair, as Java encodes it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -315,7 +315,7 @@ def java_string(text: str) -> str:
 
 
 def _written(tokens: Tokens) -> Iterator[str]:
-    """The token and all in it. A comma before what follows something."""
+    """Yield the JSON of the token and everything in it, with commas between elements."""
     open, following = 0, False
     while True:
         token = tokens.token
@@ -357,7 +357,7 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(letter: str) -> str:
-    """Jackson writes surrogates as escapes, one by one."""
+    """Return a letter's escape. Jackson writes each surrogate as an escape of its own."""
     if letter in _ESCAPED:
         return _ESCAPED[letter]
     units = letter.encode("utf-16-be", "surrogatepass")
@@ -365,7 +365,7 @@ def _escaped(letter: str) -> str:
 
 
 def _double_text(number: float) -> str:
-    """``Double.toString``."""
+    """Return the text of ``Double.toString``. Raises Undecided where it depends on the version of Java."""
     if number != number or number in (float("inf"), float("-inf")):
         return '"NaN"' if number != number else '"Infinity"' if number > 0 else '"-Infinity"'
     if not number:

@@ -1,10 +1,10 @@
-"""JSON text as tokens, just as Jackson 2's reader gives them to Spark's `from_json`, also where the text is broken.
+"""Split JSON text into the tokens that Jackson 2's reader gives to Spark's `from_json`, also if the text is broken.
 
-`from_json` keeps what it has when a field goes wrong, and goes on from where Jackson stands then: so what is right
-after an error matters as much as what is right without one. After each error the place, the token and the context are
-those of ``ReaderBasedJsonParser`` as Spark sets it up: single quotes, NaN and infinities are allowed, comments are not.
-Two of its habits explain most of this file: a name is read together with the beginning of its value, and a string is
-read when somebody asks for it.
+If a field is wrong, `from_json` keeps the other fields and continues where Jackson stopped. So the state after an error
+matters as much as the tokens of correct text. After each error the place, the token and the context are those of
+``ReaderBasedJsonParser`` as Spark sets it up: single quotes, NaN and infinities are allowed, comments are not. Two
+properties of it explain most of this file: it reads a name together with the beginning of its value, and it reads a
+string only when its text is requested.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import unicodedata
 
 MAX_DEPTH, MAX_NUMBER, MAX_NAME = 500, 1000, 50_000
-"""Beyond these it depends on Jackson's limits, which are settings of the JVM."""
+"""Beyond these values the result depends on Jackson's limits, which are settings of the JVM."""
 OBJECT, END_OBJECT, ARRAY, END_ARRAY = "{", "}", "[", "]"
 NAME, STRING, INT, FLOAT, TRUE, FALSE, NULL = "name", "string", "int", "float", "true", "false", "null"
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\", "'": "'"}
@@ -25,19 +25,19 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = {"t": ("true", TRUE), "f": ("false", FALSE), "n": ("null", NULL)}
 _ERROR_TOKEN = 256
 _SURELY_BUFFERED = 2000
-"""Letters: Jackson's buffer has 4000 chars, and at its end numbers are read in another way."""
+"""The length of a text within Jackson's buffer of 4000 chars. At the end of the buffer it reads numbers differently."""
 
 
 class BadJson(Exception):
-    """What is a JsonParseException in the JVM."""
+    """The counterpart of the JVM's JsonParseException."""
 
 
 class Undecided(Exception):
-    """Nobody can say here what `from_json` would make of it; the message says of what."""
+    """Raised for a text whose `from_json` result is not defined here; the message names the reason."""
 
 
 class _Context:
-    """``kind``: an object, an array or the root."""
+    """A level of nesting. ``kind``: an object, an array or the root."""
 
     __slots__ = ("index", "kind", "name", "parent")
 
@@ -47,7 +47,7 @@ class _Context:
 
 
 class Tokens:
-    """``token``: the one that stands, None before the first, after the last and after some errors."""
+    """Reads tokens. ``token``: the current one; None before the first, after the last and after some errors."""
 
     def __init__(self, text: str) -> None:
         self._text, self._end, self._at = text, len(text), 0
@@ -60,21 +60,21 @@ class Tokens:
 
     @property
     def name(self) -> str | None:
-        """Of the field; of a struct or an array that begins, the one it has where it stands."""
+        """The name of the current field; where an object or array begins, the name of the field with it."""
         context = self._context
         if self.token in (OBJECT, ARRAY) and context.parent is not None:
             return context.parent.name
         return context.name
 
     def text(self) -> str:
-        """Of a string or a number. Raises BadJson where the string is broken."""
+        """Return the text of a string or a number. Raises BadJson if the string is broken."""
         if self._unread:
             self._unread = False
             self._string = self._quoted('"', _PLAIN)
         return self._string
 
     def skip_children(self) -> None:
-        """To the end of what begins with the token. Raises BadJson."""
+        """Skip to the end of the object or array that the token begins. Raises BadJson."""
         if self.token not in (OBJECT, ARRAY):
             return
         open = 1
@@ -87,7 +87,7 @@ class Tokens:
             open += (token in (OBJECT, ARRAY)) - (token in (END_OBJECT, END_ARRAY))
 
     def next(self) -> str | None:
-        """The next token. Raises BadJson."""
+        """Advance to the next token and return it. Raises BadJson."""
         if self.token == NAME:
             return self._value_of_name()
         if self._unread:
@@ -138,7 +138,7 @@ class Tokens:
             raise Undecided(f"it is nested deeper than {MAX_DEPTH}")
 
     def _after_space(self) -> str:
-        """The next letter that is no space, taken; nothing at the end."""
+        """Take and return the next letter that is not a space, or an empty text at the end."""
         self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
         if self._at >= self._end:
             return ""
@@ -204,7 +204,7 @@ class Tokens:
         raise BadJson("a value is due")
 
     def _word(self, word: str, matched: int) -> None:
-        """The rest of ``word``, and what may stand behind it."""
+        """Take the rest of ``word``, and check the letter behind it."""
         while matched < len(word):
             if self._at >= self._end or self._text[self._at] != word[matched]:
                 self._skip_identifier(matched)
@@ -230,7 +230,7 @@ class Tokens:
         return self._text[self._at - 1]
 
     def _signed(self, sign: str, letter: str) -> str:
-        """An infinity; anything else behind a sign is wrong by now."""
+        """Take an infinity; at this point everything else behind a sign is wrong."""
         if letter == "I":
             letter = self._taken()
             for second, word in (("N", "INF"), ("n", "Infinity")):
@@ -271,8 +271,8 @@ class Tokens:
         return token
 
     def _digits_due(self, back: int | None) -> None:
-        """``back``: where Jackson stands after an error, which is behind the first letter that makes it no integer;
-        None: behind the one that is no digit, as always at the end of its buffer.
+        """Take at least one digit. ``back``: where Jackson stands after an error, which is behind the first letter that
+        makes the number no integer; None: behind the letter that is no digit, as always at the end of its buffer.
         """
         end = _digits_end(self._text, self._at)
         if end == self._at:
@@ -283,7 +283,7 @@ class Tokens:
         self._at = end
 
     def _quoted(self, quote: str, plain: re.Pattern[str]) -> str:
-        """To the closing quote, which is taken."""
+        """Take a string with its closing quote and return its content."""
         parts, text = [], self._text
         while True:
             run = plain.match(text, self._at)
@@ -299,8 +299,8 @@ class Tokens:
             if letter != "\\":
                 raise BadJson("a control character in a string")
             parts.append(self._escaped())
-        found = "".join(parts)
-        return _paired(found) if len(parts) > 1 and _SURROGATE.search(found) else found
+        content = "".join(parts)
+        return _paired(content) if len(parts) > 1 and _SURROGATE.search(content) else content
 
     def _escaped(self) -> str:
         letter = self._taken()
@@ -322,18 +322,18 @@ def _digits_end(text: str, at: int) -> int:
 
 
 def _paired(text: str) -> str:
-    """Two halves of a letter that were escaped one by one are one; a half alone stays."""
+    """Join two surrogates that were escaped one by one to one letter; a single surrogate stays."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _begins_identifier(letter: str) -> bool:
-    """``Character.isJavaIdentifierStart``, of a char."""
+    """Return Java's ``Character.isJavaIdentifierStart`` for a char."""
     category = unicodedata.category(letter)
     return ord(letter) <= 0xFFFF and (category[0] == "L" or category in ("Nl", "Sc", "Pc"))
 
 
 def _in_identifier(letter: str) -> bool:
-    """``Character.isJavaIdentifierPart``, of a char."""
+    """Return Java's ``Character.isJavaIdentifierPart`` for a char."""
     if ord(letter) < 0xA0 and unicodedata.category(letter) == "Cc":
         return not ("\t" <= letter <= "\r" or "\x1c" <= letter <= "\x1f")
     return _begins_identifier(letter) or (

@@ -1,19 +1,19 @@
-"""JSON values to one Arrow array of structs: by Arrow's own reader where that is known to be equal, else row by row.
+"""Convert JSON values to one Arrow array of structs: by Arrow's own reader if the result is equal, else row by row.
 
-Arrow reads a whole batch at once and is stricter: what it refuses goes the other way. What it takes, and Spark reads
-otherwise, is this, and is looked for:
+Arrow reads a whole batch at once and is stricter: values that it refuses are read row by row. It accepts the following
+values, which Spark reads differently, so we search for them:
 
-    two objects in one value,  each value is wrapped, {"v":[[VALUE]]}, a line each. A line ends at the outermost level
-    text behind the object     or the text is broken (a line break cannot stand in a string, and no object follows a
-                               value within another), so that as many rows as values means one line for each. Lists of
-                               one list of one object end with ours, or }]] stands in the value: looked for
+    two objects in one value,  each value is wrapped, {"v":[[VALUE]]}, on its own line. A line ends at the outermost
+    text behind the object     level or the text is broken (a string cannot contain a line break, and no object follows
+                               a value within another), so that as many rows as values means one line for each. A list
+                               of one list of one object ends with our brackets, or the value contains }]]: searched for
     null                       for Spark a row of nulls: Arrow's nulls are counted
-    NaN, Inf, a NUL            Arrow takes them in other places
+    NaN, Inf, a NUL            Arrow accepts them in other places
     long numbers, deep nesting Jackson has limits
-    -0 as a whole number       a double of it is -0.0 for Arrow
-    decimals, floats, times    Arrow does not look at the precision, rounds once, and knows other forms of time
+    -0 as an integer           Arrow makes it the double -0.0
+    decimals, floats, times    Arrow does not check the precision, rounds once, and knows other forms of time
 
-Memory: of a batch its values twice more, and the columns made.
+Memory: twice the values of a batch, in addition to them, and the resulting columns.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .json_tokens import MAX_DEPTH, Undecided
 from .row_refused import RowRefused
 
 SOME = 512
-"""Rows of a batch that is not plain which are tried together."""
+"""Rows that are tried together if the whole batch cannot be read at once."""
 FEW = 8
-"""Rows that are converted one by one without another try."""
+"""Up to this many rows are converted one by one without another try."""
 SURE_BYTES = 1000
-"""Of a value: below, it has neither a number nor a nesting that Jackson would refuse."""
+"""The size of a value below which it has neither a number nor a nesting that Jackson would refuse."""
 LONG_BYTES = 48_000
 _PIECE_BYTES = 1 << 16
-"""What is looked through at once: it stays in the processor's cache."""
+"""Bytes that are searched at a time: they stay in the processor's cache."""
 _Made = TypeVar("_Made")
 _OUR_END = re.compile(rb"\}[ \t\r\n]*\][ \t\r\n]*\]")
 _ODD_NUMBER = re.compile(rb"[-:\[,\s](?:NaN|Inf)")
@@ -54,7 +54,7 @@ _PLAIN_DATE = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 
 
 class JsonValues:
-    """For one schema, as `from_json` in PERMISSIVE mode. Holds no values."""
+    """Converts values of one schema as `from_json` does in PERMISSIVE mode. Holds no values."""
 
     def __init__(self, kind: pa.StructType) -> None:
         self._rows = JsonRows(kind)
@@ -63,69 +63,69 @@ class JsonValues:
         self._read = read and pj.ParseOptions(explicit_schema=read, unexpected_field_behavior="ignore")
 
     def of(self, values: pa.Array) -> pa.Array:
-        """Of a binary array, as many. Raises RowRefused."""
-        made = self.at_once(values)
-        if made is not None:
-            return made
+        """Convert a binary array to an array of the same length. Raises RowRefused."""
+        struct_array = self.at_once(values)
+        if struct_array is not None:
+            return struct_array
         return pa.concat_arrays(self.in_parts(values, lambda read: read, self.one_by_one))
 
     def in_parts(
         self, values: pa.Array, quick: Callable[[pa.Array], _Made], slow: Callable[[pa.Array, int], _Made]
     ) -> list[_Made]:
-        """Cut down to what is odd: one value that is costs its neighbours only. Where all are, tries get fewer.
+        """Split the values so that one odd value slows down only its neighbours. If all are odd, fewer tries are made.
 
-        Arrow says of most errors in which row they are. That is a hint where to cut, and proves nothing.
-        ``quick``: of what Arrow read; ``slow``: of values and the row of the first.
+        For most errors Arrow reports the row. That is a hint where to split, not a proof. ``quick`` converts an array
+        that Arrow has read; ``slow`` converts values, and gets the row of the first one.
         """
         if self._read is None or not len(values):
             return [slow(values, 0)]
-        parts, slowly = [], 0  # times in a row that went one by one
+        parts, slowly = [], 0  # consecutive parts that were read one by one
         left = [(at, min(at + SOME, len(values))) for at in reversed(range(0, len(values), SOME))]
         while left:
             at, end = left.pop()
             few = min(FEW << max(0, slowly - 2), SOME // 2)
-            found = None if end - at <= few else self._try(values.slice(at, end - at))
-            if isinstance(found, pa.Array):
-                parts.append(quick(found))
+            outcome = None if end - at <= few else self._try(values.slice(at, end - at))
+            if isinstance(outcome, pa.Array):
+                parts.append(quick(outcome))
                 slowly = 0
                 continue
-            if end - at <= few or (found is not None and found < few):
+            if end - at <= few or (outcome is not None and outcome < few):
                 cut = min(at + few, end)
                 parts.append(slow(values.slice(at, cut - at), at))
                 slowly += 1
                 rest = [(cut, end)]
-            elif found is None:
+            elif outcome is None:
                 cut = (at + end) // 2
                 rest = [(at, cut), (cut, end)]
             else:
-                odd = at + min(found, end - at - 1)
+                odd = at + min(outcome, end - at - 1)
                 rest = [(at, odd), (odd, odd + 1), (odd + 1, end)]
             left += [(start, stop) for start, stop in reversed(rest) if start < stop]
         return parts
 
     def one_by_one(self, values: pa.Array, first: int = 0) -> pa.Array:
-        """``first``: the row of the first value."""
-        made: list[dict[str, Any] | None] = []
+        """Convert values row by row; ``first`` is the row of the first one. Raises RowRefused."""
+        rows: list[dict[str, Any] | None] = []
         for row, value in enumerate(values.to_pylist()):
             try:
-                made.append(self._rows.of(value))
+                rows.append(self._rows.of(value))
             except Undecided as error:
                 reason = f"only Spark can say what from_json makes of this value; read it as binary. {error}"
                 raise RowRefused(first + row, InvalidRequest, reason) from error
-        return pa.array(made, self._type)
+        return pa.array(rows, self._type)
 
     def at_once(self, values: pa.Array) -> pa.Array | None:
-        """None: it is not known to be equal."""
+        """Convert all values with Arrow, or return None if the result may differ from Spark's."""
         if self._read is None:
             return None
-        found = self._try(values)
-        return found if isinstance(found, pa.Array) else None
+        outcome = self._try(values)
+        return outcome if isinstance(outcome, pa.Array) else None
 
     def _try(self, values: pa.Array) -> pa.Array | int | None:
-        """A number: where Arrow says that the error is."""
+        """Return the values read by Arrow, the row of an error that Arrow reports, or None if the result may differ."""
         try:
             texts = values.cast(pa.string())
-        except pa.ArrowInvalid:  # no UTF-8
+        except pa.ArrowInvalid:  # not UTF-8
             return None
         lines = pc.binary_join_element_wise('{"v":[[', texts.fill_null("{}"), "]]}\n", "")
         data = _bytes_of(lines)
@@ -143,23 +143,23 @@ class JsonValues:
         column = table.column("v")
         if len(column) != len(values) or column.num_chunks != 1:
             return None
-        found = _only(_only(column.chunk(0)))
-        if found is None or found.null_count:
+        structs = _only(_only(column.chunk(0)))
+        if structs is None or structs.null_count:
             return None
-        made = _converted(found, self._type)
-        return made if made is None or not values.null_count else pc.if_else(values.is_valid(), made, None)
+        result = _converted(structs, self._type)
+        return result if result is None or not values.null_count else pc.if_else(values.is_valid(), result, None)
 
 
 class StrictJson:
-    """For one schema, as `Form` has it: exactly one object of it, or corrupt."""
+    """Reads values of one schema for a `Form`: exactly one object of the schema, or corrupt."""
 
     def __init__(self, kind: pa.StructType) -> None:
         self._values, self._rows, self._type = JsonValues(kind), JsonRows(kind), kind
 
     def of(self, values: pa.Array) -> TypedColumn:
-        made = self._values.at_once(values)
-        if made is not None:
-            return _all_right(made)
+        struct_array = self._values.at_once(values)
+        if struct_array is not None:
+            return _all_right(struct_array)
         parts = self._values.in_parts(values, _all_right, self.one_by_one)
         return TypedColumn(
             pa.concat_arrays([part.column for part in parts]), pa.concat_arrays([part.corrupt for part in parts])
@@ -181,7 +181,7 @@ def _all_right(read: pa.Array) -> TypedColumn:
 
 
 def _only(lists: pa.Array | None) -> pa.Array | None:
-    """The element of each; None: not each has one."""
+    """Return the elements of lists that have exactly one element each, or None for other lists."""
     if lists is None or lists.null_count or lists.offset:
         return None
     ends = np.frombuffer(lists.buffers()[1], np.int32)[: len(lists) + 1]
@@ -189,14 +189,14 @@ def _only(lists: pa.Array | None) -> pa.Array | None:
 
 
 def _has_our_end(data: pa.Buffer) -> bool:
-    """Whether a value could end the lists that are put around it: a quick look first."""
+    """Return whether a value could close the lists around it. A quick check comes before the exact one."""
     raw = np.frombuffer(data, np.uint8)
     behind = raw[1:][raw[:-1] == ord("}")]
     return bool(((behind == ord("]")) | (behind <= ord(" "))).any()) and _OUR_END.search(data) is not None
 
 
 def _surely_plain(lines: pa.Array, data: pa.Buffer) -> bool:
-    """Whether nothing is in it that Arrow takes and Jackson does not."""
+    """Return whether the data has nothing that Arrow accepts and Jackson does not."""
     raw = np.frombuffer(data, np.uint8)
     pieces = [raw[at : at + _PIECE_BYTES + 2] for at in range(0, len(raw), _PIECE_BYTES)]
     if not all(piece.min() for piece in pieces):
@@ -215,18 +215,18 @@ def _surely_plain(lines: pa.Array, data: pa.Buffer) -> bool:
 
 
 def _may_be_in(raw: npt.NDArray[np.uint8], word: str) -> bool:
-    """Whether the first and the last of the word's three letters stand as they would: quick, not exact."""
+    """Return whether the first and the last of the word's three letters are at the right distance: quick, not exact."""
     return bool(((raw[:-2] == ord(word[0])) & (raw[2:] == ord(word[2]))).any())
 
 
 def _may_have_long_number(raw: npt.NDArray[np.uint8]) -> bool:
-    """A run of `SURE_BYTES` has three of every 250th byte in a row."""
+    """Return whether three consecutive samples, every 250th byte, may be of a number, as in a run of `SURE_BYTES`."""
     sampled = _OF_NUMBER[raw[::250]]
     return bool((sampled[:-2] & sampled[1:-1] & sampled[2:]).any())
 
 
 def _bytes_of(texts: pa.Array) -> pa.Buffer:
-    """All of them, one behind the other."""
+    """Return the bytes of all texts, one behind the other."""
     ends = np.frombuffer(texts.buffers()[1], np.int32)
     first, last = int(ends[texts.offset]), int(ends[texts.offset + len(texts)])
     return (texts.buffers()[2] or pa.py_buffer(b"")).slice(first, last - first)
@@ -237,7 +237,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """Times come as strings, so that one sees of which form they are."""
+    """Return the type for Arrow's reader, with times as strings, so that their form can be checked."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -248,7 +248,7 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
 
 
 def _converted(read: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """What was read, in its own type; None: something in it is not known to be equal."""
+    """Return the read array in its own type, or None if a value may differ from Spark's."""
     if pa.types.is_struct(kind):
         fields = [_converted(read.field(number), kind.field(number).type) for number in range(kind.num_fields)]
         if any(each is None for each in fields):

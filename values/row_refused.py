@@ -1,4 +1,4 @@
-"""A value that cannot become what was asked for, by its row in a batch."""
+"""The error for a value that cannot be converted, with its row in a batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..state.errors import TierstateError
 
 
 class RowRefused(Exception):
-    """Of a batch, ``row``: what a query fails with says the place of the record and the reason."""
+    """Raised for the value in ``row`` of a batch. The query's error, of ``kind``, adds the record's place."""
 
     def __init__(self, row: int, kind: type[TierstateError], reason: str) -> None:
         super().__init__(reason)

@@ -1,13 +1,13 @@
-"""A schema registry as Confluent's, asked at its one address for the schemas that values name.
+"""Ask a schema registry with Confluent's API, at one address, for the schemas that values name.
 
-    0, four bytes of an id, the value          how a value begins that names its schema
+    0, four bytes of an id, the value          the bytes of a value that names its schema
     GET <url>/schemas/ids/7                    {"schema": "…", "schemaType": "AVRO", "references": […]}
-    GET <url>/subjects/S/versions/3            the same of a reference
+    GET <url>/subjects/S/versions/3            the same for a reference
     GET <url>/subjects/S/versions/latest       the same, with its id
-    …?format=serialized                        of Protobuf, the schema as a FileDescriptorProto in base64
+    …?format=serialized                        for Protobuf, the schema as a FileDescriptorProto in base64
 
-Nothing of an answer says where to ask: no redirect is followed. An answer is bounded in bytes and, with its repeats, in
-time, however slowly it comes.
+No answer decides which address is asked next: redirects are not followed. An answer is bounded in bytes and, with its
+retries, in time, however slowly it comes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ MAGIC = 0
 FRAME = struct.Struct(">bI")
 TIMEOUT_S = 10.0
 MOST_BYTES = 4 * 1024 * 1024
-"""Of one answer."""
+"""The limit of one answer."""
 MOST_REFERENCES = 64
-"""Of a schema, with all that these refer to."""
-_AGAIN = (429, 500, 502, 503, 504)
+"""The limit of a schema's references, direct and indirect."""
+_RETRIED = (429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
-    """What another schema calls ``name`` is this version of a subject."""
+    """The version of a subject to which another schema refers as ``name``."""
 
     name: str
     subject: str
@@ -45,7 +45,7 @@ class SchemaReference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """``kind``: AVRO, JSON, PROTOBUF or what else a registry may have. ``id``: where the answer says it."""
+    """``kind``: AVRO, JSON, PROTOBUF or another kind of the registry. ``id``: None if the answer does not have it."""
 
     kind: str
     text: str
@@ -55,8 +55,8 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
-    """How a registry is asked, by any process. ``ca``: a file of authorities instead of the system's; ``certificate``,
-    ``key``: files of ours. ``timeout``: seconds.
+    """The settings with which any process can reach a registry. ``ca``: a file of authorities in place of the system's;
+    ``certificate``, ``key``: our own files. ``timeout``: seconds.
     """
 
     url: str
@@ -69,7 +69,7 @@ class RegistryAccess:
 
 
 class AnsweredOtherwise(Unavailable):
-    """The registry answers, and for this schema with something else: it may have all others."""
+    """The registry's answer for this schema is not valid; it may still have all others."""
 
 
 class _NoSuchSchema(CorruptData):
@@ -77,12 +77,12 @@ class _NoSuchSchema(CorruptData):
 
 
 class SchemaRegistry:
-    """Thread-safe."""
+    """A client of a registry. Thread-safe."""
 
     def __init__(self, access: RegistryAccess, clock: Clock, *, retries: int = 0) -> None:
         self._url, self._clock, self._timeout = access.url.rstrip("/"), clock, access.timeout
         again = urllib3.Retry(
-            retries, redirect=False, backoff_factor=0.2, status_forcelist=_AGAIN, raise_on_status=False
+            retries, redirect=False, backoff_factor=0.2, status_forcelist=_RETRIED, raise_on_status=False
         )
         headers = urllib3.make_headers(basic_auth=f"{access.user}:{access.password}" if access.user else None)
         self._pool = urllib3.PoolManager(
@@ -94,51 +94,51 @@ class SchemaRegistry:
         )
 
     def schema(self, id: int, *, serialized: bool = False) -> RegisteredSchema:
-        """Raises Unavailable, TimedOut, AccessDenied; CorruptData for an id that the registry does not have, or an
-        answer that is too large.
+        """Return the schema of an id. Raises Unavailable, TimedOut, AccessDenied; CorruptData for an id that the
+        registry does not have, or an answer that is too large.
         """
-        return self._asked(f"{self._url}/schemas/ids/{id}", serialized)
+        return self._request(f"{self._url}/schemas/ids/{id}", serialized)
 
     def referenced(self, reference: SchemaReference, *, serialized: bool = False) -> RegisteredSchema:
-        """As `schema`."""
+        """Return the schema of a reference. Raises the errors of `schema`."""
         subject = quote(reference.subject, safe="")
-        return self._asked(f"{self._url}/subjects/{subject}/versions/{reference.version}", serialized)
+        return self._request(f"{self._url}/subjects/{subject}/versions/{reference.version}", serialized)
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """With its id. Raises InvalidRequest for a subject that the registry does not have; and as `schema`."""
+        """Return a subject's newest schema, with its id. Raises InvalidRequest if there is none, and as `schema`."""
         try:
-            found = self._asked(f"{self._url}/subjects/{quote(subject, safe='')}/versions/latest", False)
+            schema = self._request(f"{self._url}/subjects/{quote(subject, safe='')}/versions/latest", False)
         except _NoSuchSchema as error:
             raise InvalidRequest("the schema registry has no such subject", subject=subject, **error.facts) from error
-        if found.id is None:
+        if schema.id is None:
             raise Unavailable("the schema registry does not answer as one", url=self._url)
-        return found
+        return schema
 
     def whole(self, schema: RegisteredSchema) -> list[str]:
-        """The texts of all that it refers to, each behind what it refers to itself, then its own.
+        """Return the texts of all schemas that it refers to, each after those that it needs itself, then its own.
 
-        Raises CorruptData for too many; and as `schema`.
+        Raises CorruptData for too many references, and as `schema`.
         """
-        known: set[str] = set()
+        names: set[str] = set()
         texts: list[str] = []
-        asked = 0
+        requests = 0
 
         def add(found: RegisteredSchema) -> None:
-            nonlocal asked
+            nonlocal requests
             for reference in found.references:
-                if reference.name in known:
+                if reference.name in names:
                     continue
-                if asked >= MOST_REFERENCES:
+                if requests >= MOST_REFERENCES:
                     raise CorruptData(f"a schema refers to more than {MOST_REFERENCES} others")
-                asked += 1  # before it is asked for: references may go round
+                requests += 1  # before the request: references may form a cycle
                 add(self.referenced(reference))
-                known.add(reference.name)
+                names.add(reference.name)
             texts.append(found.text)
 
         add(schema)
         return texts
 
-    def _asked(self, url: str, serialized: bool) -> RegisteredSchema:
+    def _request(self, url: str, serialized: bool) -> RegisteredSchema:
         until = self._clock.monotonic() + self._timeout
         try:
             answer = self._pool.request(
@@ -154,8 +154,8 @@ class SchemaRegistry:
             finally:
                 answer.close()
         except urllib3.exceptions.HTTPError as error:
-            cause = getattr(error, "reason", error)  # of the last try, where there were several
-            # of urllib3's time-outs by its class alone
+            cause = getattr(error, "reason", error)  # the last attempt's error, if there were several
+            # a subclass of urllib3's TimeoutError that is not a time-out
             refused = isinstance(cause, urllib3.exceptions.NewConnectionError)
             if isinstance(cause, urllib3.exceptions.TimeoutError) and not refused:
                 raise TimedOut("the schema registry did not answer in time", url=url) from error
@@ -165,36 +165,36 @@ class SchemaRegistry:
         if answer.status == 404:
             raise _NoSuchSchema("the schema registry has no schema of this id", url=url)
         if answer.status != 200:
-            kind = Unavailable if answer.status in _AGAIN else AnsweredOtherwise
+            kind = Unavailable if answer.status in _RETRIED else AnsweredOtherwise
             raise kind("the schema registry does not answer as one", url=url, status=answer.status)
         return _schema(data, url)
 
     def _whole(self, answer: urllib3.BaseHTTPResponse, until: float, url: str) -> bytes:
-        found = bytearray()
+        body = bytearray()
         while piece := answer.read1(65_536):
-            found += piece
-            if len(found) > MOST_BYTES:
+            body += piece
+            if len(body) > MOST_BYTES:
                 raise CorruptData(f"the schema registry's answer is larger than {MOST_BYTES} bytes", url=url)
             if self._clock.monotonic() > until:
                 raise TimedOut("the schema registry's answer does not end", url=url)
-        return bytes(found)
+        return bytes(body)
 
 
 def _schema(answer: bytes, url: str) -> RegisteredSchema:
     try:
-        found: dict[str, Any] = json.loads(answer)
+        record: dict[str, Any] = json.loads(answer)
         references = tuple(
             SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
-            for each in found.get("references") or ()
+            for each in record.get("references") or ()
         )
-        id = None if found.get("id") is None else int(found["id"])
-        return RegisteredSchema(str(found.get("schemaType") or "AVRO"), str(found["schema"]), references, id)
+        id = None if record.get("id") is None else int(record["id"])
+        return RegisteredSchema(str(record.get("schemaType") or "AVRO"), str(record["schema"]), references, id)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise AnsweredOtherwise("the schema registry does not answer as one", url=url) from error
 
 
 def is_url(text: str) -> bool:
-    """Whether a registry can be asked there."""
+    """Return whether the text is a URL of http or https with a host."""
     try:
         place = urllib3.util.parse_url(text)
     except urllib3.exceptions.LocationParseError:
@@ -203,7 +203,7 @@ def is_url(text: str) -> bool:
 
 
 def access_by_url(url: str) -> RegistryAccess:
-    """Of a URL that may have name and password in it."""
+    """Return the access for a URL that may include name and password."""
     place = urllib3.util.parse_url(url)
     name, _, password = unquote(place.auth or "").partition(":")
     return RegistryAccess(place._replace(auth=None).url, name, password)

@@ -1,4 +1,4 @@
-"""Bytes that are text: UTF-8, or corrupt."""
+"""Read bytes as text: they are UTF-8, or corrupt."""
 
 from __future__ import annotations
 

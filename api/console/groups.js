@@ -12,7 +12,7 @@ export function drawGroups(answer) {
     const worst = standings[0];
     const where = far.length
       ? `this group stands in the remote tier, on partition${far.length === 1 ? "" : "s"} ${spans(far.map((each) => each.partition))}`
-      : worst.said;
+      : standings.length > 1 && worst.behind ? `partition ${worst.partition}, the furthest behind, ${worst.said}` : worst.said;
     const tier = element("span", { className: far.length ? "tag remote" : "tag local", textContent: far.length ? "remote" : "local" });
     const behind = standings.some((each) => each.behind === null) ? "unknown" : number.format(standings.reduce((sum, each) => sum + each.behind, 0));
     const cells = [
@@ -20,7 +20,7 @@ export function drawGroups(answer) {
       element("td", { title: `partition ${worst.partition}: ${worst.said}` }, ...(worst.in_remote_tier === null ? [where] : [tier, ` ${where}`])),
       element("td", { className: "number", textContent: behind }),
     ];
-    cells.forEach((cell, nth) => { cell.dataset.label = ["Group", "Stands", "Behind"][nth]; });
+    cells.forEach((cell, nth) => { cell.dataset.label = ["Group", "Stands", "Offsets behind, in sum"][nth]; });
     return element("tr", {}, ...cells);
   });
   $("groups-table").hidden = !rows.length;

@@ -25,6 +25,13 @@ function slowly(key, path, take) {
   );
 }
 
+// Each card says of which partitions it is: those of the page, not all of the topic.
+function titles(on, of) {
+  put("groups-title", `Consumer groups${on}`);
+  put("reasons-title", `What agents say${of}`);
+  put("facts-title", `What happened last${on}`);
+}
+
 // Nothing of the topic before stays while this one is asked for.
 function begin(topic) {
   page = fresh(topic);
@@ -32,6 +39,7 @@ function begin(topic) {
   for (const id of ["topic-sizes", "topic-trouble"]) $(id).textContent = "";
   for (const id of ["partitions", "ticks", "grid", "reasons", "retention", "commands"]) $(id).replaceChildren();
   $("numbers").tBodies[0].replaceChildren();
+  titles("", "");
   drawGroups(null);
   drawFacts(null);
 }
@@ -78,13 +86,15 @@ function draw() {
   const now = JSON.stringify([topic, summary, partitions, [...times], groups, [...agents], facts, kind, first]);
   if (now === page.drawn) return;
   page.drawn = now;
-  const of = partitions.map(troubles);  // what stands everywhere is said once
-  const common = of.length > 1 ? of[0].filter((each) => of.every((said) => said.includes(each))) : [];
+  const ill = partitions.map(troubles);  // what stands everywhere is said once
+  const common = ill.length > 1 ? ill[0].filter((each) => ill.every((said) => said.includes(each))) : [];
   drawHead(topic, summary, common);
   const standing = Map.groupBy(groups?.groups ?? [], (each) => each.partition);
   drawBars(topic, partitions, { times, groups: standing, kind, common });
   drawPages();
   const shown = partitions.map((p) => p.partition);
+  const of = shown.length === 1 ? `partition ${shown[0]}` : `partitions ${spans(shown)}`;
+  if (shown.length) titles(` on ${of}`, ` of ${of}`);
   drawReasons(shown);
   drawGroups(groups);
   drawFacts(facts, summary.partitions > 1);
@@ -157,7 +167,11 @@ function drawReasons(shown) {
   $("reasons-none").hidden = said.size > 0;
   $("reasons-none").textContent = asked ? "Nothing is held back." : "Asking the agents…";
   $("reasons").replaceChildren(...[...said].map(([words, numbers]) => {
-    const where = element("span", { className: "quiet", textContent: shown.length > 1 ? ` partition${numbers.length === 1 ? "" : "s"} ${spans(numbers)}` : "" });
+    const brokers = [...new Set(numbers.map((each) => page.agents.get(each).broker_id ?? null))].filter((each) => each !== null);
+    const from = [];
+    if (shown.length > 1) from.push(`partition${numbers.length === 1 ? "" : "s"} ${spans(numbers)}`);
+    if (brokers.length) from.push(`broker${brokers.length === 1 ? "" : "s"} ${brokers.join(", ")}`);
+    const where = element("span", { className: "quiet", textContent: from.length ? ` ${from.join(", ")}` : "" });
     return element("li", {}, words, where);
   }));
 }

@@ -14,7 +14,7 @@ from tierstate.sandbox.java import find_java
 HERE = Path(__file__).parent
 RELEASE = "0.12.0"
 PORTS = 2
-"""One to begin at, one for the only broker."""
+"""One port to begin at, one for the only broker."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Requests about groups that kafka-python does not have: their formats are the JSON files beside this one.
+"""Requests about groups that kafka-python does not have: their formats are the JSON files in this folder.
 
 The fields are those of Kafka 4.3 (`clients/src/main/resources/common/message`), in the lowest version that it answers.
 """

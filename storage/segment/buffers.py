@@ -1,4 +1,4 @@
-"""Memory for what is read once and in order, used again: fresh memory costs a page fault every 4 KiB, more than the
+"""Reuses memory for bytes that are read once and in order: new memory costs a page fault every 4 KiB, more than the
 read itself."""
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from ..object_store import MIB
 
 HEAD_BYTES = MIB
-"""Free before a window's bytes, for the end of the window before it: a batch that lies in both is then in one piece.
-Pages of it that nobody writes to cost nothing."""
+"""Free bytes before a window, for the end of the window before it: a batch that lies in both is then in one piece.
+Pages that are never written cost nothing."""
 
 Bytes = bytes | memoryview
-"""Nobody changes them."""
+"""Bytes that are never changed."""
 Memory = Callable[[int], memoryview]
-"""So many bytes to write into."""
+"""Returns that many bytes to write into."""
 LARGEST_CHUNK = 8 * MIB
 
 
@@ -29,21 +29,21 @@ def new_memory(size: int) -> memoryview:
 
 
 def put(target: memoryview, at: int, piece: Bytes) -> None:
-    """``piece`` into ``target``. Others run meanwhile; while Python itself copies, they wait, also for page faults."""
+    """Copy ``piece`` into ``target``. Other threads run; during a copy by Python they wait, also for page faults."""
     np.frombuffer(target, np.uint8)[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
 
 
 def joined(pieces: Iterable[Bytes]) -> memoryview:
-    """In one. Others run meanwhile, as they do not while `bytes.join` copies views."""
-    found = [np.frombuffer(each, np.uint8) for each in pieces if len(each)]
-    return np.concatenate(found or [np.empty(0, np.uint8)]).data.toreadonly()
+    """Join the pieces. Other threads run during the copy, but not while `bytes.join` copies views."""
+    arrays = [np.frombuffer(each, np.uint8) for each in pieces if len(each)]
+    return np.concatenate(arrays or [np.empty(0, np.uint8)]).data.toreadonly()
 
 
 class ChunkMemory:
-    """Of chunks that are forgotten, for the next of the same size. What somebody holds a view of is not used again.
+    """Reuses the memory of dropped chunks for the next ones of the same size, once no view of it is left.
 
-    At most ``keep`` wait for that, of whole MiB (the last chunk of a log has a size of its own), and of at most
-    `LARGEST_CHUNK`; others have new memory. Thread-safe.
+    At most ``keep`` blocks wait for reuse, of whole MiB (the last chunk of a log has its own size) and of at most
+    `LARGEST_CHUNK`; other chunks get new memory. Thread-safe.
     """
 
     def __init__(self, keep: int) -> None:
@@ -57,21 +57,21 @@ class ChunkMemory:
         except IndexError:
             whole = memoryview(b"")
         if len(whole) != size:
-            # pages of its own, which go back with it; `numpy` would ask for large ones, which are cleared in one go
+            # pages of its own, which are freed with it; `numpy` would ask for huge pages, which are cleared as a whole
             whole = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         return _lent(whole, size, self._free)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Bytes of the plain log from ``start`` on. Whoever holds ``data``, or what was made of it, keeps its memory."""
+    """Bytes of the plain log from ``start`` on. A reference to ``data``, or to a view of it, keeps its memory."""
 
     start: int
     data: memoryview
     _memory: memoryview
 
     def after(self, tail: bytes) -> memoryview:
-        """``tail`` and the window, one behind the other; not copied where the tail is short. Once a window."""
+        """Return ``tail`` followed by the window; not copied where the tail is short. Call it once per window."""
         head = HEAD_BYTES - len(tail)
         if head < 0:
             return memoryview(b"".join((tail, self.data)))
@@ -80,7 +80,7 @@ class Window:
 
 
 class Buffers:
-    """Memory is given back by being forgotten, so nothing that is still held is ever overwritten.
+    """Reuses memory once nothing refers to it, so nothing that is still held is ever overwritten.
 
     At most ``keep`` buffers wait to be used again, each as large as the largest window so far. Thread-safe.
     """
@@ -89,7 +89,7 @@ class Buffers:
         self._free: deque[memoryview] = deque(maxlen=keep)
 
     def take(self, start: int, size: int) -> Window:
-        """A window to write into `Window.data`."""
+        """Return a window; write into its ``data``."""
         try:
             whole = self._free.pop()
         except IndexError:
@@ -101,8 +101,8 @@ class Buffers:
 
 
 def _lent(whole: memoryview, size: int, free: deque[memoryview]) -> memoryview:
-    """The first ``size`` bytes; ``whole`` is free again with their last view."""
-    # Of an array over an array's memory numpy would remember only the inner one, and nobody would hold this one.
+    """Return the first ``size`` bytes; ``whole`` is free again when their last view is dropped."""
+    # An array over another array's memory would keep only that array alive: nothing would hold ``lent``.
     lent = np.frombuffer(whole, np.uint8, size)
     weakref.finalize(lent, free.append, whole)
     return lent.data

@@ -1,9 +1,9 @@
-"""Chunks kept by readers, in two levels: plain in memory, as they are stored on disk. Each is loaded once at a time.
+"""Caches chunks for readers: plain in memory, as stored on disk. A chunk is loaded by only one read at a time.
 
-memory   plain bytes, least recently used out first, bounded by bytes; of a compressed chunk that only small reads
-         wanted the beginning of, and what is stored of it (`begun_chunk.py`)
-disk     `disk_cache.py`; what was encrypted in the store is encrypted there too
-store    adjacent chunks that neither has, by one request
+memory   plain bytes, bounded by bytes, least recently used dropped first; for a compressed chunk with only small reads:
+         the beginning that they used, and its stored bytes (`begun_chunk.py`)
+disk     `disk_cache.py`; chunks that are encrypted in the store are encrypted there too
+store    adjacent chunks that neither level has, by one request
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Name = tuple[str, int]
 Held = Bytes | BegunChunk
 _Claims = dict[Name, "Future[Held]"]
 OPEN = 4
-"""Chunks that are being unpacked bit by bit, of which the library's state is kept; of others it begins again."""
+"""Number of partly unpacked chunks whose unpacking can continue; for others it starts again."""
 
 KEPT = 2
-"""Chunks that were dropped, whose memory is used again (`ChunkMemory`)."""
+"""Number of dropped chunks whose memory is used again (`ChunkMemory`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheCounts:
-    """Since the start. A hit of memory: the chunk was there, or somebody was loading it. ``bytes`` are held now."""
+    """Counts since the start. A hit: the chunk was in memory or being loaded. ``bytes``: those in memory now."""
 
     hits: int
     misses: int
@@ -46,9 +46,9 @@ class CacheCounts:
 
 
 class ChunkCache:
-    """At most ``max_bytes`` of chunks, or the newest one when that is larger; beside them what is being loaded, stored
-    and plain: a window (`log_chunks.WINDOW_BYTES`) a read, one chunk a load ahead; and the memory of `KEPT` chunks
-    for the next ones. Thread-safe. A failed load is not kept.
+    """Keeps at most ``max_bytes`` of chunks, or the newest one when that is larger. More memory is used for loads,
+    stored and plain (a window (`log_chunks.WINDOW_BYTES`) per read, one chunk per load ahead), and for `KEPT` dropped
+    chunks. Thread-safe. A failed load is not kept.
     """
 
     def __init__(self, max_bytes: int, disk: DiskCache | None = None) -> None:
@@ -68,48 +68,48 @@ class ChunkCache:
         stop: threading.Event | None = None,
         upto: int | None = None,
     ) -> list[Held]:
-        """Plain chunks that lie side by side: one request for each run that nobody has. ``upto``: of the last one no
-        more than these bytes are wanted, and it need not be opened further.
+        """Return adjacent plain chunks: each run that is not cached costs one request. ``upto``: bytes needed of the
+        last one, which need not be opened further.
 
-        Who waits for a load shares its result, or its error; an interrupted one is taken over.
+        A read that waits for another's load shares its result or its error, and takes over an interrupted load.
         """
-        found: list[Held | Future[Held]] = []
+        entries: list[Held | Future[Held]] = []
         mine: _Claims = {}
         wants = _wants(source, chunks, upto)
         with self._lock:
             for name, want in wants.items():
-                known = self._known(name, want)
-                if name in self._chunks or known is not None:
-                    self._hits += 1  # what is there, and opened further, is no request
+                entry = self._known(name, want)
+                if name in self._chunks or entry is not None:
+                    self._hits += 1  # a chunk that is only opened further needs no request
                 else:
                     self._misses += 1
-                if known is None:
-                    known = mine[name] = self._loading[name] = Future()
-                found.append(known)
+                if entry is None:
+                    entry = mine[name] = self._loading[name] = Future()
+                entries.append(entry)
         if mine:
-            wanted = [chunk for chunk in chunks if (source.key, chunk.id) in mine]
-            self._load(source, wanted, mine, stop, upto=wants[source.key, wanted[-1].id])
-        # own loads are over: nobody waits for one who waits
+            own_chunks = [chunk for chunk in chunks if (source.key, chunk.id) in mine]
+            self._load(source, own_chunks, mine, stop, upto=wants[source.key, own_chunks[-1].id])
+        # own loads are over: no two reads wait for each other
         return [
-            self._joined(source, chunk, each, stop, want) if isinstance(each, Future) else each
-            for chunk, each, want in zip(chunks, found, wants.values(), strict=True)
+            self._joined(source, chunk, entry, stop, want) if isinstance(entry, Future) else entry
+            for chunk, entry, want in zip(chunks, entries, wants.values(), strict=True)
         ]
 
     def held(self, key: str, ids: Iterable[int]) -> list[Bytes] | None:
-        """Plain chunks, all of which are in memory from end to end; None: they are not, and nobody waits for them."""
-        found = list[Bytes]()
+        """Return plain chunks if all of them are in memory from end to end; else None. Never waits."""
+        pieces = list[Bytes]()
         with self._lock:
-            for each in ids:
-                data = self._chunks.get((key, each))
+            for chunk_id in ids:
+                data = self._chunks.get((key, chunk_id))
                 if data is None or isinstance(data, BegunChunk):
                     return None
-                self._asked_for((key, each))
-                found.append(data)
-            self._hits += len(found)
-        return found
+                self._asked_for((key, chunk_id))
+                pieces.append(data)
+            self._hits += len(pieces)
+        return pieces
 
     def load_ahead(self, source: LogChunks, chunks: Sequence[Chunk], stop: threading.Event) -> int:
-        """Loads those of the chunks that are neither here nor being loaded; their plain bytes.
+        """Load those of the chunks that are neither in memory nor being loaded; return their plain bytes.
 
         Raises what loading raises; a reader that waits for one of them then loads it itself.
         """
@@ -119,34 +119,34 @@ class ChunkCache:
                 name = (source.key, chunk.id)
                 if name not in self._chunks and name not in self._loading:
                     mine[name] = self._loading[name] = Future()
-        wanted = [chunk for chunk in chunks if (source.key, chunk.id) in mine]
-        if wanted:
-            self._load(source, wanted, mine, stop, ahead=True)
-        return sum(chunk.plain_size for chunk in wanted)
+        own_chunks = [chunk for chunk in chunks if (source.key, chunk.id) in mine]
+        if own_chunks:
+            self._load(source, own_chunks, mine, stop, ahead=True)
+        return sum(chunk.plain_size for chunk in own_chunks)
 
     def knows(self, key: str, chunk_id: int) -> bool:
-        """Whether the chunk is in memory or being loaded."""
+        """Return whether the chunk is in memory or being loaded."""
         with self._lock:
             return (key, chunk_id) in self._chunks or (key, chunk_id) in self._loading
 
     @property
     def unused_bytes(self) -> int:
-        """Loaded ahead, held, and asked for by nobody yet."""
+        """Bytes that were loaded ahead and are held, but were not read yet."""
         return self._unused_held
 
     @property
     def evictions(self) -> int:
-        """So far. While it does not change, a chunk that was in memory whole is there with the same bytes."""
+        """Evictions so far. Until this changes, a chunk that was in memory whole is there with the same bytes."""
         return self._evictions
 
     @property
     def counts(self) -> CacheCounts:
-        """Of the memory; the disk has its own."""
+        """The counts of the memory; the disk has its own."""
         with self._lock:
             return CacheCounts(self._hits, self._misses, self._evictions, self._held)
 
     def close(self) -> None:
-        """Lets the disk go; reads still work, from memory and store. Idempotent."""
+        """Close the disk cache. Reads still work, from memory and store. Idempotent."""
         if self.disk is not None:
             self.disk.close()
 
@@ -166,7 +166,7 @@ class ChunkCache:
     ) -> Held:
         try:
             data = loading.result()
-        except CancelledError:  # who loaded was interrupted, not answered
+        except CancelledError:  # the read that loaded was interrupted
             return self.window(source, (chunk,), stop, want)[0]
         if not _reaches(data, want):
             return self.window(source, (chunk,), stop, want)[0]
@@ -183,7 +183,7 @@ class ChunkCache:
         ahead: bool = False,
         upto: int | None = None,
     ) -> None:
-        """Every claim is answered when this ends: with the chunk, the error, or (interrupted) by being given up."""
+        """Load the chunks. At the end, every claim has the chunk or the error, or is cancelled (if interrupted)."""
         failure: Exception | None = None
         try:
             wants = _wants(source, chunks, upto)
@@ -193,10 +193,10 @@ class ChunkCache:
                 if not self._from_memory(source, chunk, claims, want)
                 and not self._from_disk(source, chunk, claims, ahead)
             ]
-            for window in windows(missing, inf):  # each run of them: who asks says how many are asked for at once
+            for window in windows(missing, inf):  # each run of them: the caller decides how many it requests at once
                 with closing(source.stored(window, stop, self._memory)) as pieces:
                     for chunk, stored in zip(window, pieces, strict=True):
-                        # the disk keeps only what was opened to its end
+                        # the disk keeps only chunks that were opened to their end
                         want = wants[source.key, chunk.id] if self.disk is None else chunk.plain_size
                         self._answer(source, chunk, claims, self._opened(source, chunk, stored, want), ahead)
                         if self.disk is not None:
@@ -209,7 +209,7 @@ class ChunkCache:
             self._give_up(claims, shared)
 
     def _opened(self, source: LogChunks, chunk: Chunk, stored: Bytes, want: int) -> Held:
-        """As far as is wanted, by whole blocks."""
+        """Return the chunk opened as far as ``want``, by whole blocks."""
         size = -(-want // STEP_BYTES) * STEP_BYTES
         if size >= chunk.plain_size or (begun := source.unpacking(chunk, stored)) is None:
             return source.plain(chunk, stored)
@@ -224,7 +224,7 @@ class ChunkCache:
         return BegunChunk((*held.pieces, data), size, held.stored)
 
     def _from_memory(self, source: LogChunks, chunk: Chunk, claims: _Claims, want: int) -> bool:
-        """Whether its beginning is here: then it is opened further. A claim for it is had by one at a time."""
+        """Return whether its beginning is in memory, and open it further then. Only one read at a time claims it."""
         name = (source.key, chunk.id)
         with self._lock:
             held, begun = self._chunks.get(name), self._open.pop(name, None)
@@ -237,7 +237,7 @@ class ChunkCache:
                 data = self._opened(source, chunk, held.stored, want)
             else:
                 data = self._further(source, chunk, begun, held, size)
-        except CorruptData:  # what came here may be damaged, and not what is there: the store decides
+        except CorruptData:  # the copy in memory may be damaged, and not the object: the store decides
             self._forget(name)
             return False
         self._answer(source, chunk, claims, data, ahead=False)
@@ -249,7 +249,7 @@ class ChunkCache:
             return False
         try:
             plain = source.plain(chunk, stored)
-        except CorruptData:  # only what opened was put there: the store decides, not this copy
+        except CorruptData:  # only chunks that opened were put there: the store decides, not this copy
             self.disk.drop_damaged(source.key, chunk.id, chunk.stored_size)
             return False
         self._answer(source, chunk, claims, plain, ahead)
@@ -288,7 +288,7 @@ class ChunkCache:
 
 
 def _wants(source: LogChunks, chunks: Sequence[Chunk], upto: int | None) -> dict[Name, int]:
-    """How many bytes of each are wanted, in order: of the last one ``upto``, None: all."""
+    """Return how many bytes of each chunk are needed, in order: all, but ``upto`` of the last one (None: all)."""
     wants = {(source.key, chunk.id): chunk.plain_size for chunk in chunks}
     if upto is not None:
         wants[source.key, chunks[-1].id] = upto

@@ -1,8 +1,7 @@
 """The chunk index: where each piece of the plain log lies in the log object, and how that is written in the manifest.
 
-The plain log is cut every ``chunk_bytes``; each piece is stored by itself, one behind the other. ``fixed`` says one
-stored size for all but the last; ``variable`` lists them. Positions are 64-bit (Aiven's reader has 32 and breaks near
-2 GiB).
+The plain log is cut every ``chunk_bytes``; the pieces are stored one after the other. ``fixed`` states one stored size
+for all but the last; ``variable`` lists all sizes. Positions are 64-bit (Aiven's reader has 32 and breaks near 2 GiB).
 Format: Aiven's ``ChunkSizesBinaryCodec`` and ``manifest/index``, `docs/formats.md`.
 """
 
@@ -27,7 +26,7 @@ MAX_CHUNK_BYTES = 2**30 - 1
 MAX_INT = 2**31 - 1
 """A segment of Kafka has no more bytes than this."""
 MAX_CHUNKS = 2**21
-"""So many 1 KiB chunks, the smallest that an agent writes, are the largest segment."""
+"""The largest segment has this many chunks of 1 KiB, the smallest that an agent writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,9 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ChunkIndex:
-    """All chunks of one log of ``file_bytes``. Raises InvalidRequest for sizes that cannot be.
+    """All chunks of one log of ``file_bytes``. Raises InvalidRequest for impossible sizes.
 
-    ``stored_sizes``: one a chunk (an empty log: one of size 0); with ``fixed`` two: every chunk's and the last one's.
+    ``stored_sizes``: one per chunk (an empty log: one of size 0); with ``fixed`` two: every chunk's and the last one's.
     """
 
     chunk_bytes: int
@@ -80,7 +79,7 @@ class ChunkIndex:
 
     @classmethod
     def of_plain(cls, chunk_bytes: int, file_bytes: int) -> ChunkIndex:
-        """Of a log that is stored as it is."""
+        """Return the index of a log that is stored as it is."""
         last = file_bytes - max(0, -(-file_bytes // chunk_bytes) - 1) * chunk_bytes
         return cls.of_fixed(chunk_bytes, file_bytes, chunk_bytes, last)
 
@@ -94,7 +93,7 @@ class ChunkIndex:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every chunk is as long as it is stored."""
+        """True if every stored chunk is as long as its plain bytes."""
         if self.fixed:
             return self.stored_sizes == ChunkIndex.of_plain(self.chunk_bytes, self.file_bytes).stored_sizes
         return all(chunk.stored_size == chunk.plain_size for chunk in self)
@@ -120,7 +119,7 @@ class ChunkIndex:
         return map(self.chunk, range(self.count))
 
     def chunk_at(self, position: int) -> Chunk | None:
-        """The chunk with this byte of the plain log; None at and past its end."""
+        """Return the chunk with this byte of the plain log; None at and past its end."""
         if not 0 <= position < self.file_bytes:
             return None
         return self.chunk(position // self.chunk_bytes)
@@ -131,7 +130,7 @@ class ChunkIndex:
 
 
 def encode_sizes(sizes: Sequence[int]) -> bytes:
-    """The binary list: count; base, width, each size less base; the last one by itself, as it is often the odd one."""
+    """Return the binary list: count; base, width, each size less base; the last size by itself, as it often differs."""
     if any(not 0 <= size <= MAX_INT for size in sizes):
         raise InvalidRequest("a stored chunk size does not fit into 31 bits", largest=max(sizes), smallest=min(sizes))
     if len(sizes) < 2:
@@ -146,7 +145,7 @@ def encode_sizes(sizes: Sequence[int]) -> bytes:
 
 
 def decode_sizes(coded: bytes) -> tuple[int, ...]:
-    """What `encode_sizes` made. Raises CorruptData; allocates nothing that the bytes do not back."""
+    """Return the sizes that `encode_sizes` wrote. Raises CorruptData. Never allocates more than the bytes justify."""
     try:
         (count,) = struct.unpack_from(">i", coded)
         if count in (0, 1):
@@ -167,12 +166,12 @@ def decode_sizes(coded: bytes) -> tuple[int, ...]:
 
 
 def wrap_sizes(sizes: Sequence[int]) -> str:
-    """The text in the manifest: base64 of a zstd frame with its content size."""
+    """Return the text for the manifest: base64 of a zstd frame with its content size."""
     return base64.b64encode(zstandard.ZstdCompressor().compress(encode_sizes(sizes))).decode()
 
 
 def unwrap_sizes(text: str) -> tuple[int, ...]:
-    """Raises CorruptData."""
+    """Return the sizes that `wrap_sizes` wrote. Raises CorruptData."""
     try:
         frame = base64.b64decode(text, validate=True)
         size = zstandard.frame_content_size(frame)
@@ -186,19 +185,19 @@ def unwrap_sizes(text: str) -> tuple[int, ...]:
 def first_offsets(
     batches: Iterable[tuple[int, Offset]], chunk_bytes: int, file_bytes: int
 ) -> tuple[Offset | None, ...]:
-    """The base offset of the first batch that begins in each chunk; None for a chunk in which none begins.
+    """Return the base offset of the first batch that begins in each chunk; None for a chunk in which none begins.
 
     ``batches``: (position in the plain log, base offset) of every batch, ascending.
     """
-    found: list[Offset | None] = [None] * max(1, -(-file_bytes // chunk_bytes))
+    offsets: list[Offset | None] = [None] * max(1, -(-file_bytes // chunk_bytes))
     for position, offset in batches:
-        if found[position // chunk_bytes] is None:
-            found[position // chunk_bytes] = offset
-    return tuple(found)
+        if offsets[position // chunk_bytes] is None:
+            offsets[position // chunk_bytes] = offset
+    return tuple(offsets)
 
 
 def chunk_of_offset(first_batch_offsets: Sequence[Offset | None], offset: int) -> int:
-    """The chunk in which the batch with this offset, or the one before a gap, begins; the first chunk below all."""
-    begun = [(first, id) for id, first in enumerate(first_batch_offsets) if first is not None]
-    at = bisect_right(begun, offset, key=lambda each: each[0])
-    return begun[at - 1][1] if at else 0
+    """Return the chunk in which the batch with this offset, or the one before a gap, begins; below all, the first."""
+    starts = [(first, id) for id, first in enumerate(first_batch_offsets) if first is not None]
+    at = bisect_right(starts, offset, key=lambda start: start[0])
+    return starts[at - 1][1] if at else 0

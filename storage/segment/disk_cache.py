@@ -1,20 +1,20 @@
 """Stored chunks in files: a second level of `cache.py` that survives a restart.
 
-    FOLDER/tierstate-chunk-cache-1   the mark: this folder was made here, and what is in it may be deleted
+    FOLDER/tierstate-chunk-cache-1   the mark: the cache made this folder, and may delete its content
     FOLDER/lock                      held by the one process that uses it
     FOLDER/chunks/SHA-256            one chunk; the name hashes object key, chunk id and stored size
-    FOLDER/unfinished/SHA-256        a file that is being written; what a kill left is removed when the cache is opened
+    FOLDER/unfinished/SHA-256        a file that is being written; opening the cache removes those of killed processes
 
-A file is magic, CRC-32C, `_HEADER`, the object key, and the stored bytes; the CRC covers all behind it. A file that is
-not whole, or not of the chunk that was asked for, is dropped and counted, never served. It is written beside and
-renamed; nothing is synced: what a power loss tears, the checksum finds.
+A file consists of magic, CRC-32C, `_HEADER`, the object key, and the stored bytes; the CRC covers all that follows it.
+A file that is incomplete, or of another chunk than requested, is dropped and counted, never served. It is written in
+another folder and renamed. Nothing is synced: the checksum finds files that a power loss has torn.
 
-The disk is shared with the view, without which nothing is read at all: a share of it stays free (`KEPT_FREE`). When
-others fill the disk, the cache gives its own files back, also when it is opened.
+The disk is shared with the tier view, without which nothing can be read: a part of it stays free (`KEPT_FREE`). When
+other files fill the disk, the cache deletes its own, also when it is opened.
 
-Files in the cache and those being written never exceed ``max_bytes``, each rounded up to `BLOCK_BYTES`; room is made
-before a file is written. (A file that is dropped while it is read lives until its reader has it.) Least recently used
-out first: exact while the process lives, and over restarts by the files' modification times, which every hit renews.
+Files in the cache and those being written never exceed ``max_bytes``, each rounded up to `BLOCK_BYTES`; space is freed
+before a file is written. (A file that is dropped while it is read lives until the read ends.) Least recently used files
+go first: exactly while the process lives, and over restarts by their modification times, which every hit renews.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from .buffers import Bytes
 
 MARK = "tierstate-chunk-cache-1"
 BLOCK_BYTES = 4096
-"""What a file system gives out; a file of one byte takes a block."""
+"""Unit in which a file system allocates: a file of one byte takes a block."""
 KEPT_FREE = 0.05
 MOST_KEPT_FREE = 10 * 1024**3
-"""Of the file system, as a share and in bytes at most: so much the cache leaves to others."""
+"""Space of the file system that the cache leaves free: as a share, and in bytes at most."""
 GIVES_WAY_EVERY_S = 5.0
 SYSTEM = SystemClock()
 _HEADER = struct.Struct(">QQI")
@@ -56,7 +56,7 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class DiskCounts:
-    """Since the cache was opened; ``bytes`` are held now."""
+    """Counts since the cache was opened; ``bytes`` are held now."""
 
     hits: int
     misses: int
@@ -66,10 +66,10 @@ class DiskCounts:
 
 
 def lacking_bytes(folder: Path) -> int:
-    """How many bytes more its file system should have free; negative: so many may be taken."""
-    found = os.statvfs(folder)
-    kept = min(int(found.f_blocks * KEPT_FREE), MOST_KEPT_FREE // found.f_frsize)
-    return (kept - found.f_bavail) * found.f_frsize
+    """Return how many more bytes its file system should have free; negative: that many may be used."""
+    status = os.statvfs(folder)
+    reserve = min(int(status.f_blocks * KEPT_FREE), MOST_KEPT_FREE // status.f_frsize)
+    return (reserve - status.f_bavail) * status.f_frsize
 
 
 class DiskCache:
@@ -105,7 +105,7 @@ class DiskCache:
         threading.Thread(target=self._keep_giving_way, name="tierstate-chunk-cache", daemon=True).start()
 
     def get(self, key: str, chunk_id: int, stored_size: int) -> bytes | None:
-        """The stored bytes; None when they are not here, or not what they must be."""
+        """Return the stored bytes; None when they are absent or damaged."""
         name = _name(key, chunk_id, stored_size)
         with self._lock:
             if self._off or name not in self._entries:
@@ -113,17 +113,17 @@ class DiskCache:
                 return None
             self._entries.move_to_end(name)
         head, body = _head(key, chunk_id, stored_size), b""
-        found = b""
+        start = b""
         try:
             with open(self._chunks / name, "rb", buffering=0) as file:
-                found, body = file.read(len(head) + _PROLOGUE), file.read(stored_size + 1)
+                start, body = file.read(len(head) + _PROLOGUE), file.read(stored_size + 1)
                 self._used(file.fileno())
         except FileNotFoundError:  # dropped since, or removed by hand
             self._drop(name)
         except OSError as error:
             self._turn_off(error)
         else:
-            if found == _prologue(head, body) + head and len(body) == stored_size:
+            if start == _prologue(head, body) + head and len(body) == stored_size:
                 with self._lock:
                     self._hits += 1
                 return body
@@ -133,7 +133,7 @@ class DiskCache:
         return None
 
     def put(self, key: str, chunk_id: int, stored: Bytes) -> None:
-        """Keeps the chunk if there is room for it at all; drops others for it."""
+        """Keep the chunk if there is room for it at all; drop others for it."""
         name = _name(key, chunk_id, len(stored))
         head = _head(key, chunk_id, len(stored))
         size = _rounded(_PROLOGUE + len(head) + len(stored))
@@ -164,12 +164,12 @@ class DiskCache:
             self._turn_off(error)
 
     def _used(self, descriptor: int) -> None:
-        """By the kernel's time two files of one clock tick would be equally old."""
+        """Set the file's time: with the kernel's, two files of one clock tick would be equally old."""
         self._used_ns = max(self._used_ns + 1, self._clock.now_ms() * 1_000_000)
         os.utime(descriptor, ns=(self._used_ns, self._used_ns))
 
     def drop_damaged(self, key: str, chunk_id: int, stored_size: int) -> None:
-        """A file whose bytes are not the chunk's."""
+        """Drop a file whose bytes are not the chunk's."""
         with self._lock:
             self._damaged += 1
         self._drop(_name(key, chunk_id, stored_size))
@@ -180,7 +180,7 @@ class DiskCache:
             return DiskCounts(self._hits, self._misses, self._evictions, self._damaged, self._held)
 
     def close(self) -> None:
-        """Keeps its files for the next process; idempotent."""
+        """Close the cache; its files stay for the next process. Idempotent."""
         self._closed.set()
         with self._lock:
             self._off = True
@@ -189,28 +189,28 @@ class DiskCache:
             os.close(descriptor)  # and with it the lock
 
     def _take_stock(self) -> None:
-        """What an earlier process left, oldest first; unfinished files go, files that are not ours stay uncounted."""
+        """Count the files of an earlier process, oldest first. Remove unfinished ones; ignore files of others."""
         for folder in (self._chunks, self._unfinished):
             folder.mkdir(mode=0o700, exist_ok=True)
-        for left in os.scandir(self._unfinished):
-            if _NAME.fullmatch(left.name):
-                os.unlink(left.path)
-        found = []
+        for unfinished in os.scandir(self._unfinished):
+            if _NAME.fullmatch(unfinished.name):
+                os.unlink(unfinished.path)
+        files = []
         for entry in os.scandir(self._chunks):
             if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                known = entry.stat(follow_symlinks=False)
-                found.append((known.st_mtime_ns, entry.name, _rounded(known.st_size)))
-        for _, name, size in sorted(found):
+                status = entry.stat(follow_symlinks=False)
+                files.append((status.st_mtime_ns, entry.name, _rounded(status.st_size)))
+        for _, name, size in sorted(files):
             self._entries[name] = size
             self._held += size
         self._room_for(0)
 
     def _room_for(self, size: int) -> bool:
-        """Under the lock. False: it does not fit, whatever is dropped."""
-        taken = size + sum(self._writing.values())
-        if taken > self._max_bytes:
+        """Make room for ``size`` bytes, under the lock. Return False when they do not fit, whatever is dropped."""
+        incoming = size + sum(self._writing.values())
+        if incoming > self._max_bytes:
             return False
-        while self._held + taken > self._max_bytes:
+        while self._held + incoming > self._max_bytes:
             self._evict()
         lacking = self._lacking(self._folder) + size
         while lacking > 0 and self._entries:
@@ -218,7 +218,7 @@ class DiskCache:
         return lacking <= 0
 
     def _evict(self) -> int:
-        """Under the lock. Drops the least recently used file; returns its bytes."""
+        """Drop the least recently used file, under the lock, and return its bytes."""
         name = next(iter(self._entries))
         (self._chunks / name).unlink(missing_ok=True)
         size = self._entries.pop(name)
@@ -227,7 +227,7 @@ class DiskCache:
         return size
 
     def _keep_giving_way(self) -> None:
-        """Others fill the disk at any time, also while nothing is read through this cache."""
+        """Make room regularly: other files may fill the disk at any time, also while this cache is idle."""
         while not self._closed.wait(GIVES_WAY_EVERY_S):
             try:
                 with self._lock:
@@ -254,7 +254,7 @@ class DiskCache:
 
 
 def open_disk_cache(folder: Path, max_bytes: int, listener: Listener = ignore) -> DiskCache | None:
-    """None, with a `ChunkCacheOff`: another process has it, or the file system refuses; readers do without.
+    """Return the cache; None, with a `ChunkCacheOff`, when another process has it or the file system refuses.
 
     Raises InvalidRequest for a folder that holds files and was not made here: it is never touched.
     """
@@ -285,9 +285,9 @@ def _name(key: str, chunk_id: int, stored_size: int) -> str:
 
 
 def _head(key: str, chunk_id: int, stored_size: int) -> bytes:
-    """What the checksum covers beside the stored bytes."""
-    named = key.encode()
-    return _HEADER.pack(chunk_id, stored_size, len(named)) + named
+    """Return the bytes that the checksum covers in addition to the stored bytes."""
+    encoded_key = key.encode()
+    return _HEADER.pack(chunk_id, stored_size, len(encoded_key)) + encoded_key
 
 
 def _prologue(head: bytes, stored: Bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""What is stored of an encrypted segment: AES-256-GCM, one chunk or index at a time, ``IV(12) ‖ ciphertext ‖ tag(16)``.
+"""Encrypts segments by AES-256-GCM, one chunk or index at a time, stored as ``IV(12) ‖ ciphertext ‖ tag(16)``.
 
-The data key and the AAD are the segment's, fresh for every attempt to copy it; every chunk has an IV of its own.
-The library is imported when a segment is encrypted: most readers meet none, and it is much of their start.
+The data key and the AAD belong to the segment and are new for every attempt to copy it; every chunk has its own IV.
+The library is imported only for an encrypted segment: most readers have none, and the import would slow their start.
 Format: Aiven's, `docs/formats.md`.
 """
 
@@ -26,9 +26,9 @@ class KeyUnwrapper(Protocol):
     """A key ring with private keys (`keyring.py`)."""
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """The data key. ``fingerprint``: of the key that wrapped it, where that is known.
+        """Return the data key. ``fingerprint``: of the key that wrapped it, where that is known.
 
-        Raises InvalidRequest for a key it does not have, or another one; CorruptData for bytes it cannot open.
+        Raises InvalidRequest when the ring lacks that key or has another one; CorruptData for bytes it cannot open.
         """
         ...
 
@@ -37,7 +37,7 @@ class KeyWrapper(Protocol):
     """A key ring; public keys are enough (`keyring.py`)."""
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
-        """(key id, the data key wrapped under it, the key's fingerprint): the ring's active key."""
+        """Wrap under the ring's active key. Return (key id, the data key wrapped under it, the key's fingerprint)."""
         ...
 
 
@@ -45,14 +45,14 @@ class SegmentCipher:
     """Encrypts and decrypts the chunks and indexes of one segment, under one data key. Thread-safe."""
 
     def __init__(self, encryption: Encryption, keys: KeyUnwrapper, *, source: str) -> None:
-        """``source``: the manifest. Raises as `open_data_key`."""
+        """``source`` names the manifest. Raises what `open_data_key` raises."""
         self._begin(open_data_key(encryption, keys, source=source), encryption.aad)
 
     @classmethod
     def new(cls, keys: KeyWrapper, random: RandomBytes) -> tuple[SegmentCipher, Encryption]:
-        """For one attempt to copy one segment: a data key that nobody else has, and what its manifest says of it.
+        """Return a cipher with a new data key for one attempt to copy one segment, and its entry in the manifest.
 
-        Another attempt takes another. ``random`` gives the data key, then the AAD. Raises InvalidRequest.
+        Another attempt needs another. ``random`` gives the data key, then the AAD. Raises InvalidRequest.
         """
         data_key, aad = random(DATA_KEY_BYTES), random(AAD_BYTES)
         key_id, wrapped, fingerprint = keys.wrap(data_key)
@@ -68,18 +68,18 @@ class SegmentCipher:
         self._aad = aad
 
     def encrypt(self, plain: Data, iv: bytes) -> bytes:
-        """One chunk of the log, or one index, as it is stored: `OVERHEAD_BYTES` longer.
+        """Return one chunk of the log, or one index, as it is stored: `OVERHEAD_BYTES` longer.
 
         ``iv``: `IV_BYTES` random bytes, never used twice. Raises InvalidRequest for another length, and for no bytes:
-        an empty index is stored in none, and an empty chunk does not exist.
+        an empty index is stored as no bytes, and an empty chunk does not exist.
         """
         if len(iv) != IV_BYTES or not len(plain):
             raise InvalidRequest("nothing to encrypt, or an IV of another length", bytes=len(plain), iv=len(iv))
         return b"".join(self.encrypt_pieces([plain], iv))
 
     def encrypt_pieces(self, plain: Iterable[Data], iv: bytes) -> Iterator[bytes]:
-        """`encrypt` of one chunk that comes and goes in pieces: at most one step of it is in memory, and that is faster
-        than a chunk that leaves the processor's caches. Take it to the end: the tag comes last."""
+        """Encrypt one chunk like `encrypt`, in pieces: at most one step of it is in memory, which is faster than a
+        chunk that exceeds the processor's caches. Consume it to the end: the tag comes last."""
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.modes import GCM
 
@@ -94,7 +94,7 @@ class SegmentCipher:
         yield encryption.tag
 
     def decrypt(self, stored: Data, *, source: str, position: int) -> bytes:
-        """The plain bytes of one chunk. Raises CorruptData naming ``source`` and ``position``."""
+        """Return the plain bytes of one chunk. Raises CorruptData naming ``source`` and ``position``."""
         from cryptography.exceptions import InvalidTag
 
         if len(stored) < OVERHEAD_BYTES:
@@ -107,7 +107,7 @@ class SegmentCipher:
 
 
 def open_data_key(encryption: Encryption, keys: KeyUnwrapper, *, source: str) -> bytes:
-    """The 32 bytes. Raises InvalidRequest without the private key, CorruptData for what is no data key.
+    """Return the 32 bytes. Raises InvalidRequest without the private key, CorruptData when they are no data key.
 
     Both name ``source``, the manifest.
     """

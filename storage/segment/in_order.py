@@ -1,4 +1,4 @@
-"""Work done a few at a time, its results handed out in order: how a long range is downloaded in parallel."""
+"""Does work a few pieces at a time and yields the results in order, to download a long range in parallel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Work = Callable[[threading.Event], T]
 
 
 class Stopped(Exception):
-    """Who asked has left; the work is not done, and nobody is told of this."""
+    """The caller has left. The work is not done, and this is not reported."""
 
 
 def in_order(work: Iterable[Work[T]], parallel: int) -> Generator[T, None, None]:
-    """The results, in order; ``parallel`` of them in the making or waiting, one in the taker's hands.
+    """Yield the results in order; ``parallel`` of them are being made or waiting, the caller holds one.
 
-    An error comes after the results before it and stops the work behind it. However this ends (an error, a taker who
-    closes it early), no thread of it is left. With one at a time, or one in all, no thread is made.
+    An error is raised after the results before it and stops the work after it. However this ends (an error, a caller
+    that closes it early), none of its threads is left. One result at a time, or one in all, needs no thread.
     """
     stop = threading.Event()
     waiting = iter(work)
@@ -33,20 +33,20 @@ def in_order(work: Iterable[Work[T]], parallel: int) -> Generator[T, None, None]
         return
     if second is None:
         yield first(stop)
-        for each in waiting:
-            yield each(stop)
+        for task in waiting:
+            yield task(stop)
         return
     pool = ThreadPoolExecutor(parallel, thread_name_prefix="ranged-read")
     try:
         running: deque[Future[T]] = deque((pool.submit(first, stop), pool.submit(second, stop)))
         running.extend(pool.submit(each, stop) for each in islice(waiting, parallel - 2))
         while running:
-            found = running.popleft().result()
+            result = running.popleft().result()
             following = next(waiting, None)
             if following is not None:
                 running.append(pool.submit(following, stop))
-            yield found
-            del found
+            yield result
+            del result
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)

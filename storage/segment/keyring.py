@@ -1,7 +1,7 @@
 """The key ring: RSA key pairs by id that wrap the data keys of segments.
 
-A TOML file: ``active = "key1"``, and ``[keys.key1]`` with ``public`` and ``private`` PEM files relative to it; who only
-copies needs no private key. Data keys are wrapped by RSA-OAEP with SHA3-512 for hash and mask (Bouncy Castle's
+A TOML file: ``active = "key1"``, and ``[keys.key1]`` with ``public`` and ``private`` PEM files relative to it. Copying
+needs no private key. Data keys are wrapped by RSA-OAEP with SHA3-512 for hash and mask (Bouncy Castle's
 ``RSA/NONE/OAEPWithSHA3-512AndMGF1Padding``), which `cryptography` lacks: hence pycryptodome.
 """
 
@@ -37,7 +37,7 @@ class KeyPair:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the public key in DER, in hex: `openssl pkey -pubin -outform DER | sha256sum` says the same."""
+        """SHA-256 of the public key in DER, in hex, as `openssl pkey -pubin -outform DER | sha256sum` prints it."""
         return hashlib.sha256(self.public.export_key(format="DER")).hexdigest()
 
 
@@ -50,7 +50,7 @@ class KeyRing:
 
     @classmethod
     def load(cls, path: Path) -> KeyRing:
-        """Raises InvalidRequest with the file and what is wrong in it."""
+        """Load a ring. Raises InvalidRequest with the file and what is wrong in it."""
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -61,23 +61,23 @@ class KeyRing:
         return cls(active, {key_id: _pair(path, key_id, files) for key_id, files in keys.items()})
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
-        """The active key's id, the data key wrapped under it, and the active key's fingerprint."""
+        """Return the active key's id, the data key wrapped under it, and the active key's fingerprint."""
         pair = self.keys[self.active]
         cipher = PKCS1_OAEP.new(pair.public, hashAlgo=SHA3_512, mgfunc=_mask)
         return self.active, cipher.encrypt(data_key), pair.fingerprint
 
     def opens(self, key_id: str) -> bool:
-        """Whether the private key of this id is in the ring."""
+        """Return whether the private key of this id is in the ring."""
         pair = self.keys.get(key_id)
         return pair is not None and pair.private is not None
 
     def is_newer(self, key_id: str) -> bool:
-        """Than the active key: a ring's keys stand in the order in which they were made."""
+        """Return whether this key is newer than the active key: a ring lists its keys in the order of creation."""
         order = list(self.keys)
         return key_id in self.keys and order.index(key_id) > order.index(self.active)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """The data key. ``fingerprint``: of the key that wrapped it, where that is known.
+        """Return the data key. ``fingerprint``: of the key that wrapped it, where that is known.
 
         Raises InvalidRequest without this private key, and where another one has its id now; CorruptData for bytes
         that it cannot open.
@@ -92,11 +92,11 @@ class KeyRing:
             return cipher.decrypt(wrapped)
         except (ValueError, TypeError) as error:
             if fingerprint is None:
-                said = "the data key cannot be unwrapped: it is damaged, or another key had this id"
-                raise CorruptData(said, key_id=key_id, bytes=len(wrapped), has=pair.fingerprint) from error
+                problem = "the data key cannot be unwrapped: it is damaged, or another key had this id"
+                raise CorruptData(problem, key_id=key_id, bytes=len(wrapped), has=pair.fingerprint) from error
             if fingerprint != pair.fingerprint:
-                said = "wrong key: another key had this id when the segment was encrypted"
-                raise InvalidRequest(said, key_id=key_id, wanted=fingerprint, has=pair.fingerprint) from error
+                problem = "wrong key: another key had this id when the segment was encrypted"
+                raise InvalidRequest(problem, key_id=key_id, wanted=fingerprint, has=pair.fingerprint) from error
             raise CorruptData("the data key cannot be unwrapped", key_id=key_id, bytes=len(wrapped)) from error
 
 

@@ -1,4 +1,4 @@
-"""The key ring of a process that runs for a year: its file is read again when it changes."""
+"""The key ring of a process that runs for a long time: its file is read again when it changes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .keyring import KeyRing
 
 
 class KeyRingFile:
-    """A `KeyWrapper` and `KeyUnwrapper`. Looks at the file whenever a key is asked for; thread-safe.
+    """A `KeyWrapper` and `KeyUnwrapper`. Checks the file whenever a key is needed. Thread-safe.
 
-    A file that cannot be used is told once, and the ring that was read before goes on. Write the PEM files before the
-    ring that names them: only the ring's own file is looked at.
+    A file that cannot be used is reported once, and the previous ring stays in use. Write the PEM files before the
+    ring that names them: only the ring's own file is checked.
     """
 
     def __init__(self, path: Path, listener: Listener) -> None:
-        """Raises InvalidRequest when there is no ring to begin with."""
+        """Read the ring. Raises InvalidRequest when there is none to begin with."""
         self._path, self._listener = path, listener
         self._lock = threading.Lock()
         self._seen = _state_of(path)
         self._ring = KeyRing.load(path)
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
-        """As `KeyRing.wrap`, under the key that is active now."""
+        """Do what `KeyRing.wrap` does, under the key that is active now."""
         return self._current().wrap(data_key)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """As `KeyRing.unwrap`."""
+        """Do what `KeyRing.unwrap` does, with the current ring."""
         return self._current().unwrap(key_id, wrapped, fingerprint)
 
     def opens(self, key_id: str) -> bool:
-        """As `KeyRing.opens`."""
+        """Do what `KeyRing.opens` does, with the current ring."""
         return self._current().opens(key_id)
 
     def _current(self) -> KeyRing:
@@ -43,20 +43,20 @@ class KeyRingFile:
             if state == self._seen:
                 return self._ring
             self._seen = state
-            before = self._ring.active
+            previous_key = self._ring.active
             try:
                 self._ring = KeyRing.load(self._path)
             except InvalidRequest as error:
-                told: KeyRingRead | KeyRingRefused = KeyRingRefused(str(self._path), before, str(error))
+                event: KeyRingRead | KeyRingRefused = KeyRingRefused(str(self._path), previous_key, str(error))
             else:
-                told = KeyRingRead(str(self._path), self._ring.active, before)
+                event = KeyRingRead(str(self._path), self._ring.active, previous_key)
             ring = self._ring
-        self._listener(told)
+        self._listener(event)
         return ring
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """None: it is not there."""
+    """Return values that change whenever the file changes; None when there is no file."""
     try:
         return changes_of(path.stat())
     except OSError:

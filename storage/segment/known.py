@@ -1,6 +1,6 @@
-"""A partition of which no fact says where its log starts: is it new, or was what was said of it lost? The bucket knows.
+"""Decides by the bucket whether a partition without a known log start is new, or whether its facts were lost.
 
-Only keys under the prefix in use are looked at: no fact is left that would remember another one.
+Only keys under the current key prefix are checked: no fact is left that would name another one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ..object_store import ObjectReader
 
 
 def check_known(view: PartitionView, topic: str, store: ObjectReader, names: ObjectKeys) -> None:
-    """An empty view beside a full bucket is a lost state, not a new partition*.
+    """Raise TierStateLost when the view is empty but the bucket is not: the state was lost, the partition is not new*.
 
-    Whoever takes it for a new one says the broker's own start for the log's, and whatever is remote lies below that:
-    a term that says so lets all of it be deleted, a reader answers without it. One LIST, and only while no log start
-    is known. Raises TierStateLost, and what the store does. A view that is not fresh may lack what was just said.
-    UpgradeNeeded: a later release wrote facts of it, and one of them may be the log start.
+    A new partition's log starts where the broker's does, and all remote segments lie below that. A term with that start
+    lets them all be deleted, and readers answer without them. Costs one LIST, only while no log start is known. A view
+    that is not fresh may lack the newest facts. Raises also what the store raises, and UpgradeNeeded: a later release
+    wrote facts about the partition, and one of them may be the log start.
     """
     if view.log_starts:  # also those that hold on another branch of the log
         return
@@ -33,11 +33,11 @@ def check_known(view: PartitionView, topic: str, store: ObjectReader, names: Obj
             segments=len(view.segments),
         )
     folder = store.list(names.partition_prefix(topic, place.topic_id, place.partition))
-    found = next((each.key for each in folder if each.key.endswith(ObjectKind.MANIFEST)), None)
-    if found is not None:
+    manifest_key = next((each.key for each in folder if each.key.endswith(ObjectKind.MANIFEST)), None)
+    if manifest_key is not None:
         raise TierStateLost(
             f"no fact speaks of this partition, but the bucket has segments of it; {way_out}",
             topic=topic,
             partition=place.partition,
-            manifest=found,
+            manifest=manifest_key,
         )

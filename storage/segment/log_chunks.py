@@ -1,4 +1,4 @@
-"""The chunks of one log object: what is stored of them by few requests, and the plain bytes they open to.
+"""The chunks of one log object: reads their stored bytes by few requests, and opens them to plain bytes.
 
 Lengths are always checked: an object that is shorter than its manifest says is CorruptData, never a short read.
 """
@@ -24,11 +24,11 @@ from .encryption import SegmentCipher
 from .in_order import Stopped
 
 WINDOW_BYTES = 8 * MIB
-"""Adjacent chunks are read by one request and held together: so many bytes, stored and plain, or one larger chunk."""
+"""Adjacent chunks of this many bytes, stored and plain, or one larger chunk, are read by one request and held."""
 
 
 class ObjectReads(Protocol):
-    """What reading a segment asks of a store (`object_store.ObjectReader` says the promises)."""
+    """The methods of a store that reading a segment needs (`object_store.ObjectReader` states the promises)."""
 
     def get(self, key: str, limit: int | None = None) -> bytes: ...
 
@@ -43,16 +43,16 @@ class NearObject(Protocol):
 
 @runtime_checkable
 class NearStore(Protocol):
-    """A store that nobody waits for: it reads into memory that it is given, and ahead by itself."""
+    """A store without the delay of a network: it reads into the caller's memory, and ahead by itself."""
 
     def opened(self, key: str) -> NearObject: ...
 
 
 class LogChunks:
-    """Of the object ``key``. Thread-safe. ``cipher`` None: not encrypted.
+    """Reads the object ``key``. Thread-safe. ``cipher`` None: not encrypted.
 
-    ``checksums``: the CRC-32C of each chunk as it was sent; empty where the manifest does not say. What is handed out
-    of a chunk is of these bytes.
+    ``checksums``: the CRC-32C of each chunk as it was sent; empty where the manifest has none. Only stored bytes with
+    these checksums are returned.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LogChunks:
     def stored(
         self, chunks: Sequence[Chunk], stop: threading.Event | None = None, memory: Memory = new_memory
     ) -> Generator[Bytes, None, None]:
-        """Stored bytes, one a chunk, of chunks that lie side by side: one request. ``memory``: for one that comes in
+        """Yield the stored bytes of each of some adjacent chunks, by one request. ``memory``: for chunks that arrive in
         pieces.
 
         Raises ObjectNotFound, CorruptData (too short; names the chunk), OtherBytes, Unavailable, Stopped.
@@ -80,8 +80,8 @@ class LogChunks:
         waiting = iter(chunks)
         chunk = next(waiting)
         target, filled = memoryview(b""), 0
-        asked = ByteRange(chunks[0].stored_start, chunks[-1].stored_stop)
-        with closing(exact_range(self._store, self.key, asked, stop, chunks)) as pieces:
+        span = ByteRange(chunks[0].stored_start, chunks[-1].stored_stop)
+        with closing(exact_range(self._store, self.key, span, stop, chunks)) as pieces:
             for piece in pieces:
                 view, at = memoryview(piece), 0
                 while len(piece) - at >= (need := chunk.stored_size - filled):
@@ -89,7 +89,7 @@ class LogChunks:
                         put(target, filled, view[at : at + need])
                         self.require(chunk, target)
                         yield target.toreadonly()
-                        target = memoryview(b"")  # it is the taker's
+                        target = memoryview(b"")  # it belongs to the caller
                     else:
                         self.require(chunk, view[at : at + need])
                         yield piece[at : at + need]
@@ -101,19 +101,19 @@ class LogChunks:
                     filled += len(piece) - at
 
     def require(self, chunk: Chunk, stored: Bytes) -> None:
-        """Raises OtherBytes where this is not what was sent of the chunk."""
-        if self.checksums and (found := extended(0, stored)) != (expected := self.checksums[chunk.id]):
+        """Raise OtherBytes when ``stored`` is not what was sent of the chunk."""
+        if self.checksums and (actual := extended(0, stored)) != (expected := self.checksums[chunk.id]):
             raise OtherBytes(
                 "a chunk has other bytes than were copied",
                 chunk=chunk.id,
                 file=self.key,
                 position=chunk.stored_start,
                 expected=f"{expected:08x}",
-                found=f"{found:08x}",
+                found=f"{actual:08x}",
             )
 
     def stored_into(self, target: memoryview, asked: ByteRange, stop: threading.Event, chunks: Sequence[Chunk]) -> None:
-        """Exactly the bytes asked for, by one request, into as many of ``target``. Raises as `exact_range`."""
+        """Read exactly these bytes into the start of ``target``, by one request. Raises what `exact_range` raises."""
         if self._near is None:
             at = 0
             with closing(exact_range(self._store, self.key, asked, stop, chunks)) as pieces:
@@ -122,15 +122,15 @@ class LogChunks:
                     at += len(piece)
             return
         try:
-            opened = self._opened = self._opened or self._near.opened(self.key)
-            found = opened.read_into(asked.start, target)
+            near_object = self._opened = self._opened or self._near.opened(self.key)
+            count = near_object.read_into(asked.start, target)
         except RangeNotSatisfiable as error:
             raise _short(self.key, asked, 0, chunks) from error
-        if found != len(asked):
-            raise _short(self.key, asked, found, chunks)
+        if count != len(asked):
+            raise _short(self.key, asked, count, chunks)
 
     def plain(self, chunk: Chunk, stored: Bytes) -> Bytes:
-        """Decrypted, decompressed, as long as its manifest says; else CorruptData that names key, chunk and reason."""
+        """Return a chunk's plain bytes. Raises CorruptData naming key, chunk and reason, also for a wrong length."""
         with self._naming(chunk):
             data = self._decrypted(chunk, stored)
             if self._compressed:
@@ -140,14 +140,14 @@ class LogChunks:
             return data
 
     def unpacking(self, chunk: Chunk, stored: Bytes) -> Unpacking | None:
-        """To open the chunk bit by bit; None where it must be opened whole. Raises CorruptData that names it."""
+        """Return the unpacking of a chunk; None if it must be opened whole. Raises CorruptData that names the chunk."""
         if not self._compressed:
             return None
         with self._naming(chunk):
             return unpacking(self._decrypted(chunk, stored), chunk.plain_size)
 
     def unpacked(self, chunk: Chunk, more: Unpacking, size: int) -> bytes:
-        """So many more bytes of it. Raises CorruptData that names it."""
+        """Return the next ``size`` plain bytes of the chunk. Raises CorruptData that names the chunk."""
         with self._naming(chunk):
             return more.more(size)
 
@@ -166,7 +166,7 @@ class LogChunks:
 
 
 def windows(chunks: Sequence[Chunk], window_bytes: float = WINDOW_BYTES) -> Iterator[list[Chunk]]:
-    """Adjacent chunks by ``window_bytes``."""
+    """Yield adjacent chunks in lists of at most ``window_bytes``, stored or plain, or of one larger chunk."""
     window: list[Chunk] = []
     size = 0
     for chunk in chunks:
@@ -187,17 +187,17 @@ def exact_range(
     stop: threading.Event | None = None,
     chunks: Sequence[Chunk] = (),
 ) -> Generator[bytes, None, None]:
-    """Exactly the bytes asked for, in pieces of at most `WINDOW_BYTES`; closing it closes the request.
+    """Yield exactly the bytes ``asked``, in pieces of at most `WINDOW_BYTES`; closing it closes the request.
 
-    Raises CorruptData when the object has fewer (names the first of ``chunks`` that is not whole), Stopped.
+    Raises CorruptData when the object has fewer (names the first of ``chunks`` that is incomplete), Stopped.
     """
-    found = 0
+    count = 0
     first = chunks[0].stored_size if chunks else 0
-    # pieces as large as a chunk, where all chunks are stored in one size, are chunks: nothing is copied
+    # where all chunks are stored in one size, pieces of that size are the chunks: nothing is copied
     pieces = store.stream_range(key, asked, first if MIB <= first <= WINDOW_BYTES else MIB)
     try:
         for piece in pieces:
-            found += len(piece)
+            count += len(piece)
             yield piece
             if stop is not None and stop.is_set():
                 raise Stopped
@@ -205,9 +205,9 @@ def exact_range(
         raise _short(key, asked, 0, chunks) from error
     finally:
         if isinstance(pieces, Generator):
-            pieces.close()  # now, not when the last traceback that holds it goes: it has a connection
-    if found != len(asked):
-        raise _short(key, asked, found, chunks)
+            pieces.close()  # now, not when the last traceback that refers to it is dropped: it has a connection
+    if count != len(asked):
+        raise _short(key, asked, count, chunks)
 
 
 def _short(key: str, asked: ByteRange, found: int, chunks: Sequence[Chunk]) -> CorruptData:

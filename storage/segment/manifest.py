@@ -27,14 +27,14 @@ from .chunks import ChunkIndex, unwrap_sizes, wrap_sizes
 
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 DATA_KEY_ROOM = 1536
-"""Bytes that an encrypted manifest of ours takes for its data key, JSON quotes included and blanks at the manifest's
-end: under whatever key `rotate.py` wraps it (RSA up to 8192 bits), it stays as long as its fact says.
+"""Bytes that our encrypted manifests reserve for the data key, with its JSON quotes and blanks at the manifest's end:
+whatever key `rotate.py` wraps it with (RSA up to 8192 bits), the manifest keeps the size that its fact names.
 """
 
 
 OWN_CHECKSUM = "manifest_crc32c"
-"""Names the CRC-32C of the manifest without the blanks at its end and these values: its own, and those that a rotation
-of keys replaces (`rotate.py`).
+"""Field with the CRC-32C of the manifest. It does not cover the blanks at the end, its own value, and the values that
+a rotation of keys replaces (`rotate.py`).
 """
 _OWN_CHECKSUM = re.compile(rb'("manifest_crc32c":")[0-9a-f]{8}')
 _UNCOVERED = re.compile(rb'("(?:manifest_crc32c|dataKey|key_fingerprint)":")[^"]*')
@@ -59,14 +59,14 @@ class IndexSpan:
 
 
 IndexSpans = dict[IndexKind, IndexSpan | None]
-"""Every kind; only the transaction index may be None: the segment had none."""
+"""The span of every kind. Only the transaction index may be None: the segment had none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
     """The segment's data key, wrapped under the key ``key_id`` of a key ring, and the AAD of all its chunks.
 
-    ``key_fingerprint``: of that key (`KeyPair.fingerprint`), for ids can be given twice; None: another writer's.
+    ``key_fingerprint``: of that key (`KeyPair.fingerprint`), as an id may be used twice; None: by another writer.
     """
 
     key_id: str
@@ -105,7 +105,7 @@ class SentChecksums:
 
 @dataclass(frozen=True, slots=True)
 class TierstateBlock:
-    """What Aiven's manifest lacks. ``chunk_first_offsets``: see `chunks.first_offsets`.
+    """The fields that Aiven's manifest lacks. ``chunk_first_offsets``: see `chunks.first_offsets`.
 
     ``aborted``: all aborted ranges, also when the descriptor has too many to hold them inline.
     ``sent``: None in manifests of releases that did not keep them.
@@ -124,7 +124,7 @@ class TierstateBlock:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """``metadata`` is None when absent or of a shape we do not know; ``tierstate`` when another writer wrote it."""
+    """``metadata`` is None when absent or of an unknown shape; ``tierstate`` is None when another writer wrote it."""
 
     chunks: ChunkIndex
     indexes: IndexSpans
@@ -135,7 +135,7 @@ class SegmentManifest:
 
 
 def format_manifest(manifest: SegmentManifest) -> bytes:
-    """Compact UTF-8 JSON in Aiven's field order. An encrypted one of ours ends in blanks: see `DATA_KEY_ROOM`."""
+    """Return compact UTF-8 JSON in Aiven's field order. Our encrypted manifests end in blanks: see `DATA_KEY_ROOM`."""
     record: dict[str, Any] = {
         "version": "1",
         "chunkIndex": _chunk_record(manifest.chunks),
@@ -163,14 +163,14 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
 
 
 def with_own_checksum(data: bytes) -> bytes:
-    """The manifest with the checksum that its bytes have; as it is where it keeps none."""
+    """Return the manifest with the checksum of its bytes; unchanged where it has no field for that."""
     covered = _UNCOVERED.sub(lambda match: match[1], data.rstrip(b" "))
-    found = f"{google_crc32c.value(covered):08x}".encode()
-    return _OWN_CHECKSUM.sub(lambda match: match[1] + found, data, count=1)
+    checksum = f"{google_crc32c.value(covered):08x}".encode()
+    return _OWN_CHECKSUM.sub(lambda match: match[1] + checksum, data, count=1)
 
 
 def with_own_size(manifest: SegmentManifest) -> SegmentManifest:
-    """The manifest whose descriptor says the manifest's own size. More digits only ever make it longer, so it ends."""
+    """Return the manifest with its own size in its descriptor. More digits only make it longer, so the loop ends."""
     while manifest.tierstate is not None:
         size = len(format_manifest(manifest))
         segment = manifest.tierstate.segment
@@ -182,7 +182,7 @@ def with_own_size(manifest: SegmentManifest) -> SegmentManifest:
 
 
 def parse_manifest(data: bytes, *, source: str) -> SegmentManifest:
-    """Raises CorruptData naming ``source``; InvalidRequest for a version that is not read."""
+    """Return the manifest. Raises CorruptData naming ``source``; InvalidRequest for a version that is not supported."""
     try:
         record = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -207,7 +207,7 @@ def parse_manifest(data: bytes, *, source: str) -> SegmentManifest:
 
 
 def metadata_of(segment: RemoteSegment, started_at: TimestampMs) -> SegmentMetadata:
-    """Kafka's description of our segment. ``started_at``: when the copy began."""
+    """Return Kafka's description of our segment. ``started_at``: when the copy began."""
     return SegmentMetadata(
         segment.partition,
         segment.topic,
@@ -295,8 +295,8 @@ def _manifest(record: dict[str, Any], source: str) -> SegmentManifest:
         return manifest
     manifest = replace(manifest, tierstate=_block(block, manifest.chunks.count, source))
     if manifest.encryption is not None and block.get("key_fingerprint") is not None:
-        known = replace(manifest.encryption, key_fingerprint=_text(block, "key_fingerprint"))
-        manifest = replace(manifest, encryption=known)
+        identified = replace(manifest.encryption, key_fingerprint=_text(block, "key_fingerprint"))
+        manifest = replace(manifest, encryption=identified)
     return manifest
 
 
@@ -322,11 +322,11 @@ def _span(record: Any, kind: IndexKind) -> IndexSpan | None:
 
 
 def _compression(value: Any) -> bool:
-    """Jackson reads null and the texts too."""
-    known = {None: False, False: False, True: True, "false": False, "true": True}
-    if not isinstance(value, bool | str | None) or value not in known:
+    """Return the truth value. Jackson accepts null and the texts too."""
+    values = {None: False, False: False, True: True, "false": False, "true": True}
+    if not isinstance(value, bool | str | None) or value not in values:
         raise CorruptData("not a truth value", field="compression", value=repr(value))
-    return known[value]
+    return values[value]
 
 
 def _encryption(record: Any) -> Encryption:
@@ -383,13 +383,13 @@ def _block(record: Any, chunks: int, source: str) -> TierstateBlock:
 def _sent(record: Any, chunks: int) -> SentChecksums | None:
     if record is None:
         return None
-    sent = SentChecksums(_int(record, "log"), _int(record, "indexes"))
+    checksums = SentChecksums(_int(record, "log"), _int(record, "indexes"))
     if "chunks" not in record:
-        return sent
+        return checksums
     coded = _bytes(record["chunks"], "object_crc32c.chunks")
     if len(coded) != 4 * chunks:
         raise CorruptData("not one checksum a chunk", field="object_crc32c.chunks", chunks=chunks)
-    return replace(sent, chunks=struct.unpack(f">{chunks}I", coded))
+    return replace(checksums, chunks=struct.unpack(f">{chunks}I", coded))
 
 
 def _aborted(record: Any) -> tuple[AbortedRange, ...]:
@@ -402,7 +402,7 @@ def _aborted(record: Any) -> tuple[AbortedRange, ...]:
 
 
 def _object(record: Any, what: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The record itself when it has exactly these fields."""
+    """Return the record itself if it has exactly these fields. Raises CorruptData."""
     if not isinstance(record, dict):
         raise CorruptData("not an object", field=what)
     if missing := [name for name in required if name not in record]:
@@ -434,7 +434,7 @@ def _base64(data: bytes) -> str:
 
 
 def _bytes(text: Any, field: str) -> bytes:
-    """Standard base64 with padding, as Aiven's reader demands."""
+    """Decode standard base64 with padding, as Aiven's reader requires."""
     try:
         return base64.b64decode(text, validate=True)
     except (TypeError, ValueError) as error:

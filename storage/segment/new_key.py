@@ -1,7 +1,7 @@
-"""A new key pair in a key ring, or a new ring. It only ever adds: no PEM file is overwritten, no key leaves the ring.
+"""Adds a new key pair to a key ring, or creates a ring. No PEM file is overwritten, and no key leaves the ring.
 
 The PEM files are what Aiven's plugin reads too: X.509 for the public key, unencrypted PKCS#8 for the private one.
-They are on disk, fsynced, before the ring names them; the ring is exchanged as a whole.
+They are on disk, fsynced, before the ring names them; the ring is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .keyring import MIN_BITS, KeyRing
 DEFAULT_BITS = 3072
 MAX_BITS = 8192
 _KEY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-"""Narrower than what is read: it names files too."""
+"""Stricter than the rule for reading, because the id names files too."""
 _ACTIVE = re.compile(r"^[ \t]*active[ \t]*=.*$", re.MULTILINE)
 _FIRST_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """What is added. ``activates``: from now on it wraps; every reader must have it before."""
+    """The key to add. ``activates``: from now on it wraps, so every reader must have it before."""
 
     ring: Path
     key_id: str
@@ -46,7 +46,7 @@ class NewKey:
 
 
 def plan_key(ring: Path, key_id: str, *, bits: int = DEFAULT_BITS, activate: bool = False) -> NewKey:
-    """Changes nothing. The first key of a ring is active at once. Raises InvalidRequest for what cannot be added."""
+    """Return the key that `add_key` will add; change nothing. A ring's first key is active. Raises InvalidRequest."""
     if not _KEY_ID.fullmatch(key_id):
         raise InvalidRequest("a new key id has letters, digits, '.', '_' and '-' only, at most 64", key_id=repr(key_id))
     if not MIN_BITS <= bits <= MAX_BITS:
@@ -62,7 +62,7 @@ def plan_key(ring: Path, key_id: str, *, bits: int = DEFAULT_BITS, activate: boo
 
 
 def add_key(key: NewKey) -> KeyRing:
-    """Writes what `plan_key` planned and returns the ring as it is then. Raises InvalidRequest."""
+    """Write what `plan_key` planned and return the new ring. Raises InvalidRequest."""
     pair = rsa.generate_private_key(public_exponent=65537, key_size=key.bits)
     private = pair.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -80,20 +80,20 @@ def add_key(key: NewKey) -> KeyRing:
 
 
 def _with_key(text: str, key: NewKey) -> str:
-    """The ring's text with the key at its end; comments and order stay. Raises InvalidRequest."""
+    """Return the ring's text with the key at its end; comments and order stay. Raises InvalidRequest."""
     files = {"public": key.public.name, "private": key.private.name}
-    wanted = tomllib.loads(text)
-    wanted.setdefault("keys", {})[key.key_id] = files
+    expected = tomllib.loads(text)
+    expected.setdefault("keys", {})[key.key_id] = files
     if key.activates:
-        wanted["active"] = key.key_id
+        expected["active"] = key.key_id
         text = f'active = "{key.key_id}"\n' if key.begins_ring else _activated(text, key.key_id)
     lines = "".join(f'{name} = "{file}"\n' for name, file in files.items())
     text = f'{text.rstrip()}\n\n[keys."{key.key_id}"]\n{lines}'
     try:
-        found = tomllib.loads(text)
+        actual = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        found = None
-    if found != wanted:
+        actual = None
+    if actual != expected:
         raise InvalidRequest("the key ring is written in a way that must be edited by hand", file=key.ring)
     return text
 
@@ -105,7 +105,7 @@ def _activated(text: str, key_id: str) -> str:
 
 
 def _create(path: Path, data: bytes, mode: int) -> None:
-    """A file that was not there. Raises FileExistsError."""
+    """Write a new file and fsync it. Raises FileExistsError."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(data)
         file.flush()
@@ -114,11 +114,11 @@ def _create(path: Path, data: bytes, mode: int) -> None:
 
 
 def _exchange(path: Path, data: bytes) -> None:
-    """The whole file or the one before, whenever the machine stops; its permissions stay."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)  # left by a writer that was stopped
-    _create(beside, data, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-    os.replace(beside, path)
+    """Replace the file: if the machine stops, it is the old or the new one, whole. Its permissions stay."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)  # left by a writer that was stopped
+    _create(temporary, data, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+    os.replace(temporary, path)
     _sync_folder(path.parent)
 
 

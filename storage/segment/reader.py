@@ -1,7 +1,7 @@
-"""Reading a segment, ours or Aiven's: plain bytes by range, indexes by kind, everything by checksum.
+"""Reads a segment, ours or Aiven's: plain bytes by range, indexes by kind, everything by checksum.
 
 Lengths are always checked: an object that is shorter than its manifest says is CorruptData, never a short read.
-A missing object is ObjectNotFound, for the caller to judge (it may have expired).
+A missing object is ObjectNotFound; the caller decides what that means (it may have expired).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ PARALLEL = 4
 """Requests in flight for a long range."""
 DESCRIBED = tuple(each.name for each in fields(RemoteSegment))
 IDENTITY = ("partition", "segment_id", "object_key", "offsets", "leader_epochs", "aborted", "log_bytes", "log_sha256")
-"""Which segment it is, and what decides which records are shown: a reader insists on these, `verify` on all of it."""
+"""Fields that identify a segment or decide which records are shown: a reader compares these, `verify` all fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSegment:
-    """What `SegmentReader.verify` read. ``against_checksums`` is False when there was nothing to compare with."""
+    """The result of `SegmentReader.verify`. ``against_checksums`` is False when there was nothing to compare with."""
 
     log_bytes: int
     log_sha256: bytes
@@ -48,43 +48,43 @@ class VerifiedSegment:
 
 
 def read_manifest(store: ObjectReads, base_or_manifest_key: str) -> SegmentManifest:
-    """Raises ObjectNotFound, CorruptData, InvalidRequest (a version that is not read)."""
+    """Read a segment's manifest. Raises ObjectNotFound, CorruptData, InvalidRequest (an unsupported version)."""
     key = object_key(base_of(base_or_manifest_key), ObjectKind.MANIFEST)
     return parse_manifest(store.get(key, MAX_MANIFEST_BYTES), source=key)
 
 
 def described_otherwise(manifest: SegmentManifest, fact: RemoteSegment) -> Iterator[tuple[str, object, object]]:
-    """(what, the manifest's, the fact's) of all that differs. Another program's manifest has Kafka's description alone.
+    """Yield (field, the manifest's, the fact's) of all that differs. Foreign manifests have only Kafka's description.
 
     Terms are not compared. A recovery gives facts new ones: they are no property of the objects.
     """
     if manifest.tierstate is not None:
         for name in DESCRIBED:
-            said, known = getattr(manifest.tierstate.segment, name), getattr(fact, name)
-            if said != known and name != "term":
-                yield name, said, known
+            own, expected = getattr(manifest.tierstate.segment, name), getattr(fact, name)
+            if own != expected and name != "term":
+                yield name, own, expected
     elif manifest.metadata is not None:
         kafkas, offsets = manifest.metadata, f"{manifest.metadata.start_offset}..{manifest.metadata.end_offset}"
         described = {"partition": kafkas.partition, "segment_id": kafkas.segment_id, "offsets": offsets}
-        for name, said in described.items():
-            if str(said) != str(getattr(fact, name)):
-                yield name, said, getattr(fact, name)
+        for name, own in described.items():
+            if str(own) != str(getattr(fact, name)):
+                yield name, own, getattr(fact, name)
 
 
 def require_described(manifest: SegmentManifest, fact: RemoteSegment, by: Collection[str] = IDENTITY) -> None:
-    """Raises CorruptData naming both, where the manifest is of another segment than the fact it was found by*."""
-    for name, said, known in described_otherwise(manifest, fact):
+    """Raise CorruptData naming both, when the manifest describes another segment than the fact that led to it*."""
+    for name, own, expected in described_otherwise(manifest, fact):
         if name in by:
             key = object_key(fact.object_key, ObjectKind.MANIFEST)
-            raise CorruptData(f"the manifest describes another segment: {name}", file=key, manifest=said, fact=known)
+            raise CorruptData(f"the manifest describes another segment: {name}", file=key, manifest=own, fact=expected)
 
 
 class SegmentReader:
-    """One segment. Thread-safe. ``unproven``: chunks are not compared with the checksums that the manifest has of them.
+    """Reads one segment. Thread-safe. ``unproven``: chunks are not compared with the checksums in the manifest.
 
     A range is read by windows of adjacent chunks (`log_chunks.WINDOW_BYTES`, or one larger chunk), one request each,
     ``parallel`` of them at a time. Memory of a read: ``parallel`` windows, stored and plain, and one with the caller.
-    A caller who leaves early (closes the iterator) leaves no thread and no request behind.
+    A caller that closes the iterator early leaves no thread and no request behind.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class SegmentReader:
         self._store, self._base_key, self._keys = store, base_key, keys
         self._cache, self._parallel = cache, parallel
         self.first_batches: dict[int, int] = {}
-        """Where in the plain log they begin, of the chunks in which somebody looked for that."""
+        """Where the first batch of a chunk begins in the plain log, by chunk id, for chunks where it was looked up."""
         self._log_key = object_key(base_key, ObjectKind.LOG)
         self._indexes_key = object_key(base_key, ObjectKind.INDEXES)
         self._cipher: SegmentCipher | None = None
@@ -112,17 +112,17 @@ class SegmentReader:
                     "segment is encrypted and no key ring was given", key=base_key, key_id=manifest.encryption.key_id
                 )
             self._cipher = SegmentCipher(manifest.encryption, keys, source=object_key(base_key, ObjectKind.MANIFEST))
-        sent = None if manifest.tierstate is None else manifest.tierstate.sent
+        sent_checksums = None if manifest.tierstate is None else manifest.tierstate.sent
         self.log = LogChunks(
             store,
             self._log_key,
             compressed=manifest.compression,
             cipher=self._cipher,
-            checksums=() if sent is None or unproven else sent.chunks,
+            checksums=() if sent_checksums is None or unproven else sent_checksums.chunks,
         )
         self._as_it_is = not manifest.compression and manifest.encryption is None
         self._by_bytes = self._as_it_is and not self.log.checksums
-        """Any byte range can be read without its chunk."""
+        """Whether any byte range can be read without its whole chunk."""
         if min(manifest.chunks.stored_sizes) < 1 and manifest.chunks.file_bytes:
             raise CorruptData("the manifest says that a chunk is stored in no bytes", file=self._log_key)
         if self._as_it_is and not manifest.chunks.is_plain:
@@ -138,11 +138,11 @@ class SegmentReader:
         cache: ChunkCache | None = None,
         parallel: int = PARALLEL,
     ) -> SegmentReader:
-        """By the base key or the manifest's. Raises what `read_manifest` raises; InvalidRequest without a key ring."""
+        """Open by base key or manifest key. Raises what `read_manifest` raises; InvalidRequest without a key ring."""
         return cls(store, base_of(key), read_manifest(store, key), keys=keys, cache=cache, parallel=parallel)
 
     def unproven(self) -> SegmentReader:
-        """The segment past the cache, whatever its chunks hold: to find out which batch is wrong."""
+        """Return a reader past the cache that accepts any chunk bytes, to find out which batch is wrong."""
         return SegmentReader(self._store, self._base_key, self.manifest, keys=self._keys, unproven=True)
 
     @property
@@ -150,9 +150,9 @@ class SegmentReader:
         return self.manifest.chunks.file_bytes
 
     def plain_range(self, start: int, stop: int, *, alone: bool = False) -> Generator[Bytes, None, None]:
-        """Bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest.
+        """Return bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest.
 
-        ``alone``: nobody is expected to read on, and of what the cache keeps no more is unpacked than this needs.
+        ``alone``: no further read is expected, so cached chunks are unpacked only as far as this read needs.
         """
         if not 0 <= start < self.plain_bytes:
             raise InvalidRequest("position past the end of the log", position=start, log_bytes=self.plain_bytes)
@@ -164,26 +164,26 @@ class SegmentReader:
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
     def held(self, start: int, stop: int) -> list[Bytes] | None:
-        """As `plain_range`, where the cache has all of it in memory; else None, and nobody waits.
+        """Return the pieces of `plain_range` if the cache has all of them in memory; else None. Never waits.
 
-        Views of whole chunks, which they keep, and nobody counts that: not to be held while anybody is waited for.
+        They are views that keep whole chunks in memory, uncounted: do not hold them while waiting for anything.
         """
         size = self.manifest.chunks.chunk_bytes
         ids = range(start // size, -(-min(stop, self.plain_bytes) // size))
-        found = None if self._cache is None else self._cache.held(self._log_key, ids)
-        if found is None:
+        chunks = None if self._cache is None else self._cache.held(self._log_key, ids)
+        if chunks is None:
             return None
         starts = range(ids.start * size, ids.stop * size, size)
-        return [_cut(data, at, start, stop) for at, data in zip(starts, found, strict=True)]
+        return [_cut(data, at, start, stop) for at, data in zip(starts, chunks, strict=True)]
 
     def chunks_of(self, start: int, stop: int) -> list[Chunk]:
-        """The chunks that hold these bytes of the plain log."""
+        """Return the chunks that hold these bytes of the plain log."""
         size = self.manifest.chunks.chunk_bytes
         return [*map(self.manifest.chunks.chunk, range(start // size, -(-min(stop, self.plain_bytes) // size)))]
 
     def ranges(self, start: int, stop: int, window_bytes: int) -> Iterator[ByteRange]:
-        """The plain log from ``start`` to ``stop``, cut into what `load` reads by one request: about ``window_bytes``,
-        where chunks must be opened whole chunks, so that the first begins before ``start`` and the last ends later.
+        """Cut the plain log from ``start`` to ``stop`` into ranges of about ``window_bytes`` that `load` reads by one
+        request. If chunks must be opened, ranges are whole chunks: the first may begin earlier, the last end later.
         """
         if self._by_bytes:
             for position in range(start, stop, window_bytes):
@@ -193,8 +193,8 @@ class SegmentReader:
                 yield ByteRange(chunks[0].plain_start, chunks[-1].plain_stop)
 
     def load(self, plain: ByteRange, buffers: Buffers, left: threading.Event) -> Window:
-        """One of `ranges`, past the cache. Memory beside the window: what is stored of its chunks, where they are
-        opened. Raises ObjectNotFound, CorruptData, Unavailable, Stopped.
+        """Read one of `ranges`, past the cache. Memory: the window, and stored bytes of chunks that must be opened.
+        Raises ObjectNotFound, CorruptData, Unavailable, Stopped.
         """
         window = buffers.take(plain.start, len(plain))
         chunks = self.chunks_of(plain.start, plain.stop)
@@ -206,38 +206,38 @@ class SegmentReader:
             return window
         at = 0
         with closing(self.log.stored(chunks, left)) as stored:
-            for chunk, each in zip(chunks, stored, strict=True):
-                window.data[at : at + chunk.plain_size] = self.log.plain(chunk, each)
+            for chunk, data in zip(chunks, stored, strict=True):
+                window.data[at : at + chunk.plain_size] = self.log.plain(chunk, data)
                 at += chunk.plain_size
         return window
 
     def read_log(self) -> Generator[bytes, None, None]:
-        """The whole plain log. Not copied, but for chunks that a cache has."""
+        """Yield the whole plain log. Only chunks that a cache has are copied."""
         if self.plain_bytes:
             with closing(self.plain_range(0, self.plain_bytes)) as pieces:
                 for piece in pieces:
                     yield bytes(piece)
 
     def chunk_for_offset(self, offset: int) -> int | None:
-        """Where the batch with this offset begins; None when the manifest does not say (look into the offset index)."""
+        """Return the chunk where the batch with this offset begins; None: not in the manifest, use the offset index."""
         block = self.manifest.tierstate
         return None if block is None else chunk_of_offset(block.chunk_first_offsets, offset)
 
     def indexes(self, kind: IndexKind) -> bytes | None:
-        """One of Kafka's index files; None when the segment had no transaction index."""
+        """Return one of Kafka's index files; None when the segment had no transaction index."""
         span = self.manifest.indexes[kind]
         if span is None or span.size == 0:
             return None if span is None else b""
-        asked = ByteRange(span.position, span.position + span.size)
-        stored = b"".join(exact_range(self._store, self._indexes_key, asked))
+        byte_range = ByteRange(span.position, span.position + span.size)
+        stored = b"".join(exact_range(self._store, self._indexes_key, byte_range))
         return self._decrypted(stored, self._indexes_key, span.position)
 
     def verify(
         self, expected: RemoteSegment | None = None, watch: Callable[[bytes], object] = lambda piece: None
     ) -> VerifiedSegment:
-        """Reads every byte. Checks sizes always, and checksums against ``expected`` or the manifest's own descriptor.
+        """Read every byte. Check sizes always, and checksums against ``expected`` or the manifest's own descriptor.
 
-        ``watch`` is given the plain log in pieces, in order, before it is known to be right.
+        ``watch`` receives the plain log in pieces, in order, before the check has ended.
         Raises CorruptData naming the object, ObjectNotFound.
         """
         block = self.manifest.tierstate
@@ -275,8 +275,8 @@ class SegmentReader:
 
     def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk], alone: bool) -> Generator[Bytes, None, None]:
         at = 0
-        here = self._cache is not None and all(self._cache.knows(self._log_key, each.id) for each in chunks)
-        parallel = 1 if here else self._parallel  # threads are for what has to come from far
+        cached = self._cache is not None and all(self._cache.knows(self._log_key, each.id) for each in chunks)
+        parallel = 1 if cached else self._parallel  # threads help only when chunks come from the store
         upto = stop - chunks[-1].plain_start if alone else None
         work = (partial(self._window, each, upto if each[-1] is chunks[-1] else None) for each in windows(chunks))
         with closing(in_order(work, parallel)) as loaded:
@@ -306,7 +306,7 @@ class SegmentReader:
 
 
 def _cut(data: Bytes, at: int, start: int, stop: int) -> Bytes:
-    """Of the chunk that begins ``at`` this byte of the plain log, what lies in a range of it."""
+    """Return the part of a chunk that lies in a range of the plain log. ``at``: where the chunk begins in that log."""
     if at >= start and at + len(data) <= stop:
         return data
     return memoryview(data)[max(0, start - at) : stop - at]

@@ -1,10 +1,10 @@
-"""Rotating keys: the data key in a manifest is wrapped anew, under the active key, and nothing beside it changes.
+"""Rotates keys: wraps the data key in a manifest again, under the active key, and changes nothing else.
 
-Only the texts of ``encryption.dataKey`` and, in a manifest of ours, of ``key_fingerprint`` are exchanged, in place:
-whatever else it says, ours or a foreign writer's, stays as it is to the byte. The chunks are not touched, their data
-key and AAD stay the same, so readers that still have the old manifest go on. A manifest of ours keeps its length, which
-its fact and its descriptor name; they also go on naming the key the segment was written under: which key opens it is
-for the manifest to say.
+Only the texts of ``encryption.dataKey`` and, in a manifest of ours, of ``key_fingerprint`` are replaced, in place: all
+other bytes, ours or a foreign writer's, stay as they are. The chunks are not touched, and their data key and AAD stay
+the same, so readers that still have the old manifest continue. A manifest of ours keeps its length, which its fact and
+its descriptor name. Both also still name the key that the segment was written with: only the manifest tells which key
+opens it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .manifest import MAX_MANIFEST_BYTES, SegmentManifest, format_manifest, pars
 AT_ONCE = 16
 WINDOW = 256
 ATTEMPTS = 3
-"""At a manifest that somebody else rotates too."""
+"""Attempts at a manifest that another process rotates too."""
 _TEXT = rb'"\s*:\s*)("(?:[^"\\]|\\.)*")'
 _DATA_KEY, _FINGERPRINT = re.compile(rb'("dataKey' + _TEXT), re.compile(rb'("key_fingerprint' + _TEXT)
 _SPACE = b" \t\r\n"
@@ -42,16 +42,16 @@ class RotatingKeys(KeyUnwrapper, KeyWrapper, Protocol):
         ...
 
     def opens(self, key_id: str) -> bool:
-        """Whether this id's private key is there."""
+        """Return whether the ring has this id's private key."""
         ...
 
     def is_newer(self, key_id: str) -> bool:
-        """Than the active one."""
+        """Return whether this key is newer than the active key."""
         ...
 
 
 class Outcome(StrEnum):
-    """What became of one manifest, or would become."""
+    """The result for one manifest; without ``execute``, the expected result."""
 
     ROTATED = "rotated"
     ACTIVE = "under the active key already"
@@ -66,7 +66,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """``key_id``: of the key it was under before; None where it was under none. ``problem``: why it stays as it is."""
+    """``key_id``: of the key that wrapped it before; None without encryption. ``problem``: why it stays as it is."""
 
     manifest_key: str
     outcome: Outcome
@@ -76,9 +76,9 @@ class Rotated:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Which manifests: of a topic, or one partition of it, or all; only those under ``from_id`` when that is given.
+    """Selects manifests: of a topic, or one partition of it, or all; only those under ``from_id`` if it is set.
 
-    Nothing goes back to an older key unless ``from_id`` says so. ``execute`` False: everything is done but the write.
+    Only ``from_id`` lets a manifest return to an older key. ``execute`` False: everything except the write is done.
     """
 
     topic: str | None = None
@@ -87,7 +87,7 @@ class Rotation:
     execute: bool = False
 
     def covers(self, manifest: SegmentManifest) -> bool:
-        """By what the manifest says; one that says nothing is covered only when everything is."""
+        """Return whether this selects the manifest. One without a topic is selected only when all manifests are."""
         about = manifest.metadata
         if self.topic is None or about is None:
             return self.topic is None
@@ -95,26 +95,26 @@ class Rotation:
 
 
 def rotate_all(store: ObjectStore, keys: RotatingKeys, rotation: Rotation) -> Iterator[Rotated]:
-    """Every manifest in the store, whatever its prefix, in key order; those of other topics are left out.
+    """Rotate every manifest in the store, whatever its prefix, in key order; those of other topics are left out.
 
-    Can be stopped at any time and begun again: what is rotated is passed by. Memory: `WINDOW` outcomes.
+    This can be stopped at any time and started again: rotated manifests are skipped. Memory: `WINDOW` outcomes.
     Raises Unavailable kinds and AccessDenied of the store; InvalidRequest when the active key has no private key here.
     """
     if not keys.opens(keys.active):
         raise InvalidRequest(
             "rotating needs the private key of the active key too: it checks its own work", key_id=keys.active
         )
-    found = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
-    wanted = (key for key in found if may_be_of(key, rotation.topic, rotation.partition))
+    manifest_keys = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
+    selected_keys = (key for key in manifest_keys if may_be_of(key, rotation.topic, rotation.partition))
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rotate") as pool:
-        while window := list(islice(wanted, WINDOW)):
-            for each in pool.map(lambda key: rotate_one(store, key, keys, rotation), window):
-                if each is not None:
-                    yield each
+        while window := list(islice(selected_keys, WINDOW)):
+            for outcome in pool.map(lambda key: rotate_one(store, key, keys, rotation), window):
+                if outcome is not None:
+                    yield outcome
 
 
 def rotate_one(store: ObjectStore, key: str, keys: RotatingKeys, rotation: Rotation) -> Rotated | None:
-    """One manifest; None when the rotation does not cover it. Raises Unavailable kinds, AccessDenied of the store."""
+    """Rotate one manifest; return None if it is not selected. Raises Unavailable kinds, AccessDenied of the store."""
     key_id = None
     try:
         for _ in range(ATTEMPTS):
@@ -152,8 +152,8 @@ def _stays(key_id: str | None, keys: RotatingKeys, rotation: Rotation) -> Outcom
 
 
 def count_by_key(store: ObjectReader) -> Iterator[tuple[str, str | None]]:
-    """(manifest key, key id) of every segment in the store; None: not encrypted. A damaged manifest is left out."""
-    found = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
+    """Yield (manifest key, key id) of every segment in the store; None: not encrypted. Damaged ones are left out."""
+    manifest_keys = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
 
     def look(key: str) -> tuple[str, str | None] | None:
         try:
@@ -163,51 +163,51 @@ def count_by_key(store: ObjectReader) -> Iterator[tuple[str, str | None]]:
         return key, encryption.key_id if encryption else None
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="keys") as pool:
-        while window := list(islice(found, WINDOW)):
+        while window := list(islice(manifest_keys, WINDOW)):
             yield from (each for each in pool.map(look, window) if each is not None)
 
 
 def rewrapped(manifest: bytes, keys: RotatingKeys, *, source: str) -> bytes | None:
-    """The manifest under the active key; None when there is nothing to do: not encrypted, or under that key already.
+    """Return the manifest under the active key; None when there is nothing to do: not encrypted, or already under it.
 
-    Raises CorruptData naming ``source``; InvalidRequest without both private keys: what is wrapped is opened again
-    before anybody relies on it.
+    Raises CorruptData naming ``source``; InvalidRequest without both private keys: the wrapped key is opened again
+    before anything relies on it.
     """
     parsed = parse_manifest(manifest, source=source)
     if parsed.encryption is None or parsed.encryption.key_id == keys.active:
         return None
     data_key = open_data_key(parsed.encryption, keys, source=source)
     key_id, wrapped, fingerprint = keys.wrap(data_key)
-    before = parsed.encryption.key_fingerprint
+    old_fingerprint = parsed.encryption.key_fingerprint
     fresh = replace(
         parsed.encryption,
         key_id=key_id,
         wrapped_key=wrapped,
-        key_fingerprint=None if before is None else fingerprint,
+        key_fingerprint=None if old_fingerprint is None else fingerprint,
     )
     if open_data_key(fresh, keys, source=source) != data_key:
         raise CorruptData("the data key does not come back as it was wrapped", key_id=key_id)
-    wanted = replace(parsed, encryption=fresh)
-    changed = _exchanged(manifest, _DATA_KEY, _text(manifest), _text(format_manifest(wanted)), source)
-    if before is not None:
-        changed = _exchanged(changed, _FINGERPRINT, before, fingerprint, source)
+    expected = replace(parsed, encryption=fresh)
+    changed = _exchanged(manifest, _DATA_KEY, _text(manifest), _text(format_manifest(expected)), source)
+    if old_fingerprint is not None:
+        changed = _exchanged(changed, _FINGERPRINT, old_fingerprint, fingerprint, source)
     if parsed.tierstate is not None:
         changed = _as_long(changed, len(manifest), source)
-    if parse_manifest(changed, source=source) != wanted:
+    if parse_manifest(changed, source=source) != expected:
         raise InvalidRequest("the manifest cannot be changed without changing more of it", file=source)
     return changed
 
 
 def _exchanged(manifest: bytes, field: re.Pattern[bytes], old: str, new: str, source: str) -> bytes:
-    found = [match for match in field.finditer(manifest) if json.loads(match[2]) == old]
-    if len(found) != 1:
-        raise CorruptData("the manifest does not name its key once", file=source, times=len(found))
-    start, stop = found[0].span(2)
+    matches = [match for match in field.finditer(manifest) if json.loads(match[2]) == old]
+    if len(matches) != 1:
+        raise CorruptData("the manifest does not name its key once", file=source, times=len(matches))
+    start, stop = matches[0].span(2)
     return manifest[:start] + json.dumps(new, ensure_ascii=False).encode() + manifest[stop:]
 
 
 def _as_long(changed: bytes, size: int, source: str) -> bytes:
-    """With as many blanks at its end as it takes. Raises InvalidRequest when it is longer already."""
+    """Pad the manifest with blanks to ``size`` bytes. Raises InvalidRequest when it is already longer."""
     bare = changed.rstrip(_SPACE)
     if len(bare) > size:
         raise InvalidRequest("the new key does not fit into the manifest", file=source, bytes=len(bare), room=size)

@@ -1,12 +1,12 @@
-"""From the plain log to what is stored of it, in one pass: checksums, chunks, zstd, AES-GCM.
+"""Transforms the plain log to its stored bytes in one pass: checksums, chunks, zstd, AES-GCM.
 
     the log's pieces → length, SHA-256, CRC-32C  ┊  → chunks → zstd → AES-GCM  ┊  → the store
     ─────────────── one thread ────────────────     ───── another thread ─────     the caller's
 
 Each thread works ahead of the one behind it by a bounded number of bytes, so that the next part is made while the last
 ones are sent: hashing, zstd and AES-GCM let other threads run. The order is kept, an error of any stage ends all, and
-no thread outlives `LogTransform.pieces`. A copy that begins beside others does all in the caller's thread: then they
-keep the processors and the store busy, and handing on costs more than it gains (`WorkAhead`).
+no thread outlives `LogTransform.pieces`. A copy that begins while others run does everything in the caller's thread:
+the others keep the processors and the store busy, and handing over costs more than it gains (`WorkAhead`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Pieces = Generator[bytes, None, None]
 
 @dataclass(frozen=True, slots=True)
 class ChunkForm:
-    """How the log is cut, and how each chunk is stored: by itself, compressed first, encrypted then.
+    """The rules by which the log is cut and each chunk is stored: by itself, first compressed, then encrypted.
 
-    ``level`` of zstd, None: not compressed. ``iv``: 12 random bytes, new at every call. Raises InvalidRequest for a
-    cipher without it.
+    ``level`` of zstd; None: not compressed. ``iv``: returns 12 random bytes, new at every call. Raises InvalidRequest
+    for a cipher without ``iv``.
     """
 
     chunk_bytes: int
@@ -55,26 +55,26 @@ class ChunkForm:
 
     @property
     def as_it_is(self) -> bool:
-        """Whether the stored log is the plain log."""
+        """True if the stored log is the plain log."""
         return self.level is None and self.cipher is None
 
     @property
     def whole_chunk_bytes(self) -> int:
-        """Of a chunk that is not the last: as it is stored, where that is known beforehand; else its plain bytes."""
+        """Stored bytes of a chunk that is not the last, where they are known beforehand; else its plain bytes."""
         return self.chunk_bytes + (OVERHEAD_BYTES if self.cipher is not None and self.level is None else 0)
 
     def encrypted(self, plain: Data) -> Data:
-        """One chunk, or one index, whole; ``plain`` itself without a cipher. What is empty is stored in no bytes."""
+        """Encrypt one whole chunk or index; return ``plain`` itself without a cipher, or when it is empty."""
         if self.cipher is None or self.iv is None or not len(plain):
             return plain
         return self.cipher.encrypt(plain, self.iv())
 
     def encrypted_pieces(self, plain: Iterable[Data]) -> Iterable[Data]:
-        """`encrypted`, of one chunk that comes in pieces and is not empty."""
+        """Do what `encrypted` does for one chunk that arrives in pieces and is not empty."""
         return plain if self.cipher is None or self.iv is None else self.cipher.encrypt_pieces(plain, self.iv())
 
     def index(self, log_bytes: int, stored_sizes: list[int]) -> ChunkIndex:
-        """Aiven's: a list of sizes where they vary, else one size and the last one."""
+        """Return Aiven's chunk index: a list of sizes where they vary, else one size and the last one."""
         if self.level is not None:
             return ChunkIndex.of_variable(self.chunk_bytes, log_bytes, stored_sizes)
         plain = ChunkIndex.of_plain(self.chunk_bytes, log_bytes)
@@ -85,8 +85,8 @@ class ChunkForm:
 
 
 class WorkAhead:
-    """Shared by the copies of a process: the stages of one that begins alone work ahead by ``ahead_bytes``, those of
-    others not at all. Thread-safe.
+    """Shared by the copies of a process: the stages of a copy that begins alone work ahead by ``ahead_bytes``, those of
+    other copies not at all. Thread-safe.
     """
 
     def __init__(self, ahead_bytes: int = AHEAD_BYTES) -> None:
@@ -96,7 +96,7 @@ class WorkAhead:
 
     @contextmanager
     def copy(self) -> Iterator[int]:
-        """For as long as a copy lasts: how many bytes each of its stages works ahead."""
+        """Yield, while a copy lasts, how many bytes each of its stages works ahead."""
         with self._lock:
             ahead_bytes = 0 if self._copies else self._ahead_bytes
             self._copies += 1
@@ -108,11 +108,11 @@ class WorkAhead:
 
 
 class LogTransform:
-    """One pass over one log: take `pieces` once, to the end; the attributes then speak of all of it.
+    """One pass over one log: consume `pieces` once, to the end; then the attributes describe the whole log.
 
-    ``stored_crc32c`` and ``chunk_crc32c``: the CRC-32C of all that is stored, and of each chunk as it is stored.
+    ``stored_crc32c`` and ``chunk_crc32c``: the CRC-32C of all stored bytes, and of each chunk as it is stored.
 
-    ``log``: pieces of any size, ``log_bytes`` in all; none is used after the next one is asked for. ``key`` names the
+    ``log``: pieces of any size, ``log_bytes`` in all; none is used after the next one was requested. ``key`` names the
     log in errors. ``stored_limit``: the most bytes that may be stored.
     """
 
@@ -127,7 +127,7 @@ class LogTransform:
         self._stored_sizes: list[int] = []
 
     def pieces(self, work_ahead: WorkAhead) -> Pieces:
-        """What is stored, in order. Close it, also after an error: that ends its threads.
+        """Yield the stored bytes in order. Close it, also after an error: that ends its threads.
 
         Memory: three pieces of the log and the bytes ahead; with zstd or AES-GCM as much again, and zstd's workspace of
         `ZSTD_BYTES`. A log no longer than the bytes ahead is transformed in the caller's thread.
@@ -151,25 +151,25 @@ class LogTransform:
         return self._form.index(self._log_bytes, self._stored_sizes)
 
     def _summed(self) -> Pieces:
-        seen = 0
+        size = 0
         for piece in self._log:
-            data = bytes(piece)  # no copy of bytes; google-crc32c takes nothing else
-            seen += len(data)
-            if seen > self._log_bytes:
+            data = bytes(piece)  # copies nothing if it is bytes; google-crc32c accepts only bytes
+            size += len(data)
+            if size > self._log_bytes:
                 break
             self.sha256.update(data)
             self.crc32c = google_crc32c.extend(self.crc32c, data)
             yield data
-        if seen != self._log_bytes:
+        if size != self._log_bytes:
             raise CorruptData(
                 "the log changed its length while it was copied",
                 file=self._key,
                 expected=self._log_bytes,
-                seen=f"{seen} or more" if seen > self._log_bytes else seen,
+                seen=f"{size} or more" if size > self._log_bytes else size,
             )
 
     def _as_it_is(self, plain: Pieces) -> Pieces:
-        """The pieces as they come, however they lie over the chunks."""
+        """Yield the pieces as they come, even across chunks, and compute the chunks' checksums."""
         chunk_bytes, position = self._form.chunk_bytes, 0
         with closing(plain):
             for piece in plain:
@@ -199,49 +199,49 @@ class LogTransform:
                 self._stored_sizes.append(stored_bytes - began)
 
     def _chunks(self, plain: Pieces) -> Generator[Iterable[Data], None, None]:
-        """The pieces of each chunk, as it is to be encrypted."""
+        """Yield the pieces of each chunk, ready to be encrypted."""
         chunks = _cut(plain, self._form.chunk_bytes, self._log_bytes)
         if self._form.level is None:
             yield from chunks
             return
         compressor = zstandard.ZstdCompressor(level=self._form.level, write_content_size=True)
-        left = self._log_bytes
+        remaining = self._log_bytes
         for chunk in chunks:
-            plain_bytes = min(self._form.chunk_bytes, left)
-            left -= plain_bytes
+            plain_bytes = min(self._form.chunk_bytes, remaining)
+            remaining -= plain_bytes
             yield _compressed(compressor, chunk, plain_bytes)
 
 
 def _compressed(compressor: zstandard.ZstdCompressor, chunk: Iterable[Data], plain_bytes: int) -> Iterator[bytes]:
-    """One frame with its content's size, as it is made: the chunk is never in memory whole, plain or compressed."""
+    """Yield one frame with its content's size, piece by piece: the chunk is never in memory whole."""
     frame = compressor.compressobj(size=plain_bytes)
     for piece in chunk:
-        if made := frame.compress(piece):
-            yield made
+        if data := frame.compress(piece):
+            yield data
     yield frame.flush()
 
 
 def _cut(plain: Pieces, chunk_bytes: int, log_bytes: int) -> Generator[Iterable[memoryview], None, None]:
-    """The log cut anew, without a copy: the pieces of each chunk, to be taken before the next chunk is asked for."""
+    """Cut the log into the pieces of each chunk, without a copy. Consume a chunk before requesting the next one."""
     rest = memoryview(b"")
 
     def chunk(left: int) -> Generator[memoryview, None, None]:
         nonlocal rest
         while left:
             if not rest:
-                rest = memoryview(next(plain))  # it has all of the log, or an error
-            taken, rest = rest[:left], rest[left:]
-            left -= len(taken)
-            yield taken
+                rest = memoryview(next(plain))  # it yields the whole log, or raises
+            piece, rest = rest[:left], rest[left:]
+            left -= len(piece)
+            yield piece
 
     for start in range(0, log_bytes, chunk_bytes):
         yield chunk(min(chunk_bytes, log_bytes - start))
-    for _ in plain:  # a log that is too long says so when it is asked for more
+    for _ in plain:  # a log that is too long raises when more is requested
         pass
 
 
 def ahead(pieces: Pieces, ahead_bytes: int) -> Pieces:
-    """The same pieces, made on a thread of their own; an error comes after the pieces made before it.
+    """Yield the same pieces, made on another thread; an error is raised after the pieces made before it.
 
     Another piece is made while those that wait have fewer than ``ahead_bytes``. Closing it closes ``pieces``, and waits
     for the one that is being made.
@@ -272,8 +272,8 @@ class _Ahead:
                     if (piece := next(self._pieces, None)) is None:
                         return
                     self._put(piece)
-                    del piece  # the taker's
-        except BaseException as error:  # whatever it is, the taker raises it
+                    del piece  # it belongs to the caller
+        except BaseException as error:  # whatever it is, `take` raises it
             self._error = error
         finally:
             with self._changed:
@@ -281,7 +281,7 @@ class _Ahead:
                 self._changed.notify_all()
 
     def _may_make(self) -> bool:
-        """Waits until there is room for one more; False when nobody wants any."""
+        """Wait until there is room for one more piece. Return False when the caller has stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._waiting_bytes < self._ahead_bytes)
             return not self._stopped

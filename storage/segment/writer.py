@@ -1,5 +1,5 @@
-"""Writing a segment: log, then indexes, then the manifest, which commits it. Each step is a call of its own, so that an
-act can name it before taking it. What becomes of the log's bytes on their way is in `transform.py`.
+"""Writes a segment: log, then indexes, then the manifest, which commits it. Each step is a separate call, so that its
+caller can name it beforehand. `transform.py` turns the log's bytes into what is stored.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ DEFAULT_LEVEL = 3
 
 
 Pace = Callable[[int], object]
-"""Told how many bytes are about to be given to the store; it may wait first, and what it raises ends the write."""
+"""Called with the number of bytes that go to the store next. It may wait first; its errors end the write."""
 
 
 def at_once(size: int) -> None:
-    """No pace: nothing is waited for."""
+    """Do not wait: the pace is unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSource:
-    """What is copied. ``log``: plain bytes in pieces of any size, ``log_bytes`` in all; the rest are Kafka's files.
+    """Input of a copy. ``log``: plain bytes in pieces of any size, ``log_bytes`` in all; the rest are Kafka's files.
 
     ``leader_epochs`` is the checkpoint's text; ``transaction_index`` is None when the segment has none.
     """
@@ -52,7 +52,7 @@ class SegmentSource:
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """A written log object. Checksums are of the plain log; `chunks` has its sizes, plain and stored.
+    """A written log object. ``sha256`` and ``crc32c`` cover the plain log; ``chunks`` has its sizes, plain and stored.
 
     ``object_crc32c``, ``chunk_crc32c``: the CRC-32C of the object as it was sent, and of each of its chunks.
     """
@@ -76,7 +76,7 @@ class IndexesObject:
 
 
 def plan_compression(setting: str, first_batch_codec: int) -> Compression:
-    """``auto``: zstd only over batches that are not compressed yet (zstd over zstd gains 0.8 %).
+    """Return the compression to use. ``auto``: zstd only over uncompressed batches (zstd over zstd gains 0.8 %).
 
     ``first_batch_codec``: the codec bits of the first batch's attributes; 0 is none. Raises InvalidRequest.
     """
@@ -104,11 +104,11 @@ def put_log(
     beyond_java: bool = False,
     pace: Pace = at_once,
 ) -> LogObject:
-    """Streams the log, encrypted with a ``cipher``, under a new ``iv()`` a chunk.
+    """Stream the log to the store; with a ``cipher``, encrypted with a new ``iv()`` per chunk.
 
-    Memory, however long the log: the store's parts (`parts.PartShares`) and `LogTransform.pieces`; ``work_ahead`` is
-    that of all copies that run at once, None: this one alone. ``source.log`` is read on another thread, ahead of the
-    store; it has ended when this returns or raises.
+    Memory, however long the log: the store's parts (`parts.PartShares`) and `LogTransform.pieces`. All copies that run
+    at once share ``work_ahead``; None: no others run. ``source.log`` is read on another thread, ahead of the store;
+    that thread has ended when this returns or raises.
     Raises ObjectExists; CorruptData when the source is not ``log_bytes`` long; InvalidRequest for sizes that Aiven's
     reader would overflow on, unless ``beyond_java``.
     """
@@ -143,8 +143,8 @@ def put_indexes(
     iv: Callable[[], bytes] | None = None,
     pace: Pace = at_once,
 ) -> IndexesObject:
-    """All indexes, one behind the other, never compressed; with a ``cipher`` each one that is not empty is encrypted,
-    under a new ``iv()``. Raises ObjectExists.
+    """Write all indexes, one after the other, never compressed; with a ``cipher`` each one that is not empty is
+    encrypted, with a new ``iv()``. Raises ObjectExists.
     """
     form = ChunkForm(DEFAULT_CHUNK_BYTES, None, cipher, iv)
     parts: dict[IndexKind, bytes | None] = {
@@ -162,18 +162,18 @@ def put_indexes(
             spans[kind] = None
             continue
         plain.update(part)
-        written = form.encrypted(part)
-        spans[kind] = IndexSpan(len(stored), len(written))
-        stored += written
+        stored_part = form.encrypted(part)
+        spans[kind] = IndexSpan(len(stored), len(stored_part))
+        stored += stored_part
     pace(len(stored))
     store.put_if_absent(object_key(base_key, ObjectKind.INDEXES), bytes(stored))
     return IndexesObject(spans, len(stored), plain.digest(), google_crc32c.value(bytes(stored)))
 
 
 def put_manifest(store: ObjectWriter, base_key: str, manifest: SegmentManifest, *, pace: Pace = at_once) -> int:
-    """Commits the segment and returns the manifest's bytes. Raises ObjectExists.
+    """Commit the segment and return the manifest's bytes. Raises ObjectExists.
 
-    Call `manifest.with_own_size` first when there is a descriptor in it: InvalidRequest otherwise.
+    For a manifest with a descriptor, call `manifest.with_own_size` first: otherwise this raises InvalidRequest.
     """
     data = format_manifest(manifest)
     if manifest.tierstate is not None and manifest.tierstate.segment.manifest_bytes != len(data):
@@ -184,9 +184,9 @@ def put_manifest(store: ObjectWriter, base_key: str, manifest: SegmentManifest, 
 
 
 def delete_segment(store: ObjectWriter, segment: CopyAttempt | RemoteSegment) -> None:
-    """Idempotent. The manifest goes first: what is half deleted is never taken for a segment.
+    """Delete a segment's objects, the manifest first: a half-deleted segment is never taken for a segment. Idempotent.
 
-    Raises CorruptData, and touches nothing, when the objects named are another segment's*.
+    Raises CorruptData, and deletes nothing, when the named objects belong to another segment*.
     """
     require_own(segment)
     base_key = segment.object_key

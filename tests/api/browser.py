@@ -1,4 +1,4 @@
-"""A real Chromium, asked over its DevTools pipe (https://chromedevtools.github.io/devtools-protocol/)."""
+"""A real Chromium, driven over its DevTools pipe (https://chromedevtools.github.io/devtools-protocol/)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 class Browser:
-    """One page."""
+    """One page of the browser."""
 
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read = os.fdopen(write, "wb", buffering=0), os.fdopen(read, "rb")
@@ -27,13 +27,13 @@ class Browser:
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
 
     def open(self, url: str, until: str) -> str:
-        """The text that can be seen on a page, once ``until`` is in it."""
+        """Open a page, and return its visible text once ``until`` is in it."""
         self._ask("Page.navigate", url="about:blank")  # else another fragment would be no new page
         self._ask("Page.navigate", url=url)
         return self.text(until)
 
     def text(self, until: str) -> str:
-        """With blanks as one. Fails with what is there instead."""
+        """Wait until the visible text contains ``until``. Return it with single blanks; fail after a time-out."""
         over = time.monotonic() + PATIENCE_S
         while True:
             text = " ".join(str(self.run("document.body?.innerText ?? ''")).split())
@@ -43,41 +43,41 @@ class Browser:
             time.sleep(0.05)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; of a promise, what it becomes."""
-        said = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in said, said
-        return said["result"].get("value")
+        """Return the value of an expression in the page; of a promise, the value to which it resolves."""
+        answer = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Tab, Enter or an arrow, as from a keyboard."""
+        """Press Tab, Enter or an arrow, as from a keyboard."""
         text = {"text": "\r"} if key == "Enter" else {}
         code = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}[key]
         self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
 
     def type(self, text: str) -> None:
-        """Into what has the focus."""
+        """Type a text into the element that has the focus."""
         self._ask("Input.insertText", text=text)
 
     def downloads_to(self, folder: Path) -> None:
-        """Whatever is downloaded."""
+        """Save all downloads in this folder."""
         self._ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def width(self, pixels: int) -> None:
-        """Of the window."""
+        """Set the width of the window in pixels."""
         self.size(pixels, 800)
 
     def size(self, width: int, height: int) -> None:
-        """Of the window, in pixels."""
+        """Set the size of the window in pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **metrics)
 
     def scheme(self, name: str) -> None:
-        """``light`` or ``dark``."""
+        """Emulate the colour scheme ``light`` or ``dark``."""
         self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
     def picture(self) -> bytes:
-        """PNG of what the window shows, without bars to scroll it."""
+        """Return a PNG of the window's content, without scroll bars."""
         self._ask("Emulation.setScrollbarsHidden", hidden=True)
         return base64.b64decode(self._ask("Page.captureScreenshot", format="png")["data"])
 
@@ -92,21 +92,21 @@ class Browser:
             message["sessionId"] = self._session
         self._write.write(json.dumps(message).encode() + b"\0")
         while True:
-            said = b""
-            while not said.endswith(b"\0"):
+            data = b""
+            while not data.endswith(b"\0"):
                 piece = self._read.read(1)
                 assert piece, "the browser has ended"
-                said += piece
-            answer = json.loads(said[:-1])
+                data += piece
+            answer = json.loads(data[:-1])
             if answer.get("id") == self._ids:
                 assert "error" not in answer, answer
-                found: dict[str, Any] = answer["result"]
-                return found
+                result: dict[str, Any] = answer["result"]
+                return result
 
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """``folder``: for its profile. Ends with the block."""
+    """Run a browser until the block ends. ``folder``: for its profile."""
     assert CHROMIUM is not None
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
     to_read, to_write = os.pipe()

@@ -35,18 +35,18 @@ class Log:
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Tokens:
-    def made(text: str) -> GatewayAuth:
+    def auth(text: str) -> GatewayAuth:
         path = tmp_path / "tokens"
         path.write_text(text)
         path.chmod(0o600)
         return GatewayAuth(tokens=path, rights="gateway")
 
-    return made
+    return auth
 
 
 @pytest.fixture
 def golden() -> Iterator[Callable[..., Log]]:
-    made: list[Log] = []
+    logs: list[Log] = []
 
     def make(case: str = "transactions", copies: int | None = None) -> Log:
         folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
@@ -54,38 +54,38 @@ def golden() -> Iterator[Callable[..., Log]]:
         tiers = TwoTiers(place, "t", MemoryStore(SystemClock()))
         tiers.copy_all(folder, copies)
         local = FolderTier(folder, place, "t")
-        made.append(Log(folder, local, tiers.reader(local), tiers))
-        return made[-1]
+        logs.append(Log(folder, local, tiers.reader(local), tiers))
+        return logs[-1]
 
     yield make
-    for log in made:
+    for log in logs:
         log.tiers.view.close()
 
 
 @pytest.fixture
 def log(golden: Callable[..., Log]) -> Log:
-    """Both tiers have something of their own: the broker begins in the last segment."""
-    made = golden()
-    made.local.local_start = made.folder.bases[-1]
-    return made
+    """Return a log of which each tier has a part of its own: the broker begins in the last segment."""
+    two_tier_log = golden()
+    two_tier_log.local.local_start = two_tier_log.folder.bases[-1]
+    return two_tier_log
 
 
 @pytest.fixture
 def service(log: Log) -> Iterator[FetchService]:
-    made = FetchService(log.reader, Gateway(), SystemClock(), hidden=("_tier-state",))
-    yield made
-    made.close()
+    fetch_service = FetchService(log.reader, Gateway(), SystemClock(), hidden=("_tier-state",))
+    yield fetch_service
+    fetch_service.close()
 
 
 @pytest.fixture
 def call(service: FetchService) -> Call:
-    """One GET, without a socket."""
+    """Return a function that makes one GET without a socket."""
     return asgi_call(create_app(service))
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Running]]:
-    """A reader served on loopback."""
+    """Yield a function that serves a reader on loopback."""
     running: list[Running] = []
 
     def start(reader: Any, **settings: Any) -> Running:
@@ -98,5 +98,5 @@ def serve() -> Iterator[Callable[..., Running]]:
         return running[-1]
 
     yield start
-    for each in running:
-        each.close()
+    for instance in running:
+        instance.close()

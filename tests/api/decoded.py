@@ -1,4 +1,4 @@
-"""Every media type back to rows: offset, milliseconds, key, value, headers."""
+"""Decode every media type to rows: offset, milliseconds, key, value, headers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Plain = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | Non
 
 
 def plain(row: Row) -> Plain:
-    """Without the timestamp's type, which the REST Proxy's form has no place for."""
+    """Return the row without the timestamp's type, for which the REST Proxy's form has no field."""
     return row[0], row[1], row[3], row[4], row[5]
 
 
 def decoded(answer: httpx.Response, offset: int, *, committed: bool) -> list[Plain]:
-    """The records of an answer that was asked for from ``offset``."""
+    """Return the records of an answer that was requested from ``offset``."""
     assert answer.status_code == 200, answer.text
     match answer.headers["content-type"]:
         case media if media == ARROW:
@@ -55,7 +55,7 @@ def decoded(answer: httpx.Response, offset: int, *, committed: bool) -> list[Pla
 
 
 def split_batches(body: bytes) -> tuple[bytes, list[AbortedRange]]:
-    """By the documented trailer."""
+    """Split the body into batches and aborted ranges, by the documented trailer."""
     (count,) = struct.unpack(">i", body[-4:])
     at = len(body) - 4 - 24 * count
     ranges = struct.iter_unpack(">qqq", body[at:-4])
@@ -63,7 +63,7 @@ def split_batches(body: bytes) -> tuple[bytes, list[AbortedRange]]:
 
 
 def _plain(record: dict[str, Any], raw: Any) -> Plain:
-    headers = tuple((each["key"], raw(each["value"])) for each in record["headers"])
+    headers = tuple((header["key"], raw(header["value"])) for header in record["headers"])
     return record["offset"], record["timestamp"], raw(record["key"]), raw(record["value"]), headers
 
 

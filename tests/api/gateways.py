@@ -1,4 +1,4 @@
-"""Ways to ask a gateway."""
+"""Gateways for tests, and functions that call them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import Any
 
 import httpx
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
-from tierstate.api.outgoing import BodyParts
 from tierstate.api.service import FetchService
-from tierstate.fetch.piece import AtHand, Fetched, LogicalBounds, LogicalTopic
+from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.service import Service as Process
@@ -36,39 +35,26 @@ RECORDS = "/v1/topics/t/partitions/0/records"
 
 
 def asgi_call(app: ASGIApp) -> Call:
-    """``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
+    """Return ``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
 
     def call(path: str, accept: str | None = None, headers: Headers | None = None, **query: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(app=_joined(app), raise_app_exceptions=False)
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                given = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
-                if not any(name.lower() == "accept-encoding" for name, _ in given):
-                    given.append(("accept-encoding", "identity"))  # httpx would ask for a compressed answer
+                sent = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
+                if not any(name.lower() == "accept-encoding" for name, _ in sent):
+                    sent.append(("accept-encoding", "identity"))  # httpx would ask for a compressed answer
                 accepted = [] if accept is None else [("accept", accept)]
-                return await client.get(path, params=query or None, headers=[*accepted, *given])
+                return await client.get(path, params=query or None, headers=[*accepted, *sent])
 
         return asyncio.run(ask())
 
     return call
 
 
-def _joined(app: ASGIApp) -> ASGIApp:
-    """What is sent in parts, in one piece: httpx does not know of them."""
-
-    async def entered(scope: Scope, receive: Receive, send: Send) -> None:
-        async def sent(message: Message) -> None:
-            body = message.get("body")
-            await send({**message, "body": b"".join(body.parts)} if isinstance(body, BodyParts) else message)
-
-        await app(scope, receive, sent)
-
-    return entered
-
-
 @dataclass
 class Running:
-    """A gateway that listens."""
+    """A gateway that listens on a socket."""
 
     server: GatewayServer
     process: Process
@@ -99,7 +85,7 @@ class MemoryReader:
         self.local_start = 0
         self.last_stable: int | None = None
         self.found: int | None = None
-        """What `offset_for_time` finds."""
+        """The answer of `offset_for_time`."""
 
     def append(
         self,
@@ -168,19 +154,6 @@ class MemoryReader:
     def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]:
         raise UnknownTopic("it has no view", topic=topic)
 
-    def at_hand(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> AtHand | None:
-        return None
-
-    def route_at_hand(
-        self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
-    ) -> Fetched | None:
-        return None
-
-    def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None:
-        raise AssertionError("nothing of it is at hand")
-
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
     ) -> Fetched:
@@ -191,7 +164,7 @@ class MemoryReader:
 
 
 def gateway_asking(auth: GatewayAuth, clock: ManualClock | None = None, **settings: Any) -> Call:
-    """For who calls; ten records of a KB."""
+    """Return a call to a gateway that authenticates callers by ``auth``, over ten records of a KB."""
     reader = MemoryReader()
     for _ in range(10):
         reader.append(None, b"x" * 1000)
@@ -204,10 +177,10 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def token_line(token: str, rest: str) -> str:
-    """Of a file of tokens."""
+    """Return one line of a tokens file."""
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()} {rest}\n"
 
 
 def write_keys(path: Path, *keys: tuple[str, str]) -> None:
-    found = [{**json.loads(text), "kid": name, "use": "sig"} for name, text in keys]
-    path.write_text(json.dumps({"keys": found}))
+    jwks = [{**json.loads(text), "kid": name, "use": "sig"} for name, text in keys]
+    path.write_text(json.dumps({"keys": jwks}))

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class JsonServer(ThreadingHTTPServer):
-    """``answers``: by path; any other is 404. ``asked``: how often it was."""
+    """``answers``: the documents by path; another path is answered with 404. ``asked``: the number of requests."""
 
     def __init__(self, answers: Mapping[str, object]) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)

@@ -1,4 +1,4 @@
-"""Readers with many topics, as a console must show them."""
+"""A reader with many topics, as a console must show them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 
 class ManyTopics(MemoryReader):
-    """All have the records of `MemoryReader`. ``paused``: those topics; ``in_trouble``: partition 1 of those.
+    """All have the records of `MemoryReader`. ``paused``: a topic; ``in_trouble``: one with trouble in partition 1.
 
-    ``agents``: where the agent of a topic answers.
+    ``agents``: the address of a topic's agent.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The README's pictures of the console, taken of a shop that is made up: `python -m tests.api.screenshots [FOLDER]`."""
+"""The README's pictures of the console, taken of an invented shop: `python -m tests.api.screenshots [FOLDER]`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PAGES = {
     "topic": ("#/orders", "this group stands in the remote tier", 860),
     "records": ("#/orders/0/69995?count=12", "this group stands in the remote tier", 740),
 }
-"""Where it is, what is on it once it is drawn, and how much of it is shown."""
+"""The address of each page, a text that is on it once it is drawn, and how much of it is shown."""
 
 
 @contextmanager
 def console(reader: Shop) -> Iterator[str]:
-    """Where a shop's console is."""
+    """Serve the console of a shop; yield its URL."""
     settings = Gateway(listen=Address("127.0.0.1", 0))
     service = FetchService(reader, settings, SystemClock(), groups=reader)
     with closing(GatewayServer(service, settings)) as server:

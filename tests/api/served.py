@@ -1,4 +1,4 @@
-"""The gateway's protocol before an app of a test, on a socket."""
+"""The gateway's server in front of an app of a test, on a socket."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from contextlib import contextmanager
 from starlette.types import ASGIApp
 
 from tests.scenarios.house import eventually
-from tierstate.api.accepting_server import AcceptingServer
-from tierstate.api.connections import Open
+from tierstate.api.connections import Connections, http_server
 from tierstate.api.open import listen_at
-from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 
 
 @contextmanager
 def served(app: ASGIApp) -> Iterator[tuple[str, int]]:
-    """Its address."""
+    """Serve the app on loopback; yield its address."""
     with listen_at(Address("127.0.0.1", 0)) as listening:
-        server = AcceptingServer(app, Open(Gateway()), listening, SystemClock())
+        server = http_server(app, Connections(Gateway()))
         address: tuple[str, int] = listening.getsockname()
-        serving = threading.Thread(target=server.run)
+        serving = threading.Thread(target=server.run, args=([listening],))
         serving.start()
         try:
             eventually(lambda: server.started)

@@ -1,6 +1,6 @@
 """A shop's topics, as a console shows them: a view made of real facts, agents that answer, groups in both tiers.
 
-Records are made as they are read: one a batch, so that a log of millions costs nothing.
+Records are made when they are read, one per batch, so that a log of millions costs nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, Rem
 from tierstate.state.termless_facts import OperatorOrder, OrderKind, ReaderLease
 
 END = 1_767_225_600_000
-"""When the newest record was written, everywhere."""
+"""The time of the newest record, everywhere."""
 DAY = 86_400_000
 BYTES = 1 << 30
 
@@ -68,7 +68,7 @@ class Kept:
     lease: bool = False
     lag: int = 0
     groups: dict[str, float] = field(default_factory=dict)
-    """To how far it has come, of the whole log."""
+    """Group to its position, as a fraction of the whole log."""
 
     def end(self, partition: int) -> int:
         return int((self.segments + 0.6) * self.records * (1 - 0.07 * (partition % 5)))
@@ -96,7 +96,7 @@ TOPICS = {
 
 
 class Shop(MemoryReader):
-    """Reads, and answers what groups stand where (`AskingGroups`). ``address``: where the agent of all topics is."""
+    """Reads, and answers which groups stand where (`AskingGroups`). ``address``: of the agent of all topics."""
 
     def __init__(self, topics: dict[str, Kept], address: str = "") -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Shop(MemoryReader):
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
         kept = self.kept[topic]
         end = Offset(kept.end(partition))
-        start, local = (Offset(kept.base(partition, each)) for each in (kept.expired, kept.trimmed))
+        start, local = (Offset(kept.base(partition, number)) for number in (kept.expired, kept.trimmed))
         return LogicalBounds(start, local, None, end, end)
 
     def fetch(
@@ -136,7 +136,7 @@ class Shop(MemoryReader):
         served = Tier.LOCAL if offset >= bounds.local_start else Tier.REMOTE
         limit = end if served is Tier.LOCAL else bounds.local_start
         following = min(limit, offset + (1 if max_bytes == 1 else 100))
-        data = b"".join(self._batch(topic, partition, each) for each in range(offset, following))
+        data = b"".join(self._batch(topic, partition, at) for at in range(offset, following))
         return Fetched(data, served, (), Offset(offset), Offset(following), limit, bounds)
 
     def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
@@ -153,7 +153,7 @@ class Shop(MemoryReader):
         )
 
     def time(self, topic: str, partition: int, offset: int) -> int:
-        """Of a record: evenly written."""
+        """Return the time of a record: records are evenly spread."""
         kept = self.kept[topic]
         return END - (kept.end(partition) - 1 - offset) * kept.days * DAY // kept.end(partition)
 
@@ -235,7 +235,7 @@ class Shop(MemoryReader):
         )
 
     def statuses(self) -> Iterator[dict[str, Any]]:
-        """Of all partitions, as their agent says."""
+        """Yield the status of all partitions as their agent reports it."""
         for name, kept in self.kept.items():
             for number in range(min(kept.partitions, 64)):
                 retention = {"retention_ms": kept.days * DAY, "retention_bytes": -1}
@@ -259,7 +259,7 @@ class Shop(MemoryReader):
 
 
 def attempt_of(segment: RemoteSegment) -> CopyAttempt:
-    """That which it became of."""
+    """Return the copy attempt that became this segment."""
     return CopyAttempt(
         segment.partition,
         segment.topic,
@@ -274,11 +274,11 @@ def attempt_of(segment: RemoteSegment) -> CopyAttempt:
 
 @contextmanager
 def shop(topics: dict[str, Kept] = TOPICS) -> Iterator[Shop]:
-    """With an agent that answers for as long as the block lasts."""
+    """Yield a shop with an agent that answers until the block ends."""
     answers: dict[str, object] = {}
     with json_server(answers) as server:
-        made = Shop(topics, server.address)
-        found = list(made.statuses())
-        answers["/v1/status"] = {"partitions": found}
-        answers.update({f"/v1/status/{each['topic']}/{each['partition']}": each for each in found})
-        yield made
+        reader = Shop(topics, server.address)
+        statuses = list(reader.statuses())
+        answers["/v1/status"] = {"partitions": statuses}
+        answers.update({f"/v1/status/{status['topic']}/{status['partition']}": status for status in statuses})
+        yield reader

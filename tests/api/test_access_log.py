@@ -1,4 +1,4 @@
-"""Who read what: each call that could show data, when its answer is over."""
+"""The access log says who read what: each call that could show data is a line, written when its answer is over."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from tierstate.state.errors import InvalidSettings
 
 def test_each_call_is_logged_with_who_read_what_and_no_secret(tokens: Tokens) -> None:
     lines: list[str] = []
-    told: list[Event] = []
+    events: list[Event] = []
     reader = MemoryReader()
     reader.append(b"k", b"private words")
     settings = Gateway(auth=tokens(token_line("secret", "ann")))
     service = FetchService(reader, settings, ManualClock())
-    ask = asgi_call(create_app(service, log=AccessLog(ManualClock(), told.append, lines.append)))
+    ask = asgi_call(create_app(service, log=AccessLog(ManualClock(), events.append, lines.append)))
     answer = ask(RECORDS, offset=0, headers=bearer("secret"))
     for path in ("/v1/topics", "/", "/v1/topics/none"):
         ask(path, headers=bearer("secret"))
     ask("/v1/topics", headers=bearer("guessed"))
-    found = [json.loads(each) for each in lines]
-    assert [(each["user"], each["path"], each["status"]) for each in found] == [
+    entries = [json.loads(line) for line in lines]
+    assert [(entry["user"], entry["path"], entry["status"]) for entry in entries] == [
         ("ann", RECORDS, 200),
         ("ann", "/v1/topics", 200),
         ("ann", "/v1/topics/none", 404),
         ("", "/v1/topics", 401),
     ]
-    read = {name: found[0][name] for name in ("bytes", "tier", "first_offset", "next_offset", "client", "time")}
+    read = {name: entries[0][name] for name in ("bytes", "tier", "first_offset", "next_offset", "client", "time")}
     assert read == {
         "bytes": len(answer.content),
         "tier": "local",
@@ -49,9 +49,9 @@ def test_each_call_is_logged_with_who_read_what_and_no_secret(tokens: Tokens) ->
         "client": "127.0.0.1",
         "time": "2023-11-14T22:13:20Z",
     }
-    assert [type(event) for event in told] == [GatewayAnswered] * 4
-    assert told[0] == GatewayAnswered(200, len(answer.content), 0.0, "ann", "t", "local")
-    assert {(each.user, each.topic_read) for each in told[1:] if isinstance(each, GatewayAnswered)} == {
+    assert [type(event) for event in events] == [GatewayAnswered] * 4
+    assert events[0] == GatewayAnswered(200, len(answer.content), 0.0, "ann", "t", "local")
+    assert {(event.user, event.topic_read) for event in events[1:] if isinstance(event, GatewayAnswered)} == {
         ("ann", ""),
         ("", ""),
     }

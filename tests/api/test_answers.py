@@ -1,4 +1,4 @@
-"""An answer's bytes: over the seam of the tiers where records are counted, compressed where that is asked for, long."""
+"""The bytes of an answer: across both tiers where records are counted, compressed on request, and long."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_line_over_the_seam_names_its_own_tier() -> None:
 @pytest.mark.parametrize("accept", [JSON, KAFKA_BINARY])
 def test_an_array_over_the_seam_is_one_array(accept: str) -> None:
     ask, _ = ask_of(reader_of(*[b"value"] * 8, local_start=5))
-    assert [each["offset"] for each in ask(RECORDS, accept, offset=3, max_records=4).json()] == [3, 4, 5, 6]
+    assert [row["offset"] for row in ask(RECORDS, accept, offset=3, max_records=4).json()] == [3, 4, 5, 6]
 
 
 def test_an_answer_asked_for_by_bytes_ends_where_the_tier_changes() -> None:
@@ -79,7 +79,7 @@ def test_fewer_are_there_than_were_asked_for() -> None:
     assert (len(answer.content.splitlines()), answer.headers["x-next-offset"]) == (8, "8")
 
 
-def test_what_cannot_be_had_behind_the_seam_leaves_the_answer_as_far_as_it_is() -> None:
+def test_an_error_behind_the_seam_leaves_the_records_before_it() -> None:
     reader = reader_of(*[b"value"] * 8, local_start=5)
 
     def before(offset: int) -> None:
@@ -89,7 +89,7 @@ def test_what_cannot_be_had_behind_the_seam_leaves_the_answer_as_far_as_it_is() 
     reader.before = before
     ask, service = ask_of(reader)
     answer = ask(RECORDS, KAFKA_BINARY, offset=3, max_records=4)
-    assert ([each["offset"] for each in answer.json()], answer.headers["x-next-offset"]) == ([3, 4], "5")
+    assert ([row["offset"] for row in answer.json()], answer.headers["x-next-offset"]) == ([3, 4], "5")
     assert ask(RECORDS, KAFKA_BINARY, offset=5, max_records=4).status_code == 503
     assert service.memory.used == 0
 
@@ -176,7 +176,7 @@ def test_batches_are_never_compressed_again() -> None:
 
 
 def test_a_compressed_answer_can_be_read_as_far_as_it_came() -> None:
-    """Nothing waits in the compressor for what follows."""
+    """The compressor holds nothing back until more follows."""
     for coding in Coding:
         coder = coder_of(coding)
         assert coder is not None
@@ -186,12 +186,12 @@ def test_a_compressed_answer_can_be_read_as_far_as_it_came() -> None:
 
 
 def test_few_records_are_not_fetched_with_all_that_a_call_may_hold() -> None:
-    """What is missing then follows, up to the bytes that were asked for."""
-    asked: list[int] = []
+    """The gateway then fetches what is missing, up to the requested bytes."""
+    sizes: list[int] = []
 
     class Asked(MemoryReader):
         def fetch(self, topic: str, partition: int, offset: int, *, max_bytes: int, **how: Any) -> Fetched:
-            asked.append(max_bytes)
+            sizes.append(max_bytes)
             return super().fetch(topic, partition, offset, max_bytes=max_bytes, **how)
 
     reader = Asked()
@@ -199,7 +199,7 @@ def test_few_records_are_not_fetched_with_all_that_a_call_may_hold() -> None:
         reader.append(None, bytes(30_000))
     ask, service = ask_of(reader)
     for count, first in ((1, 64 * 1024), (40, 64 * 1024), (300, 300 * 1024)):
-        asked.clear()
-        found = decoded(ask(RECORDS, NDJSON, offset=0, max_records=count, max_bytes=10_000_000), 0, committed=True)
-        assert (len(found), asked[0]) == (min(count, 40), first)
+        sizes.clear()
+        rows = decoded(ask(RECORDS, NDJSON, offset=0, max_records=count, max_bytes=10_000_000), 0, committed=True)
+        assert (len(rows), sizes[0]) == (min(count, 40), first)
     assert service.memory.used == 0

@@ -1,4 +1,4 @@
-"""Who is let in: everything that shows data needs a caller, and each way of being one is proven."""
+"""Authentication: everything that shows data needs a caller, and a caller must prove its name in one of these ways."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def guarded(tokens: Tokens, clock: ManualClock) -> Call:
-    """Two principals who may read 1 KiB a second each."""
+    """Return a gateway with two principals, which may read 1 KiB a second each."""
     auth = tokens("# people\n\n" + token_line("secret-a", "ann") + token_line("secret-b", "bob"))
     return gateway_asking(auth, clock, quota=1024)
 
@@ -49,7 +49,7 @@ def test_with_a_token_the_gateway_answers(guarded: Call) -> None:
     assert guarded("/v1/topics", headers={"authorization": "bearer secret-b"}).status_code == 200
 
 
-def test_two_authorization_headers_are_nobodys(guarded: Call) -> None:
+def test_two_authorization_headers_prove_no_caller(guarded: Call) -> None:
     both = [("authorization", "Bearer secret-a"), ("authorization", "Bearer secret-b")]
     answer = guarded("/v1/topics", headers=both)
     assert (answer.status_code, answer.json()["message"]) == (400, "more than one Authorization header")
@@ -80,7 +80,7 @@ def test_a_token_ends_when_its_line_says(tokens: Tokens, clock: ManualClock) -> 
     assert ask("/v1/topics", headers=bearer("other")).status_code == 200
 
 
-def test_the_file_is_read_again_when_it_changes_and_a_broken_one_lets_nobody_in(tokens: Tokens) -> None:
+def test_a_changed_file_is_read_again_and_a_broken_one_lets_no_caller_in(tokens: Tokens) -> None:
     ask = gateway_asking(tokens(token_line("secret", "ann")))
     assert ask("/v1/topics", headers=bearer("secret")).status_code == 200
     auth = tokens(token_line("another", "ann"))
@@ -139,7 +139,7 @@ def test_a_callers_password_is_in_nothing_that_is_printed() -> None:
 
 
 def test_two_callers_have_one_key_only_with_one_password() -> None:
-    keys = {basic("PLAIN", base64.b64encode(each).decode()).key for each in (b"ann:a", b"ann:b", b"an:na", b"ann:a")}
+    keys = {basic("PLAIN", base64.b64encode(pair).decode()).key for pair in (b"ann:a", b"ann:b", b"an:na", b"ann:a")}
     assert len(keys) == 3
 
 
@@ -170,7 +170,7 @@ def test_a_callers_token_is_in_nothing_that_is_printed_and_is_its_key_alone() ->
     assert (caller.principal, caller.login and caller.login.secret, caller.until_ms) == ("ann", one, 4_000_000_000_000)
     assert one not in repr(caller)
     assert relayed(other, "email").until_ms == float("inf")
-    assert len({relayed(each, "email").key for each in (one, other, one)}) == 2
+    assert len({relayed(token, "email").key for token in (one, other, one)}) == 2
 
 
 # certificates
@@ -199,7 +199,7 @@ def test_a_certificates_subject_is_written_as_kafka_writes_it() -> None:
         (Gateway(auth=GatewayAuth(certificates="cn")), "client_ca"),
     ],
 )
-def test_what_would_be_open_to_strangers_is_refused(settings: Gateway, word: str) -> None:
+def test_settings_that_let_strangers_in_are_refused(settings: Gateway, word: str) -> None:
     with pytest.raises(InvalidSettings, match=word):
         create_app(FetchService(MemoryReader(), settings, ManualClock()))
 
@@ -214,7 +214,7 @@ def test_what_would_be_open_to_strangers_is_refused(settings: Gateway, word: str
         Gateway(auth=GatewayAuth(certificates="cn"), tls=GatewayTls(client_ca=Path("ca.pem"))),
     ],
 )
-def test_what_was_said_by_name_is_not(settings: Gateway) -> None:
+def test_settings_that_are_safe_or_open_on_purpose_are_accepted(settings: Gateway) -> None:
     create_app(FetchService(MemoryReader(), settings, ManualClock()))
 
 
@@ -244,6 +244,6 @@ def test_this_machines_names_are_its_own(host: str) -> None:
 
 def test_names_that_are_set_are_the_only_ones(tokens: Tokens) -> None:
     ask = gateway_asking(tokens(token_line("secret", "ann")), hosts=("tiers.example",))
-    asked = {"host": "tiers.example:443"} | bearer("secret")
-    assert ask("/v1/topics", headers=asked).status_code == 200
-    assert ask("/v1/topics", headers=asked | {"host": "localhost"}).status_code == 421
+    headers = {"host": "tiers.example:443"} | bearer("secret")
+    assert ask("/v1/topics", headers=headers).status_code == 200
+    assert ask("/v1/topics", headers=headers | {"host": "localhost"}).status_code == 421

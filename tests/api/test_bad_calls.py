@@ -1,4 +1,4 @@
-"""Nothing a caller sends is answered with 500, a stack trace, or somebody else's data."""
+"""No request is answered with 500, a stack trace, or another caller's data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def ask() -> Iterator[Call]:
         (f"{RECORDS}?offset=21", 41650),
         (RECORDS, 40050),
         (f"{RECORDS}?offset=0&timestamp=0", 40050),
-        (f"{RECORDS}?timestamp=-1", 40051),
+        (f"{RECORDS}?timestamp=-1", 40050),
+        (f"{RECORDS}?timestamp=1969-12-31", 40050),
+        (f"{RECORDS}?timestamp=noon", 40050),
         (f"{RECORDS}?offset=0&max_bytes=0", 40051),
         (f"{RECORDS}?offset=0&max_bytes=-5", 40051),
         (f"{RECORDS}?offset=0&max_records=0", 40051),
@@ -96,8 +98,8 @@ def test_a_bad_call_has_a_clear_answer(ask: Call, path: str, code: int) -> None:
 
 
 def test_out_of_range_says_what_is_in_range(ask: Call) -> None:
-    said = ask(RECORDS, offset=99).json()
-    assert (said["valid_start"], said["valid_end"]) == (0, 20)
+    problem = ask(RECORDS, offset=99).json()
+    assert (problem["valid_start"], problem["valid_end"]) == (0, 20)
 
 
 values = st.one_of(

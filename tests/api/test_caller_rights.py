@@ -1,4 +1,4 @@
-"""What callers may is asked for again in time, and a proof that is over or refused gives nothing."""
+"""The rights of callers are asked for again in time, and a proof that is over or refused gives no rights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tierstate.state.errors import AccessDenied, BrokerUnavailable
 
 
 class Brokers:
-    """They know every token, while they are there."""
+    """Brokers that accept every token, unless they are ``away``."""
 
     def __init__(self) -> None:
         self.asked, self.away = list[Login](), False
@@ -40,11 +40,11 @@ class Brokers:
 def test_a_token_is_shown_again_after_the_caches_age_and_never_after_its_own_end() -> None:
     clock, brokers = ManualClock(), Brokers()
     with closing(Pool("test-rights", 1)) as pool:
-        asked = CallerRights(brokers, pool, clock, 60.0, by_kafka=True)
+        callers = CallerRights(brokers, pool, clock, 60.0, by_kafka=True)
 
         def may_read(*, for_s: float) -> bool:
             caller = relayed(unsigned_token("ann", exp=start + for_s), "sub")
-            return asyncio.run(asked.of(caller, ["t"]))["t"].read
+            return asyncio.run(callers.of(caller, ["t"]))["t"].read
 
         start = clock.now_ms() / 1000
         assert all(may_read(for_s=100) for _ in range(3))
@@ -67,11 +67,11 @@ def test_answers_that_are_remembered_are_bounded_and_the_rest_is_asked_again(mon
     monkeypatch.setattr(rights, "REMEMBERED", 3)
     brokers = Brokers()
     with closing(Pool("test-rights", 1)) as pool:
-        asked = CallerRights(brokers, pool, ManualClock(), 60.0, by_kafka=True)
+        caller_rights = CallerRights(brokers, pool, ManualClock(), 60.0, by_kafka=True)
         callers = [relayed(unsigned_token(name), "sub") for name in ("ann", "bob", "ann")]
         for caller in callers:
-            assert asyncio.run(asked.of(caller, ["t"]))["t"].read
-    assert len(asked._known) == 3
+            assert asyncio.run(caller_rights.of(caller, ["t"]))["t"].read
+    assert len(caller_rights._known) == 3
     assert len(brokers.asked) == 3
 
 
@@ -86,7 +86,7 @@ def test_a_wrong_password_is_refused_also_where_no_topic_is_asked_about() -> Non
     pool = Pool("test-rights", 1)
     caller = basic("PLAIN", base64.b64encode(b"ann:wrong").decode())
     for by_kafka in (True, False):
-        asked = CallerRights(Nobody(), pool, SystemClock(), 5.0, by_kafka=by_kafka)
+        callers = CallerRights(Nobody(), pool, SystemClock(), 5.0, by_kafka=by_kafka)
         with pytest.raises(NotAuthenticated):
-            asyncio.run(asked.of(caller, []))
+            asyncio.run(callers.of(caller, []))
     pool.close()

@@ -1,4 +1,4 @@
-"""The console in a real browser: what an operator sees is what the gateway says. Skipped where there is no Chromium."""
+"""The console in a real browser shows what the gateway answers. Skipped where there is no Chromium."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ SAID = {
 
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    """Where one answers of ``calm``, partition 0."""
+    """Run an agent that answers for ``calm``, partition 0; yield its address."""
     with json_server({"/v1/status/calm/0": SAID}) as server:
         yield server.address
 
 
 def reader(agent: str) -> MemoryReader:
     agents = {"calm": agent, "payments": agent}
-    found = ManyTopics({"calm": 1, "orders": 30, "payments": 2}, "orders", "payments", agents)
+    topics = ManyTopics({"calm": 1, "orders": 30, "payments": 2}, "orders", "payments", agents)
     for number in range(50):
-        found.append(b"key-%d" % number, b'{"number": %d}' % number)
-    found.append(b"hostile", HOSTILE.encode())
+        topics.append(b"key-%d" % number, b'{"number": %d}' % number)
+    topics.append(b"hostile", HOSTILE.encode())
     headers = [("trace", b'{"id": 12345678901234567890}'), ("raw", b"\xff\0"), ("none", None)]
-    found.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}', headers=headers)
-    found.local_start, found.found = 5, 0
-    return found
+    topics.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}', headers=headers)
+    topics.local_start, topics.found = 5, 0
+    return topics
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def seen(server: GatewayServer, page: Browser) -> Seen:
-    """The text of the page at an address, once something is there."""
+    """Return a function that opens an address, and returns the page's text once ``until`` is in it."""
     return lambda address, until: page.open(f"{server.url}/{address}", until)
 
 
@@ -95,17 +95,17 @@ def test_topics_in_trouble_stand_first_with_their_trouble_in_words(seen: Seen) -
     assert "3 topics" in text
 
 
-def test_who_has_no_token_sees_nothing_and_who_types_one_sees_what_it_may(
+def test_a_user_without_a_token_sees_nothing_and_one_with_a_token_its_topics(
     page: Browser, records: MemoryReader, tokens: Tokens
 ) -> None:
     with serving(records, tokens(token_line("secret", "ann"))) as guarded:
         text = page.open(guarded.url, "the gateway takes a bearer token")
         assert "payments" not in text
-        for word, said in (("guessed", "not known"), ("secret", "3 topics")):
+        for word, outcome in (("guessed", "not known"), ("secret", "3 topics")):
             page.run("document.getElementById('token').value = ''; document.getElementById('token').focus()")
             page.type(word)
             page.press("Enter")
-            text = page.text(said)
+            text = page.text(outcome)
         assert "Bearer token" not in text
         assert "3 topics" in page.open(f"{guarded.url}/#/", "payments"), "the token is kept for this tab"
 
@@ -135,7 +135,7 @@ def test_what_producers_wrote_is_text_and_never_markup(seen: Seen) -> None:
     assert HOSTILE in text
 
 
-def test_an_error_is_said_where_the_records_would_be(seen: Seen) -> None:
+def test_an_error_is_shown_in_place_of_the_records(seen: Seen) -> None:
     assert seen("#/calm/0/99", "offset out of range")
 
 
@@ -145,11 +145,11 @@ def test_the_page_of_records_shows_its_own_partition_alone(seen: Seen, page: Bro
     assert page.run("document.querySelectorAll('.partition').length") == 1
 
 
-def test_a_topic_that_is_not_there_is_said(seen: Seen) -> None:
+def test_a_missing_topic_is_reported(seen: Seen) -> None:
     assert seen("#/nobody", "no such topic")
 
 
-def test_what_only_the_agent_knows_is_on_the_page_in_its_own_words(seen: Seen) -> None:
+def test_the_page_shows_the_agents_own_words(seen: Seen) -> None:
     text = seen("#/calm", "not trimmed")
     assert "not copied: copying is paused" in text
     assert "not trimmed: group <b>audit</b> has not read it" in text
@@ -158,7 +158,7 @@ def test_what_only_the_agent_knows_is_on_the_page_in_its_own_words(seen: Seen) -
     assert "not erased" not in text
 
 
-def test_a_silent_agent_is_said_to_be_silent(seen: Seen) -> None:
+def test_a_silent_agent_is_shown_as_silent(seen: Seen) -> None:
     assert seen("#/payments", "the agent of broker 7 does not answer")
 
 
@@ -205,7 +205,7 @@ def test_a_topic_and_its_records_are_reached_by_keyboard_alone(seen: Seen, page:
 
 
 def tab_to(page: Browser, text: str) -> None:
-    """Until the focus is on something that is called so."""
+    """Press Tab until the focus is on an element with this text."""
     for _ in range(60):
         page.press("Tab")
         if page.run("document.activeElement.textContent.trim()") == text:

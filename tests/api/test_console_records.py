@@ -1,4 +1,4 @@
-"""The console's page of records in a real browser: what is on it, wherever one begins, goes and looks."""
+"""The console's page of records in a real browser: what it shows after each start, step and search."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ Seen = Callable[[str, str], str]
 
 @pytest.fixture(scope="module")
 def records() -> MemoryReader:
-    """Two hundred, the first half of them remote; then two of a schema, one that is damaged, one hostile.
+    """Two hundred, the first half of them remote; then two with a schema, one that is damaged, one hostile.
 
-    A call looks through one piece: to the seam, and behind it to the end.
+    A call looks through one piece: up to the border of the tiers, or from there to the end.
     """
-    found = MemoryReader()
+    log = MemoryReader()
     for number in range(FIRST_AVRO):
-        found.append(b"key-%d" % (number % 10), b'{"number": %d}' % number)
-    found.append(avro(8, "string", "known"), avro(7, LONG, {"n": 2**60 + 1, "s": HOSTILE}))
-    found.append(b"plain", avro(7, LONG, {"n": 1, "s": "ü"}))
-    found.append(None, framed(7, b"\2\x99"))
-    found.append(b"hostile", HOSTILE.encode())
-    found.local_start, found.found = SEAM, 150
-    return found
+        log.append(b"key-%d" % (number % 10), b'{"number": %d}' % number)
+    log.append(avro(8, "string", "known"), avro(7, LONG, {"n": 2**60 + 1, "s": HOSTILE}))
+    log.append(b"plain", avro(7, LONG, {"n": 1, "s": "ü"}))
+    log.append(None, framed(7, b"\2\x99"))
+    log.append(b"hostile", HOSTILE.encode())
+    log.local_start, log.found = SEAM, 150
+    return log
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def click(page: Browser, name: str) -> None:
 
 
 def look_on(page: Browser) -> str:
-    """What is said then."""
+    """Click "look on", and return the outcome that is shown then."""
     before = page.run("document.getElementById('outcome').innerText")
     click(page, "look-on")
     eventually(lambda: page.run("document.getElementById('outcome').innerText") != before)
@@ -83,10 +83,10 @@ def look_on(page: Browser) -> str:
 
 
 def offsets(page: Browser) -> list[int]:
-    found: list[int] = page.run(
+    numbers: list[int] = page.run(
         "[...document.querySelectorAll('#table tbody tr')].map((row) => +row.cells[0].innerText)"
     )
-    return found
+    return numbers
 
 
 def test_next_and_previous_cross_the_seam(seen: Seen, page: Browser) -> None:
@@ -101,7 +101,7 @@ def test_next_and_previous_cross_the_seam(seen: Seen, page: Browser) -> None:
     assert offsets(page) == list(range(98, 103))
 
 
-def test_one_may_begin_at_the_beginning_at_the_end_and_at_a_time(seen: Seen, page: Browser) -> None:
+def test_reading_can_start_at_the_beginning_at_the_end_and_at_a_time(seen: Seen, page: Browser) -> None:
     seen("#/t/0/50?count=3", "3 records, tier")
     click(page, "first")
     page.text("next offset 3 of 204")
@@ -127,7 +127,7 @@ def test_a_filter_finds_as_the_gateway_does_and_look_on_goes_on_to_the_end(seen:
     assert page.run("document.getElementById('look-on').hidden")
 
 
-def test_a_budget_that_ends_a_scan_is_said_and_nothing_found_is_progress(seen: Seen, page: Browser) -> None:
+def test_a_scan_that_its_budget_ends_says_so_and_shows_progress(seen: Seen, page: Browser) -> None:
     text = seen("#/t/0/0?count=4&contains=nowhere", "looked through")
     assert "0 records found in 100 looked through" in text
     assert "The gateway looks no further in one call. Look on" in text
@@ -184,7 +184,7 @@ def test_the_address_of_a_view_opens_exactly_it_again(seen: Seen, page: Browser)
 
 
 @pytest.mark.parametrize(("name", "ending"), [("ndjson", "ndjson"), ("arrow", "arrows"), ("parquet", "parquet")])
-def test_what_is_shown_is_downloaded(seen: Seen, page: Browser, tmp_path: Path, name: str, ending: str) -> None:
+def test_a_download_has_the_shown_records(seen: Seen, page: Browser, tmp_path: Path, name: str, ending: str) -> None:
     page.downloads_to(tmp_path)
     seen("#/t/0/90?count=20&contains=5%7D", "found in")
     shown = offsets(page)
@@ -196,20 +196,20 @@ def test_what_is_shown_is_downloaded(seen: Seen, page: Browser, tmp_path: Path, 
     file = tmp_path / f"t-0-95.{ending}"
     eventually(file.exists)
     if name == "ndjson":
-        found = [json.loads(line)["offset"] for line in file.read_text().splitlines()]
+        numbers = [json.loads(line)["offset"] for line in file.read_text().splitlines()]
     elif name == "arrow":
-        found = pa.ipc.open_stream(file.read_bytes()).read_all().column("offset").to_pylist()
+        numbers = pa.ipc.open_stream(file.read_bytes()).read_all().column("offset").to_pylist()
     else:
-        found = parquet.read_table(file).column("offset").to_pylist()
-    assert found == shown[: len(found)]
-    assert len(found) == len(shown) or "The file ends before offset" in page.text("The file ends")
+        numbers = parquet.read_table(file).column("offset").to_pylist()
+    assert numbers == shown[: len(numbers)]
+    assert len(numbers) == len(shown) or "The file ends before offset" in page.text("The file ends")
 
 
 def test_a_page_that_follows_shows_what_arrives_of_what_is_looked_for(
     seen: Seen, page: Browser, records: MemoryReader
 ) -> None:
     end = len(records.batches)
-    seen(f"#/t/0/{end}?count=5&contains=wanted&follow", "Following")
+    seen(f"#/t/0/{end}?count=5&contains=wanted&follow&view=text", "Following")
     records.append(b"late", b"other")
     records.append(b"late", b"wanted")
     text = page.text(f"Following: next offset {end + 2}.")

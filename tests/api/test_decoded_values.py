@@ -1,4 +1,4 @@
-"""``decode``: keys and values by a schema registry, beside the bytes that they are."""
+"""``decode``: keys and values decoded by a schema registry, in addition to their bytes."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def test_every_record_is_there_as_bytes_and_as_what_its_schema_says_or_a_reason(
     reader = records((avro(8, "string", "a\nb"), written), (b"plain", None), (framed(9, b"x"), b"\0\0\0\0\7"))
     with gateway(reader) as (ask, _, service):
         answer = ask(RECORDS, media_type, offset=0, decode="true")
-        found = answer.json() if media_type == JSON else [json.loads(line) for line in answer.text.split("\n")[:-1]]
+        rows = answer.json() if media_type == JSON else [json.loads(line) for line in answer.text.split("\n")[:-1]]
         plain = ask(RECORDS, JSON, offset=0).json()
         assert answer.headers["content-type"] == media_type
         assert service.memory.used == 0
-    assert [{name: each[name] for name in plain[0]} for each in found] == plain
+    assert [{name: row[name] for name in plain[0]} for row in rows] == plain
     avro_ = {"schemaType": "AVRO"}
-    assert [(each["keyDecoded"], each["valueDecoded"]) for each in found] == [
+    assert [(row["keyDecoded"], row["valueDecoded"]) for row in rows] == [
         ({"schemaId": 8, **avro_, "value": "a\nb"}, {"schemaId": 7, **avro_, "value": {"n": 2**60 + 1}}),
         ({"reason": "it does not begin with 0 and the id of a schema"}, None),
         (
             {"schemaId": 9, "reason": "the schema registry has no schema of this id"},
-            {"schemaId": 7, **avro_, "reason": found[2]["valueDecoded"]["reason"]},
+            {"schemaId": 7, **avro_, "reason": rows[2]["valueDecoded"]["reason"]},
         ),
     ]
-    assert "EOFError" in found[2]["valueDecoded"]["reason"]
+    assert "EOFError" in rows[2]["valueDecoded"]["reason"]
 
 
 @pytest.mark.parametrize("media_type", [NDJSON, JSON])
@@ -80,18 +80,18 @@ def test_an_answer_of_many_pages_of_memory_is_whole() -> None:
     reader = records(*[(b"k", avro(8, "string", "x" * 20_000))] * 600)
     with gateway(reader, memory=64 << 20) as (ask, _, service):
         answer = ask(RECORDS, NDJSON, offset=0, decode="true", max_bytes=16 << 20)
-        found = [json.loads(line) for line in answer.text.splitlines()]
-        assert [each["offset"] for each in found] == list(range(600))
-        assert "value" in found[0]["valueDecoded"]
-        assert "ask for fewer records" in found[-1]["valueDecoded"]["reason"]
+        rows = [json.loads(line) for line in answer.text.splitlines()]
+        assert [row["offset"] for row in rows] == list(range(600))
+        assert "value" in rows[0]["valueDecoded"]
+        assert "ask for fewer records" in rows[-1]["valueDecoded"]["reason"]
         assert service.memory.used == 0
 
 
 def test_a_filter_looks_at_the_bytes_and_what_it_finds_is_decoded() -> None:
     reader = records(*[(b"k%d" % n, avro(8, "string", f"<{n}>")) for n in range(50)])
     with gateway(reader) as (ask, server, _):
-        (found,) = ask(RECORDS, JSON, offset=0, decode="true", contains="<31>").json()
-        assert (found["offset"], found["valueDecoded"]["value"]) == (31, "<31>")
+        (row,) = ask(RECORDS, JSON, offset=0, decode="true", contains="<31>").json()
+        assert (row["offset"], row["valueDecoded"]["value"]) == (31, "<31>")
         assert server.asked == ["/schemas/ids/8"]
 
 
@@ -110,10 +110,10 @@ def test_a_gateway_without_a_registry_refuses_it() -> None:
 
 
 def test_a_registry_that_does_not_answer_keeps_no_read_waiting() -> None:
-    asked, go = Event(), Event()
+    arrived, go = Event(), Event()
 
     def wait(path: str) -> None:
-        asked.set()
+        arrived.set()
         go.wait(20)
 
     reader = records((b"k", framed(7, b"\2")))
@@ -121,17 +121,26 @@ def test_a_registry_that_does_not_answer_keeps_no_read_waiting() -> None:
         server.before = wait
         try:
             waiting = pool.submit(ask, RECORDS, JSON, offset=0, decode="true")
-            assert asked.wait(20)
+            assert arrived.wait(20)
             assert ask(RECORDS, JSON, offset=0).json()[0]["offset"] == 0
             assert not waiting.done()
         finally:
             go.set()
-        (found,) = waiting.result(20).json()
-        assert found["valueDecoded"]["value"] == {"n": 1}
+        (row,) = waiting.result(20).json()
+        assert row["valueDecoded"]["value"] == {"n": 1}
+
+
+def test_the_console_shows_decoded_values_at_first_where_there_is_a_registry(call: Call) -> None:
+    chosen = '<option value="decoded" selected>'
+    with gateway(records()) as (ask, _, _):
+        assert chosen in ask("/").text
+    without = call("/").text
+    assert chosen not in without
+    assert '<option value="decoded">' in without
 
 
 def test_without_its_library_a_gateway_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pool", None)
-    with pytest.raises(MissingExtra, match=r"tierstate\[registry\]"):
+    with pytest.raises(MissingExtra, match=r"the extra \[registry\]"):
         open_gateway(MemoryReader(), Gateway(), SystemClock(), registry=Settings(url="http://127.0.0.1:1"))

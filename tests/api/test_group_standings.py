@@ -1,4 +1,4 @@
-"""Groups over HTTP: in which tier each stands, for the caller alone, remembered for seconds and in bounds."""
+"""Groups over HTTP: the tier in which each stands, for the caller alone, remembered for seconds and within bounds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANN = basic("PLAIN", base64.b64encode(b"ann:right").decode())
 
 
 class Brokers:
-    """Which say to each caller what ``seen`` has of it."""
+    """Brokers that show each caller the groups that ``seen`` has for it."""
 
     def __init__(self, **seen: TopicGroups) -> None:
         self.seen, self.asked = seen, list[str]()
@@ -52,39 +52,39 @@ def standings(brokers: Brokers, clock: ManualClock, *, by_kafka: bool = True) ->
 
 
 def seen(asked: GroupStandings, caller: Caller) -> list[str]:
-    return [each.group for each in asyncio.run(asked.of(caller, "t", 1)).positions]
+    return [place.group for place in asyncio.run(asked.of(caller, "t", 1)).positions]
 
 
-def test_what_one_caller_was_shown_is_not_shown_to_another() -> None:
+def test_one_callers_answer_is_not_shown_to_another() -> None:
     brokers = Brokers(ann=TopicGroups((at("anns", 1),)), us=TopicGroups((at("ours", 1),)))
-    asked = standings(brokers, ManualClock())
-    assert seen(asked, ANN) == ["anns"]
-    assert seen(asked, named("bob")) == []
-    assert seen(asked, ANYBODY) == ["ours"]
+    groups = standings(brokers, ManualClock())
+    assert seen(groups, ANN) == ["anns"]
+    assert seen(groups, named("bob")) == []
+    assert seen(groups, ANYBODY) == ["ours"]
     assert brokers.asked == ["ann", "bob", "us"]
 
 
-def test_where_the_gateways_own_rights_count_everybody_sees_what_it_sees() -> None:
-    asked = standings(Brokers(us=TopicGroups((at("ours", 1),))), ManualClock(), by_kafka=False)
-    assert seen(asked, ANN) == seen(asked, ANYBODY) == ["ours"]
+def test_with_the_gateways_own_rights_every_caller_sees_its_groups() -> None:
+    groups = standings(Brokers(us=TopicGroups((at("ours", 1),))), ManualClock(), by_kafka=False)
+    assert seen(groups, ANN) == seen(groups, ANYBODY) == ["ours"]
 
 
 def test_brokers_are_asked_once_in_the_time_that_rights_are_remembered() -> None:
     clock, brokers = ManualClock(), Brokers()
-    asked = standings(brokers, clock)
+    groups = standings(brokers, clock)
     for _ in range(3):
-        seen(asked, ANN)
+        seen(groups, ANN)
     assert brokers.asked == ["ann"]
     clock.advance(5.1)
-    seen(asked, ANN)
+    seen(groups, ANN)
     assert brokers.asked == ["ann", "ann"]
 
 
 def test_an_answer_larger_than_all_that_may_be_kept_is_given_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_standings, "REMEMBERED", 3)
     brokers = Brokers(ann=TopicGroups(tuple(at(f"g{number}", 1) for number in range(5))))
-    asked = standings(brokers, ManualClock())
-    assert len(seen(asked, ANN)) == len(seen(asked, ANN)) == 5
+    groups = standings(brokers, ManualClock())
+    assert len(seen(groups, ANN)) == len(seen(groups, ANN)) == 5
     assert brokers.asked == ["ann", "ann"]
 
 
@@ -96,25 +96,25 @@ def test_a_password_that_the_brokers_refuse_is_refused_here() -> None:
 
 @pytest.fixture
 def reader() -> MemoryReader:
-    """Twenty records; the broker has the last ten."""
-    found = MemoryReader()
+    """Return twenty records, of which the broker has the last ten."""
+    records = MemoryReader()
     for number in range(20):
-        found.append(None, b"%d" % number)
-    found.local_start = 10
-    return found
+        records.append(None, b"%d" % number)
+    records.local_start = 10
+    return records
 
 
 def answered(reader: MemoryReader, brokers: Brokers | None) -> dict[str, object]:
     service = FetchService(reader, Gateway(), ManualClock(), groups=brokers)
-    said: dict[str, object] = asgi_call(create_app(service))("/v1/topics/t/groups").json()
+    answer: dict[str, object] = asgi_call(create_app(service))("/v1/topics/t/groups").json()
     service.close()
-    return said
+    return answer
 
 
-def test_each_group_is_said_to_stand_in_its_tier_the_one_furthest_behind_first(reader: MemoryReader) -> None:
+def test_each_group_has_its_tier_and_the_one_furthest_behind_is_first(reader: MemoryReader) -> None:
     positions = at("done", 20), at("far", 3), at("near", 15)
-    said = answered(reader, Brokers(us=TopicGroups(positions, (GroupProblem(None, "broker 9 did not answer"),))))
-    assert said == {
+    answer = answered(reader, Brokers(us=TopicGroups(positions, (GroupProblem(None, "broker 9 did not answer"),))))
+    assert answer == {
         "topic": "t",
         "groups": [
             {
@@ -152,9 +152,9 @@ def test_a_gateway_that_asks_no_broker_says_that_groups_are_unknown(reader: Memo
 
 
 def test_a_thousand_standings_are_answered_and_the_rest_counted(reader: MemoryReader) -> None:
-    said = answered(reader, Brokers(us=TopicGroups(tuple(at(f"g{number}", 1) for number in range(1200)))))
-    assert isinstance(said["groups"], list)
-    assert (len(said["groups"]), said["left_out"]) == (1000, 200)
+    answer = answered(reader, Brokers(us=TopicGroups(tuple(at(f"g{number}", 1) for number in range(1200)))))
+    assert isinstance(answer["groups"], list)
+    assert (len(answer["groups"]), answer["left_out"]) == (1000, 200)
 
 
 def test_where_a_partitions_bounds_are_unknown_no_tier_is_guessed() -> None:
@@ -162,6 +162,6 @@ def test_where_a_partitions_bounds_are_unknown_no_tier_is_guessed() -> None:
         def bounds(self, topic: str, partition: int) -> LogicalBounds:
             raise BrokerUnavailable("it is away")
 
-    said = answered(Away(), Brokers(us=TopicGroups((at("far", 3),))))
-    assert isinstance(said["groups"], list)
-    assert (said["groups"][0]["in_remote_tier"], said["groups"][0]["behind"]) == (None, None)
+    answer = answered(Away(), Brokers(us=TopicGroups((at("far", 3),))))
+    assert isinstance(answer["groups"], list)
+    assert (answer["groups"][0]["in_remote_tier"], answer["groups"][0]["behind"]) == (None, None)

@@ -1,4 +1,4 @@
-"""A gateway whose event loop is blocked answers nobody, and says so at the management port."""
+"""A gateway whose event loop is blocked answers no call, and the management port reports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT_S = longest_silence(Settings())["gateway"]
 
 
 class BlockingService(FetchService):
-    """Blocks the loop, as a route with a bug would, until `go_on` is set."""
+    """Blocks the loop until `go_on` is set, as a route with a bug would."""
 
     def __init__(self) -> None:
         settings = Gateway(listen=Address("127.0.0.1", 0))
@@ -49,12 +49,12 @@ class Running:
 
 @pytest.fixture
 def running() -> Iterator[Running]:
-    found = Running()
-    yield found
-    found.service.go_on.set()
-    found.process.stop()
-    assert found.process.join(30)
-    found.server.close()
+    gateway = Running()
+    yield gateway
+    gateway.service.go_on.set()
+    gateway.process.stop()
+    assert gateway.process.join(30)
+    gateway.server.close()
 
 
 def test_a_gateway_that_is_asked_nothing_goes_round(running: Running) -> None:
@@ -70,7 +70,7 @@ def test_a_gateway_whose_loop_is_blocked_hangs_until_it_goes_on(running: Running
         answer = pool.submit(httpx.get, f"{running.server.url}{RECORDS}?offset=0", timeout=30)
         assert running.service.blocked.wait(30)
         running.clock.advance(LIMIT_S)
-        assert [each.loop for each in running.watchdog.hangs()] == ["gateway"]
+        assert [hang.loop for hang in running.watchdog.hangs()] == ["gateway"]
         running.service.go_on.set()
         assert answer.result().status_code
     eventually(lambda: running.watchdog.hangs() == [])

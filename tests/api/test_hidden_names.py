@@ -1,4 +1,4 @@
-"""What agents and views say names groups and users: a caller reads those that Kafka lets it know."""
+"""Agents and views name groups and users: a caller sees the names that Kafka lets it see."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAID = {
 
 
 class Asked(Brokers):
-    """Whom it lets read every topic."""
+    """Brokers that let every caller read every topic."""
 
     def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
         return dict.fromkeys(topics, EVERYTHING)
@@ -50,14 +50,14 @@ class Asked(Brokers):
 def asking(
     brokers: Asked, said: dict[str, Any] = SAID, rights: Literal["kafka", "gateway"] = "kafka"
 ) -> Iterator[Call]:
-    """As ann."""
+    """Yield a call by the user ann."""
     auth = GatewayAuth(basic=True, rights=rights)
     with json_server({"/v1/status/orders/0": said}) as agent:
         shop = Shop({"orders": Kept(lease=True)}, agent.address)
         service = FetchService(shop, Gateway(auth=auth), ManualClock(), asking=brokers, groups=brokers)
         call = asgi_call(create_app(service))
-        given = {"authorization": f"Basic {base64.b64encode(b'ann:right').decode()}"}
-        yield lambda path: call(path, headers=given)
+        headers = {"authorization": f"Basic {base64.b64encode(b'ann:right').decode()}"}
+        yield lambda path: call(path, headers=headers)
         service.close()
 
 
@@ -82,10 +82,10 @@ def test_an_agent_names_the_groups_alone_that_the_caller_may_describe(
     assert status["not_copied"] == "all is copied"
 
 
-def test_of_groups_that_could_not_be_listed_no_name_is_told() -> None:
+def test_groups_that_could_not_be_listed_are_not_named() -> None:
     why = "consumer groups could not be listed completely: the offsets of group secret-merger are unknown"
-    said = {**SAID, "held_by": [], "not_trimmed": why, "not_trimmed_reason": "groups-unknown"}
-    with asking(Asked(ann=groups("secret-merger")), said) as call:
+    status = {**SAID, "held_by": [], "not_trimmed": why, "not_trimmed_reason": "groups-unknown"}
+    with asking(Asked(ann=groups("secret-merger")), status) as call:
         assert "secret-merger" not in call(AGENT).text
 
 
@@ -101,7 +101,7 @@ def test_while_no_broker_says_which_groups_a_caller_may_know_it_knows_none() -> 
     assert "audit" not in answer.text
 
 
-def test_a_lease_names_its_user_to_nobody_else() -> None:
+def test_a_lease_names_its_user_to_no_other_caller() -> None:
     with asking(Asked()) as call:
         assert "bob" not in call(AGENT).text
         for path in ("", "/partitions"):
@@ -110,7 +110,7 @@ def test_a_lease_names_its_user_to_nobody_else() -> None:
         assert call("/v1/topics/orders/partitions/0").json()["leases"][0]["holder"] == "another reader"
 
 
-def test_where_the_gateways_own_rights_count_all_is_told() -> None:
+def test_with_the_gateways_own_rights_all_names_are_shown() -> None:
     with asking(Asked(), rights="gateway") as call:
         assert call(AGENT).json()["status"] == SAID
         assert call("/v1/topics/orders").json()["partitions"][0]["leases"][0]["holder"] == "spark nightly-report"

@@ -1,4 +1,4 @@
-"""How an answer goes out: in one piece, in order, from where it lies, and never as less than it is."""
+"""How an answer is sent: in one piece, in order, without a copy, and never shorter than it should be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = 8 << 20
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Says what it was asked; some paths answer in their own way."""
+    """Answer with the request that came; some paths answer in their own way."""
     match scope["path"]:
         case "/pieces":
 
@@ -50,57 +50,57 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
             body = await Request(scope, receive).body()
             if path == "/slow":
                 await asyncio.sleep(0.2)
-            said = f"{scope['method']} {path} {scope['query_string'].decode()} {len(body)}"
-            await Response(said, media_type="text/plain")(scope, receive, send)
+            text = f"{scope['method']} {path} {scope['query_string'].decode()} {len(body)}"
+            await Response(text, media_type="text/plain")(scope, receive, send)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
-    with served(app) as found:
-        yield found
+    with served(app) as listening:
+        yield listening
 
 
 @contextmanager
 def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
-    with socket.create_connection(address, timeout=60) as made:
-        yield made
+    with socket.create_connection(address, timeout=60) as client:
+        yield client
 
 
 def everything(client: socket.socket) -> bytes:
-    """Up to its end. Raises ConnectionResetError for one that was reset."""
-    found = b""
+    """Return all bytes up to the end of the connection. Raises ConnectionResetError if it is reset."""
+    data = b""
     while piece := client.recv(1 << 20):
-        found += piece
-    return found
+        data += piece
+    return data
 
 
 def asked(address: tuple[str, int], *sent: bytes, pause: float = 0.0) -> bytes:
     with connected(address) as client:
-        for each in sent:
-            client.sendall(each)
+        for piece in sent:
+            client.sendall(piece)
             time.sleep(pause)
         return everything(client)
 
 
 def bodies(answers: bytes) -> list[bytes]:
-    """Of answers that say their length."""
-    found = []
+    """Return the bodies of answers that state their length."""
+    parts = []
     while answers:
         head, _, answers = answers.partition(b"\r\n\r\n")
         (size,) = (int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
-        found.append(answers[:size])
+        parts.append(answers[:size])
         answers = answers[size:]
-    return found
+    return parts
 
 
 def test_requests_that_come_together_are_answered_in_their_order(address: tuple[str, int]) -> None:
     paths = [b"/slow?n=1", b"/b?n=2", b"/slow?n=3", b"/c%20d"]
     answer = asked(address, *[b"".join(GET.replace(b"/a", path) for path in paths) + LAST])
-    said = [b"GET /slow n=1 0", b"GET /b n=2 0", b"GET /slow n=3 0", b"GET /c d  0", b"GET /a  0"]
-    assert bodies(answer) == said
+    expected = [b"GET /slow n=1 0", b"GET /b n=2 0", b"GET /slow n=3 0", b"GET /c d  0", b"GET /a  0"]
+    assert bodies(answer) == expected
 
 
-def test_who_waits_to_be_told_to_go_on_is_told(address: tuple[str, int]) -> None:
+def test_a_client_that_expects_100_continue_gets_it(address: tuple[str, int]) -> None:
     with connected(address) as client:
         client.sendall(b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
         assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -114,7 +114,7 @@ def test_an_answer_is_one_packet(address: tuple[str, int]) -> None:
         assert client.recv(1 << 20).endswith(b"GET /a  0")
 
 
-def test_a_body_whose_length_nobody_knows_comes_in_chunks(address: tuple[str, int]) -> None:
+def test_a_body_of_unknown_length_comes_in_chunks(address: tuple[str, int]) -> None:
     head, _, body = asked(address, LAST.replace(b"/a", b"/pieces")).partition(b"\r\n\r\n")
     assert b"transfer-encoding: chunked" in head.lower()
     assert body == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
@@ -127,7 +127,7 @@ def test_to_an_old_client_it_comes_up_to_the_end(address: tuple[str, int]) -> No
     assert body == b"onetwo"
 
 
-def test_who_asks_for_the_head_is_sent_no_body_and_may_go_on(address: tuple[str, int]) -> None:
+def test_a_head_request_gets_no_body_and_the_connection_goes_on(address: tuple[str, int]) -> None:
     answer = asked(address, GET.replace(b"GET", b"HEAD") + GET.replace(b"GET /a", b"HEAD /pieces") + LAST)
     first, second, last, body = answer.split(b"\r\n\r\n")
     assert b"content-length: 10" in first
@@ -136,7 +136,7 @@ def test_who_asks_for_the_head_is_sent_no_body_and_may_go_on(address: tuple[str,
     assert body == b"GET /a  0"
 
 
-def test_what_fails_before_it_is_sent_is_an_error_of_ours(address: tuple[str, int]) -> None:
+def test_a_failure_before_the_first_byte_is_a_server_error(address: tuple[str, int]) -> None:
     assert asked(address, GET.replace(b"/a", b"/fails")).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
 
 
@@ -149,8 +149,8 @@ def test_an_answer_that_is_not_as_long_as_it_says_is_reset_or_never_sent(address
     assert answer.startswith(b"HTTP/1.1 500")
 
 
-def test_what_was_given_to_be_sent_may_change_in_the_next_turn(address: tuple[str, int]) -> None:
-    """It may be a view of the chunk cache, which nobody counts."""
+def test_data_that_is_being_sent_may_change_in_the_next_iteration(address: tuple[str, int]) -> None:
+    """The data may be a view of the chunk cache, which does not count its readers."""
     with connected(address) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         client.sendall(LAST.replace(b"/a", b"/view"))

@@ -33,7 +33,7 @@ def test_the_type_wanted_most_is_served(accept: str | None, served: str) -> None
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml", f"{ARROW};q=0", "text/*", ",", ";;;", "\u20ac"])
-def test_what_cannot_be_served_is_refused_with_what_can(accept: str) -> None:
+def test_an_unknown_type_is_refused_with_the_types_that_are_served(accept: str) -> None:
     with pytest.raises(NotAcceptable) as raised:
         negotiate(accept)
     assert ARROW in str(raised.value)

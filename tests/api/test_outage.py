@@ -20,12 +20,12 @@ from tierstate.state.ids import TopicId, TopicIdPartition
 
 TOPIC = "/v1/topics/t"
 PAGE = ["/v1/topics", TOPIC] + [
-    f"{TOPIC}/{each}" for each in ("summary", "partitions?partition=0", "times", "facts", "partitions/0/segments")
+    f"{TOPIC}/{name}" for name in ("summary", "partitions?partition=0", "times", "facts", "partitions/0/segments")
 ]
 
 
 class Brokers:
-    """The brokers of a reader; ``error``: what they answer with, None: as before."""
+    """The brokers of a reader; every call raises ``error``, unless it is None."""
 
     def __init__(self, log: Log) -> None:
         reader: Any = log.reader
@@ -38,8 +38,8 @@ class Brokers:
         return tuple(self._answered(self._before.topics))
 
     def topic(self, name: str) -> TopicDescription:
-        found: TopicDescription = self._answered(lambda: self._before.topic(name))
-        return found
+        topic: TopicDescription = self._answered(lambda: self._before.topic(name))
+        return topic
 
     def _answered(self, answer: Callable[[], Any]) -> Any:
         self.asked += 1
@@ -73,7 +73,7 @@ def test_the_overview_and_a_topics_page_show_the_remote_tier_with_the_age_of_the
         assert answer.status_code == 200, (path, answer.text)
         assert 0 <= float(answer.headers["x-view-age"]) < 300, path
     topics = call("/v1/topics").json()["topics"]
-    assert [each["topic"] for each in topics] == ["t"]
+    assert [topic["topic"] for topic in topics] == ["t"]
     partition = call(f"{TOPIC}/partitions").json()["partitions"][0]
     assert topics[0]["remote_segments"] == partition["remote_segments"] > 0
     assert (partition["high_watermark"], partition["local_log_start_offset"]) == (None, None)
@@ -91,14 +91,14 @@ def test_what_only_a_broker_knows_is_not_guessed(call: Call, path: str) -> None:
     assert (answer.status_code, answer.json()["error"]) == (503, "BrokerUnavailable")
 
 
-def test_a_topic_that_the_view_does_not_have_is_not_said_to_be_missing(call: Call) -> None:
+def test_a_topic_that_the_view_lacks_is_not_called_missing(call: Call) -> None:
     assert call("/v1/topics/other").status_code == 503
 
 
 @pytest.mark.parametrize(
     "path", ["u", "u/summary", "t/partitions?partition=7", "t/partitions/7/segments", "t/facts?partition=7"]
 )
-def test_what_a_view_does_not_have_may_be_there_all_the_same(
+def test_a_topic_or_partition_that_the_view_lacks_may_exist(
     log: Log, brokers: Brokers, clock: ManualClock, path: str
 ) -> None:
     service = FetchService(log.reader, Gateway(topics=("t", "u")), clock)

@@ -13,8 +13,8 @@ from tierstate.api.pages import ASSETS
 
 
 def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) -> None:
-    said = call("/openapi.json").json()
-    assert said["openapi"].startswith("3.1")
+    document = call("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
     prefix = "/v1/topics"
     one = f"{prefix}/{{topic}}/partitions/{{partition}}"
     routes = {
@@ -35,29 +35,29 @@ def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) 
         f"{one}/segments/{{segment_id}}/grant",
         f"{one}/segments/{{segment_id}}/{{name}}",
     }
-    assert set(said["paths"]) == routes
-    operations = [call for methods in said["paths"].values() for call in methods.values()]
-    assert len({each["operationId"] for each in operations}) == len(operations)
-    references = list(_references(said))
+    assert set(document["paths"]) == routes
+    operations = [call for methods in document["paths"].values() for call in methods.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    references = list(_references(document))
     assert references
     for reference in references:
-        found: Any = said
+        node: Any = document
         for name in reference.removeprefix("#/").split("/"):
-            found = found[name]
-    records = said["paths"][f"{one}/records"]["get"]
+            node = node[name]
+    records = document["paths"][f"{one}/records"]["get"]
     assert tuple(records["responses"]["200"]["content"]) == RECORD_TYPES
-    assert {each["name"] for each in records["parameters"]} >= {"offset", "timestamp", "max_bytes", "tier"}
+    assert {parameter["name"] for parameter in records["parameters"]} >= {"offset", "timestamp", "max_bytes", "tier"}
 
 
 def _references(value: Any) -> Any:
     if isinstance(value, dict):
-        for name, each in value.items():
+        for name, item in value.items():
             if name == "$ref":
-                yield each
-            yield from _references(each)
+                yield item
+            yield from _references(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from _references(each)
+        for item in value:
+            yield from _references(item)
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", *(f"/console/{name}" for name in sorted(ASSETS))])

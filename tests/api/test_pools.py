@@ -47,7 +47,7 @@ def test_a_cancelled_call_gives_its_place_back_and_never_runs() -> None:
     asyncio.run(scenario())
 
 
-def test_what_a_cancelled_call_brings_is_dropped_though_somebody_keeps_its_task() -> None:
+def test_the_result_of_a_cancelled_call_is_dropped_though_its_task_is_kept() -> None:
     class Brought: ...
 
     async def scenario() -> None:
@@ -57,9 +57,9 @@ def test_what_a_cancelled_call_brings_is_dropped_though_somebody_keeps_its_task(
         def bring() -> Brought:
             began.set()
             gate.wait()
-            made = Brought()
-            brought.append(weakref.ref(made))
-            return made
+            result = Brought()
+            brought.append(weakref.ref(result))
+            return result
 
         task = asyncio.ensure_future(pool.run(bring))
         await asyncio.to_thread(began.wait)

@@ -42,12 +42,12 @@ OURS = [kind for kind in every_class() if kind.__module__ in (errors.__name__, p
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
 def test_every_error_class_has_a_line_of_its_own_whose_code_begins_with_its_status(kind: type[TierstateError]) -> None:
-    found = OF_ERROR[kind]
-    assert found.error_code // 100 == found.status
+    line = OF_ERROR[kind]
+    assert line.error_code // 100 == line.status
     answer = problem_response(made(kind))
-    assert answer.status_code == found.status
+    assert answer.status_code == line.status
     body = json.loads(bytes(answer.body))
-    assert body["error_code"] == found.error_code
+    assert body["error_code"] == line.error_code
     assert body["error"] == kind.__name__
     assert body["message"]
 
@@ -64,12 +64,12 @@ def test_damage_names_the_object_and_the_place_and_never_a_file_of_the_gateway()
 
 
 def test_no_two_classes_share_a_code() -> None:
-    codes = [found.error_code for found in OF_ERROR.values()]
+    codes = [problem.error_code for problem in OF_ERROR.values()]
     assert len(codes) == len(set(codes))
 
 
 @pytest.mark.parametrize("kind", list(every_class(errors.Unavailable)), ids=lambda kind: kind.__name__)
-def test_what_may_be_retried_says_when(kind: type[TierstateError]) -> None:
+def test_errors_that_may_be_retried_say_when(kind: type[TierstateError]) -> None:
     answer = problem_response(made(kind))
     assert answer.status_code == (429 if issubclass(kind, errors.Throttled) else 503)
     assert int(answer.headers["retry-after"]) > 0

@@ -1,4 +1,4 @@
-"""What is no call at all, and what every answer of /v1 says about caches, on real connections."""
+"""Requests that are no calls at all, and the cache headers of every answer of /v1, on real connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.api.gateways import MemoryReader, Running
-from tests.api.test_connections import connected, ended
+from tests.api.test_connections import HEAD, connected, ended
+from tests.scenarios.house import eventually
 from tierstate.runtime.gateway_settings import GatewayAuth
 
 pytestmark = pytest.mark.extended
@@ -21,7 +22,7 @@ Serve = Callable[..., Running]
 
 
 def answer_of(client: socket.socket) -> tuple[int, dict[str, str], Any]:
-    """Status, headers and JSON of an answer that ends its connection."""
+    """Return status, headers and JSON of an answer that ends its connection."""
     data = b""
     while piece := client.recv(65536):
         data += piece
@@ -36,7 +37,7 @@ def answer_of(client: socket.socket) -> tuple[int, dict[str, str], Any]:
 def test_a_call_with_two_lengths_is_refused_and_ends_its_connection(
     serve: Serve, method: str, path: str, auth: GatewayAuth
 ) -> None:
-    """RFC 9112, 6.1: what follows may be a second request that somebody smuggles past a proxy."""
+    """The rest may be a second request, which is smuggled past a proxy (RFC 9112, 6.1)."""
     lines = (f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Length: 0", "Transfer-Encoding: chunked", "", "")
     with connected(serve(MemoryReader(), auth=auth)) as client:
         client.sendall("\r\n".join(lines).encode() + b"0\r\n\r\n")
@@ -68,17 +69,20 @@ def test_a_connection_too_many_is_answered_with_a_problem(serve: Serve) -> None:
     running = serve(MemoryReader(), connections=1)
     with ExitStack() as opened:
         opened.enter_context(connected(running)).sendall(b"GET ")
-        status, headers, problem = answer_of(opened.enter_context(connected(running)))
+        eventually(lambda: running.server.open_connections == 1)
+        late = opened.enter_context(connected(running))
+        late.sendall(HEAD)
+        status, headers, problem = answer_of(late)
     assert (status, problem["error_code"], headers["retry-after"]) == (503, 50350, "1")
 
 
 def test_no_answer_about_topics_is_kept_by_a_cache(serve: Serve) -> None:
-    """Offsets move, and an answer is what this very caller may know."""
+    """Offsets move, and an answer depends on the rights of its caller."""
     running = serve(MemoryReader())
     running.service.reader.append(None, b"x")  # type: ignore[attr-defined]
     below = ("", "/t", "/t/summary", "/t/partitions", "/t/times", "/t/groups", "/t/facts", "/t/partitions/0")
     more = ("segments", "agent", "offsets?timestamp=0", "records?offset=0", "records?offset=9")
-    for path in (*below, *(f"/t/partitions/0/{each}" for each in more), "/unknown"):
+    for path in (*below, *(f"/t/partitions/0/{name}" for name in more), "/unknown"):
         for method in ("GET", "OPTIONS"):
             answer = httpx.request(method, f"{running.server.url}/v1/topics{path}")
             assert answer.headers.get_list("cache-control") == ["no-store"], path

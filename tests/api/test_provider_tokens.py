@@ -36,15 +36,15 @@ def keys(tmp_path: Path) -> Path:
 
 
 def provider(keys: Path | str, **settings: Any) -> GatewayAuth:
-    made = GatewayJwt(issuer=ISSUER, audience=AUDIENCE, keys=str(keys), **settings)
-    return GatewayAuth(jwt=made, rights="gateway")
+    jwt = GatewayJwt(issuer=ISSUER, audience=AUDIENCE, keys=str(keys), **settings)
+    return GatewayAuth(jwt=jwt, rights="gateway")
 
 
 def signed(kid: str = "one", key: Any = KEY, algorithm: str = "RS256", **claims: Any) -> str:
     now = SystemClock().now_ms() // 1000
-    said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": now + 600} | claims
-    said = {name: value for name, value in said.items() if value is not None}
-    return jwt.encode(said, key, algorithm, headers={"kid": kid})
+    payload = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": now + 600} | claims
+    payload = {name: value for name, value in payload.items() if value is not None}
+    return jwt.encode(payload, key, algorithm, headers={"kid": kid})
 
 
 def test_a_token_of_the_provider_for_this_audience_is_let_in(keys: Path) -> None:
@@ -56,10 +56,10 @@ def test_a_token_of_the_provider_for_this_audience_is_let_in(keys: Path) -> None
 
 
 def by_hand(algorithm: str) -> str:
-    """What no library makes: signed with the public key's own text, or not at all."""
+    """Return a token that no library makes: signed with the public key's own text, or not at all."""
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": 4_000_000_000}
-    parts = [json.dumps(each).encode() for each in ({"alg": algorithm, "kid": "one", "typ": "JWT"}, claims)]
-    text = b".".join(base64.urlsafe_b64encode(each).rstrip(b"=") for each in parts)
+    parts = [json.dumps(part).encode() for part in ({"alg": algorithm, "kid": "one", "typ": "JWT"}, claims)]
+    text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
     form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     mac = hmac.digest(KEY.public_key().public_bytes(*form), text, "sha256") if algorithm == "HS256" else b""
     return (text + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")).decode()
@@ -113,11 +113,11 @@ class Provider(BaseHTTPRequestHandler):
         self.wfile.write(self.keys)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Write no line for a request."""
 
 
 def test_keys_that_are_rotated_at_the_provider_are_taken_and_the_old_ones_are_not(keys: Path) -> None:
-    """While both are there both count; the next one that nobody knows brings what is there then."""
+    """Both count while the provider has both; the next unknown key makes the gateway fetch the keys of that moment."""
     one, two = RSAAlgorithm.to_jwk(KEY.public_key()), ECAlgorithm.to_jwk(OTHER_KEY.public_key())
     early, late = signed(), signed("two", OTHER_KEY, "ES256")
     Provider.keys = keys.read_bytes()
@@ -130,7 +130,7 @@ def test_keys_that_are_rotated_at_the_provider_are_taken_and_the_old_ones_are_no
             tokens.caller(late)
         write_keys(keys, ("one", one), ("two", two))
         Provider.keys = keys.read_bytes()
-        assert [tokens.caller(each).principal for each in (late, early)] == ["ann", "ann"]
+        assert [tokens.caller(token).principal for token in (late, early)] == ["ann", "ann"]
         write_keys(keys, ("two", two))
         Provider.keys = keys.read_bytes()
         with pytest.raises(NotAuthenticated):
@@ -156,9 +156,9 @@ def test_keys_by_url_are_kept_and_a_flood_of_unknown_ones_is_none_at_the_provide
 
 @pytest.mark.parametrize("missing", ["audience", "keys"])
 def test_a_provider_half_set_is_refused(keys: Path, missing: str) -> None:
-    given = GatewayJwt(issuer=ISSUER, audience=AUDIENCE, keys=str(keys)).model_copy(update={missing: ""})
+    settings = GatewayJwt(issuer=ISSUER, audience=AUDIENCE, keys=str(keys)).model_copy(update={missing: ""})
     with pytest.raises(InvalidSettings, match=missing):
-        gateway_asking(GatewayAuth(jwt=given, rights="gateway"))
+        gateway_asking(GatewayAuth(jwt=settings, rights="gateway"))
 
 
 def test_a_file_that_is_no_set_of_keys_is_refused(tmp_path: Path) -> None:

@@ -38,23 +38,23 @@ def ask(memory: MemoryReader) -> Call:
 def test_the_whole_log_reads_as_librdkafka_reads_it(
     call: Call, log: Log, media_type: str, isolation: Isolation
 ) -> None:
-    found, offset, tiers = [], 0, []
+    records, offset, tiers = [], 0, []
     while offset < log.folder.end():
         answer = call(RECORDS, accept=media_type, offset=offset, isolation_level=isolation.value, max_bytes=9000)
-        found += decoded(answer, offset, committed=isolation is Isolation.READ_COMMITTED)
+        records += decoded(answer, offset, committed=isolation is Isolation.READ_COMMITTED)
         tiers.append(answer.headers["x-tier"])
         assert int(answer.headers["x-next-offset"]) > offset
         offset = int(answer.headers["x-next-offset"])
-    assert found == [plain(row) for row in golden_rows("transactions", isolation)]
+    assert records == [plain(row) for row in golden_rows("transactions", isolation)]
     assert sorted(set(tiers)) == ["local", "remote"]
 
 
 @pytest.mark.parametrize("media_type", BYTE_TYPES)
 def test_a_read_may_begin_inside_a_batch(call: Call, media_type: str) -> None:
-    wanted = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] >= 17]
-    found = decoded(call(RECORDS, accept=media_type, offset=17), 17, committed=True)
-    assert found == wanted[: len(found)]
-    assert found[0][0] == 17
+    expected = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] >= 17]
+    records = decoded(call(RECORDS, accept=media_type, offset=17), 17, committed=True)
+    assert records == expected[: len(records)]
+    assert records[0][0] == 17
 
 
 def test_batches_are_as_stored_and_never_filtered(call: Call, log: Log) -> None:
@@ -67,10 +67,10 @@ def test_batches_are_as_stored_and_never_filtered(call: Call, log: Log) -> None:
 
 @pytest.mark.parametrize("media_type", [NDJSON, KAFKA_BINARY, ARROW, PARQUET])
 def test_max_records_is_exact_and_the_next_offset_goes_on_behind_the_last(call: Call, media_type: str) -> None:
-    wanted = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED)][:7]
+    expected = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED)][:7]
     first = call(RECORDS, accept=media_type, offset=0, max_records=3)
     rest = call(RECORDS, accept=media_type, offset=int(first.headers["x-next-offset"]), max_records=4)
-    assert decoded(first, 0, committed=True) + decoded(rest, 0, committed=True) == wanted
+    assert decoded(first, 0, committed=True) + decoded(rest, 0, committed=True) == expected
 
 
 def test_batches_refuse_max_records(call: Call) -> None:
@@ -111,7 +111,7 @@ def test_one_tier_alone_can_be_asked_for(call: Call, log: Log) -> None:
     assert call(RECORDS, offset=0, tier="remote").headers["x-tier"] == "remote"
 
 
-def test_what_was_trimmed_since_the_last_look_is_read_from_the_store(call: Call, log: Log) -> None:
+def test_records_trimmed_since_the_last_look_are_read_from_the_store(call: Call, log: Log) -> None:
     local = log.folder.bases[-2]
     log.local.local_start = local
     assert call(RECORDS, offset=local).headers["x-tier"] == "local"
@@ -133,12 +133,12 @@ def call_lines(ask: Call, **query: int) -> list[bytes]:
     return ask(RECORDS, accept=NDJSON, offset=0, **query).content.splitlines()
 
 
-def test_records_by_time_begin_at_the_first_that_young(call: Call) -> None:
+def test_records_by_time_begin_at_the_first_one_at_or_after_it(call: Call) -> None:
     written = golden_rows("transactions", Isolation.READ_UNCOMMITTED)
     time = written[400][1]
-    wanted = next(row[0] for row in written if row[1] >= time)
+    first = next(row[0] for row in written if row[1] >= time)
     answer = call(RECORDS, accept=NDJSON, timestamp=time, max_records=1, isolation_level="read_uncommitted")
-    assert json.loads(answer.content)["offset"] == wanted
+    assert json.loads(answer.content)["offset"] == first
 
 
 def test_a_time_after_the_last_record_is_the_end(call: Call, log: Log) -> None:
@@ -172,7 +172,7 @@ def test_json_records_embed_their_json(ask: Call, memory: MemoryReader) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"k", b"1"), (b"1", b"{"), (b"1", b""), (b"\xff", b"1"), (b"1", b"NaN")])
-def test_what_is_not_json_is_a_typed_error_that_names_the_record(
+def test_a_record_that_is_not_json_is_a_typed_error_that_names_it(
     ask: Call, memory: MemoryReader, key: bytes, value: bytes
 ) -> None:
     memory.append(b"1", b"1")
@@ -186,7 +186,7 @@ def test_what_is_not_json_is_a_typed_error_that_names_the_record(
 
 
 @pytest.mark.parametrize("media_type", [*BYTE_TYPES, KAFKA_JSON])
-def test_corrupt_bytes_are_said_by_a_status_of_the_call_that_begins_there(
+def test_corrupt_bytes_are_an_error_of_the_call_that_begins_there(
     ask: Call, memory: MemoryReader, media_type: str
 ) -> None:
     for _ in range(3):
@@ -214,8 +214,8 @@ def test_our_own_client_reads_the_log_through_the_gateway(serve: Callable[..., R
     assert len(client.segments("t", 0)) == 4
     extent = Extent(Offset(0), bounds.high_watermark)
     batches = list(client.records("t", 0, extent, Isolation.READ_COMMITTED, Tier.AUTO))
-    wanted = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED)]
-    assert [offset for batch, _ in batches for offset in batch.column("offset").to_pylist()] == wanted
+    expected = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED)]
+    assert [offset for batch, _ in batches for offset in batch.column("offset").to_pylist()] == expected
     assert {tier for _, tier in batches} == {Tier.LOCAL, Tier.REMOTE}
     client.close()
 
@@ -230,4 +230,4 @@ def test_json_is_the_lines_as_one_array(values: list[str]) -> None:
     lines = ask(RECORDS, NDJSON, offset=0, max_bytes=10_000_000)
     assert array.headers["content-type"] == "application/json"
     assert array.json() == [json.loads(line) for line in lines.text.split("\n")[:-1]]
-    assert [each["value"] for each in array.json()] == values
+    assert [row["value"] for row in array.json()] == values

@@ -1,4 +1,4 @@
-"""What a request's body may cost, on real connections; and whose word counts about how a request came."""
+"""Limits of a request's body, on real connections; and which proxies may say how a request came."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_half_a_body_holds_its_connection_no_longer_than_half_a_head(serve: Serv
     assert running.server.service.memory.used == 0
 
 
-def test_a_length_that_is_said_in_two_ways_ends_the_connection(serve: Serve) -> None:
+def test_a_length_that_is_given_in_two_ways_ends_the_connection(serve: Serve) -> None:
     with connected(serve(MemoryReader())) as client:
         client.sendall(head("POST", "Content-Length: 3", "Transfer-Encoding: chunked") + b"3\r\n{}\n\r\n0\r\n\r\n")
         assert status(client) == "400 Bad Request"
         assert ended(client) in ("closed", "reset")
 
 
-def test_who_does_not_say_who_calls_is_answered_without_a_look_at_the_body(serve: Serve) -> None:
+def test_an_anonymous_call_is_answered_before_its_body_is_read(serve: Serve) -> None:
     running = serve(MemoryReader(), auth=GatewayAuth(basic=True, rights="gateway"))
     with connected(running) as client:
         client.sendall(head("POST", "Content-Length: 100"))

@@ -1,4 +1,4 @@
-"""Who may not read a topic at the broker gets no byte of it from the gateway, by whatever call, however it is known."""
+"""A user without read access at the broker gets no byte of a topic from the gateway, by any call or any login."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], str]] = 
     "is-denied": ([(READ, ALLOW), (AclOperation.ALL, DENY)], "nothing"),
     "has-none": ([], "nothing"),
 }
-"""What ``guest`` is bound to, and what that lets it do."""
+"""The bindings of ``guest``, and what they allow."""
 DESCRIBING = [
     "",
     "/partitions/0",
@@ -81,7 +81,7 @@ class Guarded:
     running: Running
     url: str
     relaying: str
-    """Of a gateway that takes Kafka's own bearer tokens, and may make no delegation token."""
+    """The URL of a gateway that takes Kafka's own bearer tokens, and may make no delegation token."""
     authority: Path
     clients: Path
 
@@ -109,17 +109,12 @@ def basic(user: str, password: str) -> dict[str, str]:
     return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(1, id="alone"), pytest.param(2, id="workers", marks=pytest.mark.slow)]
-)
-def guarded(
-    tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Guarded]:
-    """A topic for each binding, copied and trimmed; the gateway is ``reader``, with a reader's rights and CreateTokens.
-    It takes whatever proves a user, and keeps no answer about one.
-    """
+@pytest.fixture(scope="module")
+def guarded(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Yield the gateway ``reader``, with a reader's rights and CreateTokens, and a tiered topic for each binding.
+    All topics are copied and trimmed. The gateway takes every kind of login, and keeps no answer about a user."""
     folder = tmp_path_factory.mktemp("rights")
-    house = House(tls_kafka, folder / "house", f"http{request.param}")
+    house = House(tls_kafka, folder / "house", "http")
     authority = Path(tls_kafka.client_config["ssl.ca.location"])
     try:
         house.run("init")
@@ -127,14 +122,10 @@ def guarded(
         for user in ("guest", "admin"):
             allow_tokens(tls_kafka, "reader", user)
         clients = certificates(folder, "guest", "admin", "nobody")
-        running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(
-            "--workers", str(request.param), *flags(folder, authority, clients)
-        )
+        running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(*flags(folder, authority, clients))
         for name in BINDINGS:
             permit(house, "operator", READER, f"{house.name}-{name}")
-        _, relaying = house.as_user("operator", PASSWORDS["operator"]).gateway(
-            "--workers", str(request.param), *relaying_flags(authority)
-        )
+        _, relaying = house.as_user("operator", PASSWORDS["operator"]).gateway(*relaying_flags(authority))
         yield Guarded(house, running, url, relaying, authority, clients)
     finally:
         house.close()
@@ -171,11 +162,11 @@ def relaying_flags(authority: Path) -> list[str]:
 
 
 def test_no_call_is_left_out_here() -> None:
-    below = [*DESCRIBING, *READING, *(f"/partitions/0/segments/x/{each}" for each in OF_A_SEGMENT)]
-    asked = ["/v1/plans", "/v1/plans/x", "/v1/topics", *(f"/v1/topics/t{each.partition('?')[0]}" for each in below)]
+    below = [*DESCRIBING, *READING, *(f"/partitions/0/segments/x/{name}" for name in OF_A_SEGMENT)]
+    paths = ["/v1/plans", "/v1/plans/x", "/v1/topics", *(f"/v1/topics/t{path.partition('?')[0]}" for path in below)]
     for path in app().openapi()["paths"]:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
-        assert any(re.fullmatch(pattern, each) for each in asked), path
+        assert any(re.fullmatch(pattern, path) for path in paths), path
 
 
 @pytest.mark.parametrize("name", BINDINGS)
@@ -191,26 +182,26 @@ def test_each_call_gives_what_kafka_lets_the_caller_have(guarded: Guarded, way: 
                 if expected != 200:
                     assert "0" * 100 not in answer.text
                     assert answer.headers["content-length"] == str(len(answer.content))
-        listed = {each["topic"] for each in client.get("/v1/topics").json()["topics"]}
+        listed = {row["topic"] for row in client.get("/v1/topics").json()["topics"]}
     assert (topic in listed) == (may != "nothing")
 
 
 @pytest.mark.parametrize("name", BINDINGS)
 @pytest.mark.parametrize("way", WAYS)
-def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded: Guarded, way: str, name: str) -> None:
+def test_only_users_who_may_read_get_plans_and_segments(guarded: Guarded, way: str, name: str) -> None:
     may, topic = BINDINGS[name][1], guarded.topic(name)
     with guarded.client("basic", "admin") as admin:
         segments = admin.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"]
     expected = {"reads": 200, "knows": 403, "nothing": 404}[may]
     with guarded.client(way) as client:
-        wanted = [{"topic": each, "partition": 0} for each in (topic, guarded.topic("is-denied"))]
-        answers = [client.post("/v1/plans", json={"ranges": wanted[:1], "lease_seconds": 0})]
-        both = client.post("/v1/plans", json={"ranges": wanted, "lease_seconds": 0})
+        ranges = [{"topic": name, "partition": 0} for name in (topic, guarded.topic("is-denied"))]
+        answers = [client.post("/v1/plans", json={"ranges": ranges[:1], "lease_seconds": 0})]
+        both = client.post("/v1/plans", json={"ranges": ranges, "lease_seconds": 0})
         assert both.status_code in (400, 403, 404), "one of two is not enough"
         for what in OF_A_SEGMENT:
             path = f"/v1/topics/{topic}/partitions/0/segments/{segments[0]['segment_id']}/{what}"
             answers.append(client.get(path, headers={"range": "bytes=0-99"}))
-        # of a topic that may be read, a segment of one that may not
+        # of a topic that may be read, a segment of another topic
         path = f"/v1/topics/{guarded.topic('may-read')}/partitions/0/segments/{segments[0]['segment_id']}/log"
         over = client.delete(f"/v1/plans/{'a' * 32}-60", params={"topic": topic})
         assert over.status_code == (403 if may == "knows" else 404)
@@ -230,8 +221,8 @@ def test_a_topic_that_one_may_not_know_of_looks_like_one_that_is_not_there(guard
         with guarded.client(way) as client:  # a connection's wrong calls wait for longer and longer
             forbidden = client.get(f"/v1/topics/{guarded.topic('has-none')}{path}")
             missing = client.get(f"/v1/topics/{guarded.topic('not-here')}{path}")
-            said = forbidden.text.replace("has-none", "not-here")
-            assert (forbidden.status_code, said) == (missing.status_code, missing.text)
+            text = forbidden.text.replace("has-none", "not-here")
+            assert (forbidden.status_code, text) == (missing.status_code, missing.text)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -243,13 +234,13 @@ def test_a_caller_is_shown_those_groups_alone_that_it_may_describe(
         commit(tls_kafka, group, topic, 7)
     allow(tls_kafka, [binding("guest", ResourceType.GROUP, seen, DESCRIBE)])
     with guarded.client(way) as client:
-        said = client.get(f"/v1/topics/{topic}/groups")
-    assert seen in {each["group_id"] for each in said.json()["groups"]}
-    assert "hidden" not in said.text
+        answer = client.get(f"/v1/topics/{topic}/groups")
+    assert seen in {group["group_id"] for group in answer.json()["groups"]}
+    assert "hidden" not in answer.text
     with guarded.client(way, "admin") as client:
-        found = {each["group_id"]: each for each in client.get(f"/v1/topics/{topic}/groups").json()["groups"]}
-    assert found.keys() >= {seen, hidden}
-    assert (found[seen]["committed_offset"], found[seen]["in_remote_tier"]) == (7, True)
+        groups = {group["group_id"]: group for group in client.get(f"/v1/topics/{topic}/groups").json()["groups"]}
+    assert groups.keys() >= {seen, hidden}
+    assert (groups[seen]["committed_offset"], groups[seen]["in_remote_tier"]) == (7, True)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -269,15 +260,15 @@ def test_python_reads_as_a_kafka_user_what_that_user_may(guarded: Guarded, tmp_p
         assert sorted(log.topics()) == sorted(
             guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"
         )
-        found = pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows
-        assert found == guarded.house.json("digest", guarded.topic("may-read"))["records"] >= RECORDS
+        count = pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows
+        assert count == guarded.house.json("digest", guarded.topic("may-read"))["records"] >= RECORDS
         with pytest.raises(AccessDenied):
             list(log.topic(guarded.topic("may-describe")).read().to_batches())
     running.stop()
 
 
 def test_a_topic_that_is_not_tiered_is_not_served(guarded: Guarded) -> None:
-    untiered = guarded.house.create("untiered")  # no agent runs any more
+    untiered = guarded.house.create("untiered")  # no agent runs now
     with guarded.client("basic", "admin") as client:
         for path in DESCRIBING + READING:
             assert client.get(f"/v1/topics/{untiered}{path}").status_code == 404
@@ -288,11 +279,11 @@ def test_a_topic_that_is_not_tiered_is_not_served(guarded: Guarded) -> None:
     "headers",
     [{}, basic("guest", "wrong"), basic("nobody", "g"), {"authorization": "Bearer of-nobody"}, basic("admin", "")],
 )
-def test_who_does_not_prove_who_it_is_gets_nothing(guarded: Guarded, headers: dict[str, str]) -> None:
+def test_a_caller_without_a_proof_gets_nothing(guarded: Guarded, headers: dict[str, str]) -> None:
     with guarded.client("none") as client:
         for path in ["", f"/{guarded.topic('may-read')}{RECORDS_PATH}", f"/{guarded.topic('not-here')}"]:
             answer = client.get(f"/v1/topics{path}", headers=headers)
-            # the certificate of ``nobody`` is one of ours, whom we may make no token for
+            # the certificate of ``nobody`` is one of ours, for whose user we may make no token
             assert answer.status_code == (403 if not headers else 401), answer.text
             assert "topics" not in answer.json()
 
@@ -385,9 +376,9 @@ class Asked:
 @pytest.fixture(scope="module")
 def asked(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     folder = tmp_path_factory.mktemp("asked")
-    given = flags(folder, guarded.authority, guarded.clients)
-    kept = [each for each in given if each != "--set" and "client_ca" not in each and "certificates" not in each]
-    sets = [flag for each in [*kept, f"state_dir={folder / 'state'}"] for flag in ("--set", each)]
+    options = flags(folder, guarded.authority, guarded.clients)
+    kept = [text for text in options if text != "--set" and "client_ca" not in text and "certificates" not in text]
+    sets = [flag for setting in [*kept, f"state_dir={folder / 'state'}"] for flag in ("--set", setting)]
     _, url = guarded.house.as_user("reader", PASSWORDS["reader"]).gateway(*sets)
     (folder / "token").write_text("token-of-guest\n")
     return Asked(guarded, url, folder / "token")
@@ -404,16 +395,16 @@ READERS = [
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
-def test_the_commands_that_read_ask_a_gateway_as_somebody(asked: Asked, command: tuple[str, ...]) -> None:
+def test_commands_that_read_ask_a_gateway_as_a_user(asked: Asked, command: tuple[str, ...]) -> None:
     allowed, refused = (
-        [each.format(asked.guarded.topic(name)) for each in command] for name in ("may-read", "has-none")
+        [word.format(asked.guarded.topic(name)) for word in command] for name in ("may-read", "has-none")
     )
     by_token, by_name = ("--token-file", str(asked.token)), ("--user", "guest")
     first = asked.run(*allowed, *by_token)
     assert (first.returncode, bool(first.stdout)) == (0, True), first.stderr
     assert asked.run(*allowed, TIERSTATE_TOKEN="token-of-guest").stdout == first.stdout
     assert asked.run(*allowed, *by_name, TIERSTATE_PASSWORD=PASSWORDS["guest"]).stdout == first.stdout
-    direct = asked.guarded.house.run(*(each for each in allowed if each not in ("--via", "gateway"))).stdout
+    direct = asked.guarded.house.run(*(word for word in allowed if word not in ("--via", "gateway"))).stdout
     assert (first.stdout == direct) or command[0] == "digest"
     assert command[0] != "digest" or json.loads(first.stdout)["partitions"] == json.loads(direct)["partitions"]
     for arguments, environment in (
@@ -427,43 +418,43 @@ def test_the_commands_that_read_ask_a_gateway_as_somebody(asked: Asked, command:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_command_proves_who_asks_by_a_certificate(guarded: Guarded, tmp_path: Path, apart: bool) -> None:
-    """The gateway wants one of everybody, and asks Kafka what that user may."""
+def test_a_command_proves_its_user_by_a_certificate(guarded: Guarded, tmp_path: Path, apart: bool) -> None:
+    """The gateway demands a certificate of every client, and asks Kafka for the rights of its user."""
     whole = guarded.clients.with_name("guest.pem").read_text()
     private, begin, chain = whole.partition("-----BEGIN CERTIFICATE-----")
     (tmp_path / "cert").write_text(begin + chain if apart else whole)
     (tmp_path / "key").write_text(private)
     shown = ["--cert-file", str(tmp_path / "cert"), *(["--key-file", str(tmp_path / "key")] if apart else [])]
-    asked = Asked(guarded, guarded.url, tmp_path)
+    caller = Asked(guarded, guarded.url, tmp_path)
     for name, (_, may) in BINDINGS.items():
-        done = asked.run("consume", guarded.topic(name), "-n", "5", *shown)
+        done = caller.run("consume", guarded.topic(name), "-n", "5", *shown)
         assert (done.returncode == 0, len(done.stdout.splitlines())) == ((True, 5) if may == "reads" else (False, 0))
-    assert asked.run("topics").returncode not in (0, 70)
-    assert asked.run("topics", *shown[:1], str(tmp_path / "none")).returncode == 2
-    assert asked.run("topics", "--key-file", str(tmp_path / "key")).returncode == 2
+    assert caller.run("topics").returncode not in (0, 70)
+    assert caller.run("topics", *shown[:1], str(tmp_path / "none")).returncode == 2
+    assert caller.run("topics", "--key-file", str(tmp_path / "key")).returncode == 2
     authority, cert = str(guarded.authority), str(tmp_path / "cert")
     key = str(tmp_path / "key") if apart else None
     with connect(gateway=guarded.url, ca_file=authority, cert_file=cert, key_file=key) as log:
-        found = pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows
-        assert found == guarded.house.json("digest", guarded.topic("may-read"))["records"] >= RECORDS
+        count = pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows
+        assert count == guarded.house.json("digest", guarded.topic("may-read"))["records"] >= RECORDS
         with pytest.raises(AccessDenied):
             list(log.topic(guarded.topic("may-describe")).read().to_batches())
 
 
-def test_who_may_only_describe_is_told_all_but_what_an_agent_says(asked: Asked) -> None:
+def test_a_user_who_may_only_describe_gets_all_but_the_agents_status(asked: Asked) -> None:
     done = asked.run("describe", asked.guarded.topic("may-describe"), "--token-file", str(asked.token))
     assert done.returncode == 0, done.stderr
     assert "agent         is not asked: this user may not read the topic" in done.stdout
 
 
 def test_topics_are_those_that_the_caller_may_know_of(asked: Asked) -> None:
-    found = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
-    mine = [each for each in asked.guarded.house.json("topics") if each["topic"] in {each["topic"] for each in found}]
-    for each in (*found, *mine):
-        del each["partitions_in_trouble"]  # of agents, which a gateway asks behind its answers
-    assert found == mine
-    known = {asked.guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"}
-    assert {each["topic"] for each in found} == known
+    topics = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
+    mine = [row for row in asked.guarded.house.json("topics") if row["topic"] in {row["topic"] for row in topics}]
+    for topic in (*topics, *mine):
+        del topic["partitions_in_trouble"]  # of agents, which a gateway asks after its answers
+    assert topics == mine
+    visible = {asked.guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"}
+    assert {topic["topic"] for topic in topics} == visible
 
 
 @pytest.mark.parametrize("command", [("verify", "t"), ("check",), ("facts",), ("pause", "t")])
@@ -473,7 +464,7 @@ def test_a_command_that_asks_no_gateway_says_so(asked: Asked, command: tuple[str
     assert f"tierstate {command[0]} asks no gateway" in done.stderr
 
 
-def test_who_asks_is_said_once_and_whole(asked: Asked, tmp_path: Path) -> None:
+def test_a_command_takes_exactly_one_complete_login(asked: Asked, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     for flags, word in (
         (("--user", "guest"), "TIERSTATE_PASSWORD"),

@@ -25,14 +25,14 @@ PATIENCE = 20
 
 @pytest.fixture
 def reader() -> MemoryReader:
-    made = MemoryReader()
+    memory = MemoryReader()
     for at in range(50):
-        made.append(b"k", b"%d" % at)
-    return made
+        memory.append(b"k", b"%d" % at)
+    return memory
 
 
 class Gate:
-    """Fetches stop here until it opens."""
+    """Fetches stop here until the gate opens."""
 
     def __init__(self) -> None:
         self.reached = threading.Semaphore(0)
@@ -78,7 +78,7 @@ def test_long_polls_hold_no_thread(serve: Serve, reader: MemoryReader) -> None:
         until(lambda: any(watch.waiters == 10 for watch in running.service.tail._watches.values()))
         assert running.client.get(RECORDS, params={"offset": "0"}).status_code == 200
         reader.append(None, b"end")
-        assert {each.result(PATIENCE).headers["x-next-offset"] for each in waiting} == {"51"}
+        assert {future.result(PATIENCE).headers["x-next-offset"] for future in waiting} == {"51"}
     assert not running.service.tail._watches
 
 
@@ -99,17 +99,17 @@ def test_a_client_that_leaves_a_long_poll_is_forgotten_without_a_word(
         client.sendall(f"GET {RECORDS}?offset=50&timeout_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         until(lambda: bool(running.service.tail._watches))
     until(lambda: not running.service.tail._watches)
-    assert running.client.get(RECORDS, params={"offset": "0"}).status_code == 200  # whatever was to be said was said
+    assert running.client.get(RECORDS, params={"offset": "0"}).status_code == 200  # by now every log line was written
     assert caplog.messages == []
 
 
 def test_a_client_that_leaves_before_its_turn_is_never_served(serve: Serve, reader: MemoryReader) -> None:
-    gate, asked = Gate(), []
+    gate, offsets = Gate(), []
     running = serve(reader, local_reads=1)
     running.client.get(RECORDS, params={"offset": "50"})
 
     def before(offset: int) -> None:
-        asked.append(offset)
+        offsets.append(offset)
         gate(offset)
 
     reader.before = before
@@ -123,7 +123,7 @@ def test_a_client_that_leaves_before_its_turn_is_never_served(serve: Serve, read
         gate.open.set()
         assert first.result(PATIENCE).status_code == 200
     running.client.get(RECORDS, params={"offset": "3"})
-    assert asked == [1, 3]
+    assert offsets == [1, 3]
 
 
 def test_a_cold_scan_never_delays_a_hot_read(serve: Serve, reader: MemoryReader) -> None:
@@ -137,26 +137,26 @@ def test_a_cold_scan_never_delays_a_hot_read(serve: Serve, reader: MemoryReader)
             assert gate.reached.acquire(timeout=PATIENCE)
         hot = running.client.get(RECORDS, params={"offset": "45"})
         assert (hot.status_code, hot.headers["x-tier"]) == (200, "local")
-        assert not any(each.done() for each in cold)
+        assert not any(future.done() for future in cold)
         gate.open.set()
-        assert [each.result(PATIENCE).headers["x-tier"] for each in cold] == ["remote"] * 4
+        assert [future.result(PATIENCE).headers["x-tier"] for future in cold] == ["remote"] * 4
 
 
 def test_a_time_is_looked_up_while_cold_reads_wait_for_each_other(serve: Serve, reader: MemoryReader) -> None:
-    """More of them than may wait at all."""
+    """There are more cold reads than may wait at all."""
     reader.local_start, reader.found = 40, 45
     running = serve(reader, remote_reads=1)
     gate = Gate()
     reader.before = lambda offset: gate(offset) if offset < 40 else None
     with ThreadPoolExecutor(18) as pool:
         cold = [pool.submit(httpx.get, f"{running.server.url}{RECORDS}?offset=0", timeout=30) for _ in range(18)]
-        until(lambda: any(each.done() for each in cold))
-        found = running.client.get(f"{RECORDS.removesuffix('records')}offsets", params={"timestamp": "0"})
-        assert (found.status_code, found.json()["offset"]) == (200, 45)
+        until(lambda: any(future.done() for future in cold))
+        answer = running.client.get(f"{RECORDS.removesuffix('records')}offsets", params={"timestamp": "0"})
+        assert (answer.status_code, answer.json()["offset"]) == (200, 45)
         read = running.client.get(RECORDS, params={"timestamp": "0"})
         assert (read.status_code, read.headers["x-tier"]) == (200, "local")
         gate.open.set()
-    assert sorted(each.result().status_code for each in cold) == [200] * 17 + [429]
+    assert sorted(future.result().status_code for future in cold) == [200] * 17 + [429]
 
 
 def test_more_calls_than_may_wait_are_told_to_come_back(serve: Serve, reader: MemoryReader) -> None:
@@ -166,12 +166,12 @@ def test_more_calls_than_may_wait_are_told_to_come_back(serve: Serve, reader: Me
     url = f"{running.server.url}{RECORDS}?offset=0"
     with ThreadPoolExecutor(18) as pool:
         answers = [pool.submit(httpx.get, url, timeout=30) for _ in range(18)]
-        until(lambda: any(each.done() for each in answers))
-        refused = next(each for each in answers if each.done()).result()
+        until(lambda: any(future.done() for future in answers))
+        refused = next(future for future in answers if future.done()).result()
         assert (refused.status_code, refused.json()["error_code"]) == (429, 42950)
         assert refused.headers["retry-after"]
         gate.open.set()
-        statuses = sorted(each.result(PATIENCE).status_code for each in answers)
+        statuses = sorted(future.result(PATIENCE).status_code for future in answers)
     assert statuses == [200] * 17 + [429]
 
 
@@ -220,7 +220,7 @@ def small(serve: Callable[..., Running]) -> Running:
 
 
 def test_head_is_get_without_its_body(small: Running) -> None:
-    page = [f"/v1/topics/t/{each}" for each in ("summary", "times", "groups", "facts")]
+    page = [f"/v1/topics/t/{name}" for name in ("summary", "times", "groups", "facts")]
     for path in ("/v1/topics/t", *page, f"{RECORDS}?offset=0", "/v1/topics/none", "/"):
         whole, head = small.client.get(path), small.client.head(path)
         assert head.content == b""

@@ -1,4 +1,4 @@
-"""Records by key or text: what is found is what is there, and how far was looked is always said."""
+"""Search by key or text: it finds all records that are there, and always reports how far it looked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asking(reader: MemoryReader, **settings: Any) -> Call:
 
 
 def numbered(count: int = 1000, size: int = 1000) -> MemoryReader:
-    """Keys ``k0`` to ``k9`` in turn; each value, of random bytes, ends with its number."""
+    """Return records with keys ``k0`` to ``k9`` in turn; each value, of random bytes, ends with its number."""
     reader = MemoryReader()
     for number in range(count):
         value = os.urandom(size) + b"<%d>" % number
@@ -49,21 +49,21 @@ def numbered(count: int = 1000, size: int = 1000) -> MemoryReader:
 
 
 def all_of(ask: Call, media_type: str, **query: Any) -> tuple[list[Plain], list[httpx.Response]]:
-    """As a client reads on, until it is told that this is the end."""
-    found: list[Plain] = []
+    """Read on as a client does, until an answer says that this is the end. Return all rows and answers."""
+    records: list[Plain] = []
     answers: list[httpx.Response] = []
     offset = 0
     while not answers or answers[-1].headers["x-scan-stopped"] != "end":
         answers.append(ask(RECORDS, media_type, offset=offset, **query))
-        found += decoded(answers[-1], offset, committed=True)
+        records += decoded(answers[-1], offset, committed=True)
         assert int(answers[-1].headers["x-next-offset"]) > offset or answers[-1].headers["x-scan-stopped"] == "end"
         offset = int(answers[-1].headers["x-next-offset"])
-    return found, answers
+    return records, answers
 
 
 def parts(row: Plain) -> list[bytes]:
-    found = [row[2], row[3], *(part for name, value in row[4] for part in (name.encode(), value))]
-    return [part for part in found if part is not None]
+    fields = [row[2], row[3], *(part for name, value in row[4] for part in (name.encode(), value))]
+    return [part for part in fields if part is not None]
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
@@ -75,28 +75,28 @@ def test_both_tiers_are_searched_as_a_client_would_that_reads_all(
     text = rows[len(rows) // 2][3]
     assert text is not None
     text = text[-2:]
-    wanted = [row for row in rows if any(text in part for part in parts(row))]
+    expected = [row for row in rows if any(text in part for part in parts(row))]
     query = {"contains": b64encode(text).decode(), "filter_encoding": "base64", "isolation_level": isolation.value}
-    found, answers = all_of(call, media_type, **query)
-    assert 0 < len(wanted) < len(rows)
-    assert found == wanted
-    assert sum(int(each.headers["x-scanned-records"]) for each in answers) == len(rows)
-    assert {each.headers["x-tier"] for each in answers} == {"remote", "local"}
+    records, answers = all_of(call, media_type, **query)
+    assert 0 < len(expected) < len(rows)
+    assert records == expected
+    assert sum(int(answer.headers["x-scanned-records"]) for answer in answers) == len(rows)
+    assert {answer.headers["x-tier"] for answer in answers} == {"remote", "local"}
 
 
 def test_a_search_through_a_gateway_is_the_search_through_both_tiers(serve: Callable[..., Running], log: Log) -> None:
     client = GatewayClient(serve(log.reader, scan_bytes=5000).server.url)
 
     def searched(source: SearchedSource) -> tuple[list[Any], list[Tier], int, int]:
-        told: list[int] = []
-        search = Search(None, b"1", lambda found: told.append(found.reached))
+        counts: list[int] = []
+        search = Search(None, b"1", lambda found: counts.append(found.reached))
         batches = list(
             source.found("t", 0, Extent(Offset(5), Offset(2000)), Isolation.READ_COMMITTED, Tier.AUTO, search)
         )
-        assert told == sorted(told)
-        found = [row for batch, tier in batches for row in rows([batch])]
+        assert counts == sorted(counts)
+        records = [row for batch, tier in batches for row in rows([batch])]
         tiers = [tier for batch, tier in batches for _ in range(batch.num_rows)]
-        return found, tiers, told[-1], search.reached
+        return records, tiers, counts[-1], search.reached
 
     direct = searched(ReaderSource(log.reader))
     assert 0 < len(direct[0]) < 2000
@@ -125,8 +125,8 @@ def test_bytes_that_are_no_text_are_given_in_base64() -> None:
     reader.append(b"\xff\0", b"1")
     ask = asking(reader)
     for name in ("key", "contains"):
-        given = {name: "/wA=", "filter_encoding": "base64"}
-        assert len(ask(RECORDS, JSON, offset=0, **given).json()) == 1
+        query = {name: "/wA=", "filter_encoding": "base64"}
+        assert len(ask(RECORDS, JSON, offset=0, **query).json()) == 1
         refused = ask(RECORDS, JSON, offset=0, **{name: "/wA", "filter_encoding": "base64"})
         assert (refused.status_code, refused.json()["parameter"]) == (400, name)
 
@@ -137,10 +137,10 @@ def test_the_budget_ends_a_call_and_the_next_one_looks_on() -> None:
     assert (first.status_code, first.content, first.headers["x-scan-stopped"]) == (200, b"", "budget")
     assert 100_000 <= int(first.headers["x-scanned-bytes"]) < 100_000 + MIB
     assert int(first.headers["x-next-offset"]) == int(first.headers["x-scanned-records"])
-    found, answers = all_of(ask, NDJSON, contains="<4999>")
-    assert [row[0] for row in found] == [4999]
-    assert {each.headers["x-scan-stopped"] for each in answers[:-1]} == {"budget"}
-    assert sum(int(each.headers["x-scanned-records"]) for each in answers) == 5000
+    records, answers = all_of(ask, NDJSON, contains="<4999>")
+    assert [row[0] for row in records] == [4999]
+    assert {answer.headers["x-scan-stopped"] for answer in answers[:-1]} == {"budget"}
+    assert sum(int(answer.headers["x-scanned-records"]) for answer in answers) == 5000
 
 
 def test_what_unpacks_counts_as_it_is_unpacked() -> None:
@@ -194,7 +194,7 @@ def test_batches_refuse_a_filter_by_its_name() -> None:
         assert (answer.status_code, name in answer.json()["message"]) == (400, True)
 
 
-def test_what_was_looked_through_is_paid_for() -> None:
+def test_a_scan_pays_for_all_bytes_that_it_looks_through() -> None:
     reader = Prepared()
     for _ in range(4):
         reader.add(bytes(MIB))
@@ -224,20 +224,20 @@ def test_memory_holds_whatever_is_looked_for() -> None:
 def test_a_client_that_leaves_ends_its_scan(serve: Callable[..., Running]) -> None:
     reader = numbered(1000, 20_000)
     running = serve(reader, scan_bytes=2**40)
-    asked: list[int] = []
+    offsets: list[int] = []
     client = socket.create_connection((running.server.address.host, running.server.address.port))
 
     def leave(offset: int) -> None:
-        asked.append(offset)
-        if len(asked) == 2:
+        offsets.append(offset)
+        if len(offsets) == 2:
             client.close()
-            eventually(lambda: running.server.open.count == 0)
+            eventually(lambda: running.server.open_connections == 0)
 
     reader.before = leave
     client.sendall(f"GET {RECORDS}?offset=0&contains=none HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    eventually(lambda: len(asked) > 1 and running.service.pools.local.admitted == 0)
+    eventually(lambda: len(offsets) > 1 and running.service.pools.local.admitted == 0)
     eventually(lambda: running.service.memory.used == 0)
-    assert len(asked) == 2 < 1000 * 20_000 // MIB
+    assert len(offsets) == 2 < 1000 * 20_000 // MIB
 
 
 def test_a_scan_at_the_end_waits_for_a_record_and_looks_at_it(serve: Callable[..., Running]) -> None:

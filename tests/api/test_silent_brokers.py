@@ -1,4 +1,4 @@
-"""Which topics are served is known without brokers too, once a view has them; one that is behind says no to nobody."""
+"""Once a view has the served topics, they are known without brokers; a view that is behind denies no topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tierstate.state.errors import BrokerUnavailable, ViewBehind
 
 
 class Dark(MemoryReader):
-    """No broker has answered since it began; the view has the topic ``t``."""
+    """A reader that has had no answer of a broker since it began; the view has the topic ``t``."""
 
     def topics(self) -> list[str]:
         raise BrokerUnavailable("no answer")
@@ -27,22 +27,22 @@ class Dark(MemoryReader):
 
 @pytest.fixture
 def service() -> Iterator[FetchService]:
-    made = FetchService(Dark(), Gateway(auth=GatewayAuth(rights="gateway")), ManualClock(), hidden=["hidden"])
-    yield made
-    made.close()
+    fetch_service = FetchService(Dark(), Gateway(auth=GatewayAuth(rights="gateway")), ManualClock(), hidden=["hidden"])
+    yield fetch_service
+    fetch_service.close()
 
 
 def test_a_topic_of_the_view_is_served_while_no_broker_has_ever_named_it(service: FetchService) -> None:
     assert asyncio.run(service.permit(ANYBODY, "t", Need.READ)) == "t"
 
 
-def test_of_a_topic_that_the_view_does_not_have_nobody_says_that_it_is_not_there(service: FetchService) -> None:
+def test_a_topic_that_the_view_lacks_is_not_called_unknown(service: FetchService) -> None:
     with pytest.raises(BrokerUnavailable):
         asyncio.run(service.permit(ANYBODY, "other", Need.READ))
 
 
 class Behind(MemoryReader):
-    """A gateway that has just begun: its view has not read that ``t`` is tiered."""
+    """A reader that has just begun: its view has not read that ``t`` is tiered."""
 
     def topics(self) -> list[str]:
         return []
@@ -51,7 +51,7 @@ class Behind(MemoryReader):
         raise ViewBehind("it is being read")
 
 
-def test_while_the_view_is_being_read_a_tiered_topic_is_not_said_to_be_unknown() -> None:
+def test_a_tiered_topic_is_not_called_unknown_while_the_view_is_read() -> None:
     service = FetchService(Behind(), Gateway(auth=GatewayAuth(rights="gateway")), ManualClock())
     with pytest.raises(ViewBehind):
         asyncio.run(service.permit(ANYBODY, "t", Need.READ))

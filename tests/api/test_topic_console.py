@@ -1,4 +1,4 @@
-"""A topic's page in a real browser: its bars lie where its offsets and times do, and say who has what and who reads."""
+"""A topic's page in a real browser: bars lie where offsets and times do, and show the tiers and the readers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ CLOSE = 0.005
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Shop]:
-    with shop() as made:
-        yield made
+    with shop() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
 def url(reader: Shop) -> Iterator[str]:
-    with console(reader) as found:
-        yield found
+    with console(reader) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def bars(page: Browser, partition: int) -> list[tuple[str, float, float]]:
-    """Kind, and where it begins and ends on the axis, 0 to 1."""
+    """Return the kind of each bar, and where it begins and ends on the axis, 0 to 1."""
     script = (
         f"[...document.querySelectorAll('.partition')[{partition}].querySelectorAll('.track button')]"
         ".map(b => [b.className, parseFloat(b.style.left), parseFloat(b.style.width)])"
@@ -63,11 +63,11 @@ def choose(page: Browser, axis: str) -> None:
 
 
 def column(page: Browser, nth: int) -> list[str]:
-    """Of the table of topics."""
-    found: list[str] = page.run(
+    """Return the texts of a column of the table of topics."""
+    texts: list[str] = page.run(
         f"[...document.querySelectorAll('#topics tbody tr')].map(r => r.cells[{nth}].innerText)"
     )
-    return found
+    return texts
 
 
 @pytest.mark.chromium
@@ -79,8 +79,8 @@ def test_topics_are_found_by_a_part_of_their_name_and_sorted_by_any_column(page:
         page.run(sort)
         by_partitions = sorted(TOPICS, key=lambda name: TOPICS[name].partitions, reverse=not turned)
         assert column(page, 0) == by_partitions
-        said = page.run("document.querySelector('#topics th[aria-sort]').ariaSort")
-        assert said == ("ascending" if turned else "descending")
+        direction = page.run("document.querySelector('#topics th[aria-sort]').ariaSort")
+        assert direction == ("ascending" if turned else "descending")
     page.run("document.getElementById('find').focus()")
     page.type("Ment")
     assert column(page, 0) == ["shipments", "payments"], "still in the order that was chosen"
@@ -93,16 +93,16 @@ def test_segments_are_listed_with_their_sizes_epochs_and_objects(page: Browser, 
     page.open(f"{url}/#/orders/0/69995?count=12", "12 records, tier")
     page.run("document.getElementById('segments').open = true")
     page.text("10 segments")
-    found = page.run(
+    cells = page.run(
         "[...document.querySelectorAll('#segments-table tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
     )
     newest = httpx.get(f"{url}/v1/topics/orders/partitions/0/segments").json()["segments"][-1]
-    offsets, state, epochs, records, _, stored, _, object_key = found[0]
-    assert (len(found), offsets) == (10, f"{newest['offsets']['start']:,} to {newest['offsets']['end']:,}")
+    offsets, state, epochs, records, _, stored, _, object_key = cells[0]
+    assert (len(cells), offsets) == (10, f"{newest['offsets']['start']:,} to {newest['offsets']['end']:,}")
     assert (state, epochs, records) == ("copy segment finished", "0", f"{newest['record_count']:,}")
     assert stored.endswith("iB")
     assert object_key == newest["object_key"]
-    assert found[-1][1] == "delete segment started"
+    assert cells[-1][1] == "delete segment started"
 
 
 @pytest.mark.chromium
@@ -113,10 +113,10 @@ def test_on_the_axis_of_offsets_every_bar_of_the_page_has_the_same_scale(page: B
     low = min(kept.base(number, kept.expired) for number in range(6))
     high = max(kept.end(number) for number in range(6))
     for number in range(6):
-        seen = bars(page, number)
-        assert [kind for kind, _, _ in seen] == ["remote", "both", "local"]
-        offsets = [kept.base(number, each) for each in (kept.expired, kept.trimmed, kept.segments)]
-        for (_, left, right), start, end in zip(seen, offsets, [*offsets[1:], kept.end(number)], strict=True):
+        drawn = bars(page, number)
+        assert [kind for kind, _, _ in drawn] == ["remote", "both", "local"]
+        offsets = [kept.base(number, nth) for nth in (kept.expired, kept.trimmed, kept.segments)]
+        for (_, left, right), start, end in zip(drawn, offsets, [*offsets[1:], kept.end(number)], strict=True):
             assert left == pytest.approx((start - low) / (high - low), abs=CLOSE)
             assert right == pytest.approx((end - low) / (high - low), abs=CLOSE)
 
@@ -128,10 +128,10 @@ def test_on_the_axis_of_time_what_was_written_at_one_time_lies_at_one_place(page
     page.text("Jan 1")
     kept = TOPICS["orders"]
     for number in range(6):
-        seen = bars(page, number)
-        assert seen[-1][2] == pytest.approx(1, abs=CLOSE), "all were written to until now"
+        drawn = bars(page, number)
+        assert drawn[-1][2] == pytest.approx(1, abs=CLOSE), "all were written to until now"
         began = (kept.base(number, kept.trimmed) - kept.base(number, 1)) / (kept.end(number) - kept.base(number, 1))
-        assert seen[0][2] == pytest.approx(began, abs=0.02)
+        assert drawn[0][2] == pytest.approx(began, abs=0.02)
     ticks = page.run("document.querySelectorAll('#ticks span').length")
     assert 2 <= ticks <= 12
 
@@ -144,14 +144,14 @@ def test_ticks_of_time_are_several_and_each_says_another_time(page: Browser, url
     begin = 1_795_655_369_266
     script = f"import('/console/axis.js').then(m => m.axisOf('time', [{begin}, {begin + span}]).ticks({width}))"
     ticks = page.run(script)
-    texts = [each["text"] for each in ticks]
+    texts = [tick["text"] for tick in ticks]
     assert len(set(texts)) == len(texts)
     assert len(texts) >= (1 if width < 300 else 2)
-    assert all(0 <= each["at"] <= 1 for each in ticks)
+    assert all(0 <= tick["at"] <= 1 for tick in ticks)
 
 
 @pytest.mark.chromium
-def test_a_gap_is_drawn_between_its_neighbours_and_said(page: Browser, url: str) -> None:
+def test_a_gap_is_drawn_between_its_neighbours_and_named(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/shipments", "gap: offsets 27,900 to 37,199 are in no tier")
     assert text.count("gap: offsets") == 1
     choose(page, "offset")
@@ -163,13 +163,13 @@ def test_a_gap_is_drawn_between_its_neighbours_and_said(page: Browser, url: str)
 def test_a_lease_is_drawn_over_what_it_keeps_and_has_its_words(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "trimmed")
     choose(page, "offset")
-    found = page.run("[...document.querySelectorAll('.lease[role=img]')].map(e => e.getAttribute('aria-label'))")
-    assert len(found) == 2
-    assert all(re.match(r"leased to spark nightly-report until 20\d\d-.*: [\d,]+ to [\d,]+$", each) for each in found)
+    labels = page.run("[...document.querySelectorAll('.lease[role=img]')].map(e => e.getAttribute('aria-label'))")
+    assert len(labels) == 2
+    assert all(re.match(r"leased to spark nightly-report until 20\d\d-.*: [\d,]+ to [\d,]+$", text) for text in labels)
 
 
 @pytest.mark.chromium
-def test_groups_stand_on_the_bar_and_the_one_in_the_remote_tier_is_said_in_words(page: Browser, url: str) -> None:
+def test_groups_are_on_the_bar_and_words_name_the_one_in_the_remote_tier(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/orders", "this group stands in the remote tier, on partitions 0 to 5")
     assert text.index("audit remote this group stands in the remote tier") < text.index(
         "checkout local stands at the end"
@@ -178,13 +178,28 @@ def test_groups_stand_on_the_bar_and_the_one_in_the_remote_tier_is_said_in_words
     first = "document.querySelector('.partition')"
     marks = page.run(f"[...{first}.querySelectorAll('.track .mark')].map(e => [e.className, parseFloat(e.style.left)])")
     kept = TOPICS["orders"]
-    low, high = min(kept.base(each, 1) for each in range(6)), kept.end(0)
+    low, high = min(kept.base(partition, 1) for partition in range(6)), kept.end(0)
     expected = {int(far * kept.end(0)) for far in kept.groups.values()}
     assert sorted(left / 100 for _, left in marks) == pytest.approx(
-        sorted((each - low) / (high - low) for each in expected), abs=CLOSE
+        sorted((at - low) / (high - low) for at in expected), abs=CLOSE
     )
     far = [left for kind, left in marks if kind == "mark far"]
     assert len(far) == 2, "audit and reports"
+
+
+@pytest.mark.chromium
+def test_each_card_says_of_which_partitions_it_is_and_a_sum_that_it_is_one(page: Browser, url: str) -> None:
+    text = page.open(f"{url}/#/orders", "the furthest behind")
+    assert re.search(r"partition \d, the furthest behind, stands in the local tier, [\d,]+ offsets behind", text)
+    assert "Offsets behind, in sum" in text
+    titles = "[...document.querySelectorAll('#topic-more h2')].map(h => h.textContent)"
+    assert page.run(titles)[:2] == ["Consumer groups on partitions 0 to 5", "What agents say of partitions 0 to 5"]
+    page.open(f"{url}/#/orders/4/@0?count=1", "What happened last on partition 4")
+    assert page.run(titles)[:2] == ["Consumer groups on partition 4", "What agents say of partition 4"]
+    assert "the furthest behind" not in page.run("document.getElementById('groups-table').innerText")
+    legend = page.run("document.querySelector('.legend').innerText")
+    assert "gap: in no tier" in legend
+    page.open(f"{url}/#/payments", "not copied: order: pause stands partitions 0 to 3, brokers 1, 2, 3")
 
 
 @pytest.mark.chromium
@@ -201,7 +216,7 @@ def test_names_of_groups_never_lie_upon_each_other(page: Browser, url: str) -> N
 
 
 @pytest.mark.chromium
-def test_a_broker_that_is_away_is_said_where_groups_would_be(page: Browser) -> None:
+def test_a_broker_that_is_away_is_named_in_place_of_the_groups(page: Browser) -> None:
     class Missing(Shop):
         def groups_of(self, user: str, topic: str, partitions: Any) -> TopicGroups:
             return TopicGroups((), (GroupProblem(None, "broker 2 did not answer: its groups are missing"),))
@@ -212,7 +227,7 @@ def test_a_broker_that_is_away_is_said_where_groups_would_be(page: Browser) -> N
 
 
 class Dark(Shop):
-    """No broker answers; the view is twelve seconds old."""
+    """A shop without an answering broker; the view is twelve seconds old."""
 
     def topics(self) -> list[str]:
         raise BrokerUnavailable("no broker answers")
@@ -271,13 +286,13 @@ def test_while_no_broker_answers_the_remote_tier_is_shown_with_its_age(page: Bro
 @pytest.mark.chromium
 @pytest.mark.parametrize("partition", [0, 4])
 def test_the_page_of_a_partition_shows_its_own_bytes(page: Browser, url: str, partition: int) -> None:
-    asked = httpx.get(f"{url}/v1/topics/orders/partitions", params={"partition": partition}).json()["partitions"][0]
+    view = httpx.get(f"{url}/v1/topics/orders/partitions", params={"partition": partition}).json()["partitions"][0]
     whole = httpx.get(f"{url}/v1/topics/orders/summary").json()
-    said = httpx.get(f"{url}/v1/topics/orders/partitions/{partition}/agent").json()["status"]
+    agent_status = httpx.get(f"{url}/v1/topics/orders/partitions/{partition}/agent").json()["status"]
     page.open(f"{url}/#/orders/{partition}/@0?count=1", f"orders: partition {partition}")
     own, local, topics = page.run(
         f"import('/console/dom.js').then(({{ bytes }}) => "
-        f"[{asked['remote_bytes']}, {said['local_log_bytes']}, {whole['remote_bytes']}].map(bytes))"
+        f"[{view['remote_bytes']}, {agent_status['local_log_bytes']}, {whole['remote_bytes']}].map(bytes))"
     )
     eventually(lambda: "local" in page.run("document.getElementById('topic-sizes').textContent"))
     sizes = page.run("document.getElementById('topic-sizes').textContent")
@@ -298,11 +313,11 @@ def test_a_name_that_a_stranger_chose_moves_and_hides_nothing(page: Browser) -> 
             "{1}", "dom.visible(String.fromCharCode(each)) !== String.fromCharCode(each)"
         )
         hidden = page.run(f"import('/console/dom.js').then(dom => {script})")
-        assert [chr(each) for each in hidden] == sorted(HIDDEN - {"\t", "\n"}), "as the command line has it"
+        assert [chr(code) for code in hidden] == sorted(HIDDEN - {"\t", "\n"}), "as the command line has it"
 
 
 @pytest.mark.chromium
-def test_what_happened_last_is_a_line_of_time_the_newest_first(page: Browser, url: str) -> None:
+def test_events_are_a_timeline_with_the_newest_first(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/orders", "trimmed: the broker's log below 50,400")
     assert text.index("trimmed: the broker's log below") < text.index("expired 0..9,999: retention time")
     shown = "document.querySelectorAll('#facts li').length"
@@ -314,14 +329,14 @@ def test_what_happened_last_is_a_line_of_time_the_newest_first(page: Browser, ur
 
 
 @pytest.mark.chromium
-def test_retention_and_orders_are_said(page: Browser, url: str) -> None:
+def test_retention_and_orders_are_shown(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/payments", "Local tier 1 d")
     assert "Both tiers 30 d" in text
     assert "Orders pause since 2025-12-30T00:00:00Z by ann@desk" in text
 
 
 @pytest.mark.chromium
-def test_what_many_partitions_say_in_the_same_words_is_said_once(page: Browser, url: str) -> None:
+def test_equal_messages_of_many_partitions_are_shown_once(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/payments", "not copied: order: pause stands partitions 0 to 3")
     assert text.count("not copied") == 1
     assert "order: pause since" in page.run("document.getElementById('topic-trouble').textContent")
@@ -329,19 +344,19 @@ def test_what_many_partitions_say_in_the_same_words_is_said_once(page: Browser, 
 
 
 @pytest.mark.chromium
-def test_of_five_thousand_partitions_twelve_are_asked_for(page: Browser, url: str) -> None:
+def test_the_page_asks_for_twelve_of_five_thousand_partitions(page: Browser, url: str) -> None:
     page.open(f"{url}/#/clickstream", "0 to 11 of 5,000")
     page.text("trimmed")
-    asked = page.run("performance.getEntriesByType('resource').map(e => e.name).filter(n => n.includes('/v1/'))")
-    assert not [each for each in asked if each.endswith("/v1/topics/clickstream")], "all of them, in one answer"
-    partitions = {int(each) for path in asked for each in re.findall(r"partition(?:=|s/)(\d+)", path)}
+    urls = page.run("performance.getEntriesByType('resource').map(e => e.name).filter(n => n.includes('/v1/'))")
+    assert not [url for url in urls if url.endswith("/v1/topics/clickstream")], "all of them, in one answer"
+    partitions = {int(number) for path in urls for number in re.findall(r"partition(?:=|s/)(\d+)", path)}
     assert partitions == set(range(12))
 
 
 @pytest.mark.chromium
 def test_the_partitions_in_trouble_can_be_shown_alone(page: Browser, url: str, reader: Shop) -> None:
     page.open(f"{url}/#/shipments", "gap: offsets")
-    page.text("gap (1 partition)")  # by the agents, a refresh later
+    page.text("gap (1 partition)")  # the agents report it, a refresh later
     page.run("document.getElementById('in-trouble').click()")
     page.text("1 of 3")
     assert page.run("document.querySelectorAll('.partition').length") == 1
@@ -421,7 +436,7 @@ def test_words_and_shapes_stand_out_from_what_they_are_on_in_both_schemes() -> N
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG 2.2 has it."""
+    """Return the contrast ratio of two colours as WCAG 2.2 defines it."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 

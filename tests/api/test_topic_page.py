@@ -1,4 +1,4 @@
-"""What the page of a topic asks beside its partitions: times, facts, its own row of the overview."""
+"""A topic's page asks for more than its partitions: times, facts, the topic's own row of the overview."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def call_of(reader: MemoryReader) -> Call:
 
 
 def test_the_times_of_a_partition_begin_and_end_with_its_log_and_never_go_back(call: Call, log: Log) -> None:
-    (found,) = call(f"{TOPIC}/times").json()["partitions"]
-    offsets, times = ([each[name] for each in found["times"]] for name in ("offset", "timestamp"))
+    (partition,) = call(f"{TOPIC}/times").json()["partitions"]
+    offsets, times = ([row[name] for row in partition["times"]] for name in ("offset", "timestamp"))
     assert (offsets[0], offsets[-1]) == (0, log.folder.end() - 1)
     assert offsets == sorted(set(offsets))
     assert times == sorted(times)
-    assert found["unavailable"] is None
+    assert partition["unavailable"] is None
     ends = [base - 1 for base in log.folder.bases[1:]]
     assert set(ends) <= set(offsets), "where each copied segment ends"
 
@@ -42,17 +42,17 @@ def test_records_that_go_back_in_time_do_not_take_the_axis_with_them() -> None:
     for at in (5000, 9000, 2000):
         reader.append(None, b"x", at)
     reader.local_start = 1
-    (found,) = call_of(reader)(f"{TOPIC}/times").json()["partitions"]
-    assert [(each["offset"], each["timestamp"]) for each in found["times"]] == [(0, 5000), (1, 9001), (2, 9001)]
+    (partition,) = call_of(reader)(f"{TOPIC}/times").json()["partitions"]
+    assert [(row["offset"], row["timestamp"]) for row in partition["times"]] == [(0, 5000), (1, 9001), (2, 9001)]
 
 
 def test_times_are_few_however_many_segments_there_are() -> None:
     pairs = [(Offset(number), TimestampMs(number)) for number in range(10_000)]
-    found = thinned(pairs)
-    assert (len(found), found[0], found[-1]) == (MOST_PAIRS, pairs[0], pairs[-1])
+    times = thinned(pairs)
+    assert (len(times), times[0], times[-1]) == (MOST_PAIRS, pairs[0], pairs[-1])
 
 
-def test_what_the_view_knows_of_times_is_shown_while_the_broker_is_away(golden: Callable[..., Log]) -> None:
+def test_the_views_times_are_shown_while_the_broker_is_away(golden: Callable[..., Log]) -> None:
     log = golden()
 
     class Away(MemoryReader):
@@ -63,19 +63,19 @@ def test_what_the_view_knows_of_times_is_shown_while_the_broker_is_away(golden: 
             raise BrokerUnavailable("it is away", broker="10.0.0.1:9092")
 
     call = call_of(Away())
-    (found,) = call(f"{TOPIC}/times").json()["partitions"]
-    assert found["unavailable"] == "it is away"
-    assert len(found["times"]) == 4
+    (row,) = call(f"{TOPIC}/times").json()["partitions"]
+    assert row["unavailable"] == "it is away"
+    assert len(row["times"]) == 4
 
 
-def test_facts_are_told_in_words_the_newest_first(call: Call, log: Log) -> None:
+def test_facts_are_shown_in_words_with_the_newest_first(call: Call, log: Log) -> None:
     facts = call(f"{TOPIC}/facts").json()["facts"]
-    copied = [each for each in facts if each["fact"] == "SegmentCopyFinished"]
+    copied = [fact for fact in facts if fact["fact"] == "SegmentCopyFinished"]
     assert len(copied) == 4
     assert copied[-1]["said"].startswith(f"copied 0..{log.folder.bases[1] - 1:,}: ")
     assert copied[-1]["offsets"] == {"start": 0, "end": log.folder.bases[1] - 1}
     assert "broker 1 leads, epoch 0" in facts[-1]["said"]
-    assert [each["at"] for each in facts] == sorted((each["at"] for each in facts), reverse=True)
+    assert [fact["at"] for fact in facts] == sorted((fact["at"] for fact in facts), reverse=True)
     assert call(f"{TOPIC}/facts", count=2).json()["facts"] == facts[:2]
 
 
@@ -91,11 +91,11 @@ def test_the_partitions_in_trouble_are_named() -> None:
 
 def test_topics_are_answered_worst_first() -> None:
     call = call_of(ManyTopics({"a": 1, "ill": 2, "paused": 1}, "paused", "ill"))
-    assert [each["topic"] for each in call("/v1/topics").json()["topics"]] == ["ill", "paused", "a"]
+    assert [topic["topic"] for topic in call("/v1/topics").json()["topics"]] == ["ill", "paused", "a"]
 
 
 @pytest.mark.parametrize("what", ["times", "facts", "groups"])
-def test_of_a_large_topic_partitions_are_named(what: str) -> None:
+def test_a_call_on_a_large_topic_must_name_partitions(what: str) -> None:
     call = call_of(ManyTopics({"large": 65, "small": 64}))
     assert call(f"/v1/topics/small/{what}").status_code == 200
     refused = call(f"/v1/topics/large/{what}")
@@ -109,6 +109,6 @@ def test_of_a_large_topic_partitions_are_named(what: str) -> None:
 
 def test_partitions_that_are_named_are_answered_alone_and_no_other_is_asked() -> None:
     reader = ManyTopics({"large": 5000})
-    found = call_of(reader)("/v1/topics/large/partitions?partition=77&partition=3&partition=77").json()["partitions"]
-    assert [each["partition"] for each in found] == [3, 77]
+    rows = call_of(reader)("/v1/topics/large/partitions?partition=77&partition=3&partition=77").json()["partitions"]
+    assert [row["partition"] for row in rows] == [3, 77]
     assert reader.looks == 2

@@ -44,28 +44,28 @@ def test_only_what_the_settings_name_is_served_also_where_it_is_not_tiered(path:
     ):
         ask = asgi_call(create_app(FetchService(reader, Gateway(topics=topics), SystemClock())))
         assert ask(f"/v1/topics/t{path}").status_code == (200 if served else 404), topics
-        assert ("t" in {each["topic"] for each in ask("/v1/topics").json()["topics"]}) <= served
+        assert ("t" in {topic["topic"] for topic in ask("/v1/topics").json()["topics"]}) <= served
 
 
 def test_a_partition_with_lost_facts_shows_the_command_that_adds_them_and_none_that_deletes() -> None:
     service = FetchService(ManyTopics({"t": 1}, agents={"t": "agent:1"}), Gateway(topics=("t",)), SystemClock())
     lost = "facts are lost: tierstate recover t:0"
     service.boards.known = lambda: {"agent:1": {("t", 0): {"facts_lost": lost}}}  # type: ignore[method-assign]
-    seen = asgi_call(create_app(service))(PARTITION).json()
-    assert (seen["facts_lost"], seen["cut_elsewhere"]) == (lost, None)
+    answer = asgi_call(create_app(service))(PARTITION).json()
+    assert (answer["facts_lost"], answer["cut_elsewhere"]) == (lost, None)
 
 
 def test_a_partition_shows_both_tiers(call: Call, log: Log) -> None:
-    seen = call(PARTITION).json()
+    answer = call(PARTITION).json()
     local, end = log.folder.bases[-1], log.folder.end()
-    assert (seen["log_start_offset"], seen["local_log_start_offset"], seen["high_watermark"]) == (0, local, end)
-    assert (seen["highest_remote_offset"], seen["copied_to"], seen["local_only_records"]) == (
+    assert (answer["log_start_offset"], answer["local_log_start_offset"], answer["high_watermark"]) == (0, local, end)
+    assert (answer["highest_remote_offset"], answer["copied_to"], answer["local_only_records"]) == (
         local - 1,
         local - 1,
         end - local,
     )
-    assert (seen["overlap"], seen["gaps"], seen["unavailable"]) == (None, [], None)
-    assert call("/v1/topics/t").json()["partitions"] == [seen]
+    assert (answer["overlap"], answer["gaps"], answer["unavailable"]) == (None, [], None)
+    assert call("/v1/topics/t").json()["partitions"] == [answer]
 
 
 def test_offsets_that_both_tiers_have_are_the_overlap(call: Call, log: Log) -> None:
@@ -82,15 +82,15 @@ def test_offsets_that_no_tier_has_are_gaps_and_reading_them_names_them(golden: C
     assert call(PARTITION).json()["gaps"] == [gap]
     answer = call(f"{PARTITION}/records", offset=gap["start"] + 1)
     assert answer.status_code == 500
-    said = answer.json()
-    assert (said["error"], said["start"], said["end"]) == ("LogGap", gap["start"] + 1, gap["end"])
+    problem = answer.json()
+    assert (problem["error"], problem["start"], problem["end"]) == ("LogGap", gap["start"] + 1, gap["end"])
     service.close()
 
 
 def test_segments_have_the_form_of_their_manifest(call: Call) -> None:
     segments = call(f"{PARTITION}/segments").json()["segments"]
-    assert [each["state"] for each in segments] == ["COPY_SEGMENT_FINISHED"] * 4
-    assert [each["offsets"]["start"] for each in segments] == sorted(each["offsets"]["start"] for each in segments)
+    assert [row["state"] for row in segments] == ["COPY_SEGMENT_FINISHED"] * 4
+    assert [row["offsets"]["start"] for row in segments] == sorted(row["offsets"]["start"] for row in segments)
     first = {name: value for name, value in segments[0].items() if name != "state"}
     assert isinstance(descriptor_from_json(first, source="answer"), RemoteSegment)
 
@@ -116,8 +116,8 @@ def test_a_partition_without_a_leader_does_not_hide_its_topic() -> None:
     service.close()
 
 
-def test_a_log_start_that_nobody_can_say_is_not_told(log: Log) -> None:
-    """An unclean election below it, and the new leader's agent is down. What the broker has is read all the same."""
+def test_an_unknown_log_start_is_not_reported(log: Log) -> None:
+    """The leader was elected uncleanly below it, and its agent is down. The broker's records are read all the same."""
     log.tiers.start_log_at(890)
     log.tiers.view.require_fresh(0, 0)
     log.local.local_start = 0
@@ -134,5 +134,5 @@ def test_a_log_start_that_nobody_can_say_is_not_told(log: Log) -> None:
 
 
 def test_topic_ids_are_kafkas(call: Call) -> None:
-    seen = call(PARTITION).json()
-    TopicIdPartition(TopicId(seen["topic_id"]), seen["partition"])
+    answer = call(PARTITION).json()
+    TopicIdPartition(TopicId(answer["topic_id"]), answer["partition"])

@@ -28,12 +28,15 @@ def test_the_tier_state_benchmark_runs_from_facts_to_page(tmp_path: Path, capsys
 def test_the_sections_of_other_benchmarks_stay(tmp_path: Path) -> None:
     known = bench.benchmarks()
     assert set(known) >= {"decode", "tier-state"}
-    bench._write(tmp_path, known, "decode", [Row("decode that", 2.0, "MB/s", 1.0, "nobody")])
+    bench._write(tmp_path, known, "decode", [Row("decode that", 2.0, "MB/s", 1.0, "peer")])
     bench._write(tmp_path, known, "tier-state", [Row("replay this", 0.5, "s", goal="<= 3x")])
-    bench._write(tmp_path, known, "decode", [Row("decode that", 300.0, "MB/s", 100.0, "nobody")])
+    bench._write(tmp_path, known, "decode", [Row("decode that", 300.0, "MB/s", 100.0, "peer")])
     page = (tmp_path / "benchmarks.md").read_text()
-    assert "| decode that | 3.00x | - | 300 | 100 | MB/s | nobody |" in page
-    assert "| replay this | - | <= 3x | 0.50 | - | s |  |" in page
+    (tmp_path / "benchmarks.md").unlink()
+    assert bench.main(["--page", "--into", str(tmp_path)]) == 0
+    assert (tmp_path / "benchmarks.md").read_text() == page
+    assert "| decode that | 300 MB/s | 100 (3.00x) |" in page
+    assert "| replay this | 0.50 s (≤ 3x) |" in page
     assert page.index("## decode") < page.index("## tier-state")
 
 

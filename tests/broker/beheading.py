@@ -1,4 +1,4 @@
-"""The head of a tier-state topic is cut, as people do it."""
+"""Delete the head of a tier-state topic, as a person would."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 
 def cut(kafka: KafkaSandbox, topic: str, partition: int, to: int) -> None:
-    """Facts are deleted, and the policy is repaired: Kafka deletes no records of a topic that is only compacted."""
+    """Delete facts, then repair the policy: Kafka deletes no records of a topic that is only compacted."""
     admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap})
     alter(admin, topic, "cleanup.policy", "delete")
     place = TopicPartition(topic, partition, to)
-    for _ in range(600):  # until the broker has heard of the policy
+    for _ in range(600):  # until the broker applies the policy
         error = admin.delete_records([place])[place].exception(30)
         if error is None:
             break
@@ -26,8 +26,8 @@ def cut(kafka: KafkaSandbox, topic: str, partition: int, to: int) -> None:
 
 
 def alter(admin: Any, topic: str, name: str, value: str) -> None:
-    wanted = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[wanted])
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(30)
     for _ in range(600):
         if admin.describe_configs([resource])[resource].result(30)[name].value == value:

@@ -14,7 +14,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 
 class RealTopics:
-    """Makes topics and records on a sandbox."""
+    """Creates topics and appends records on a sandbox."""
 
     def __init__(self, sandbox: KafkaSandbox) -> None:
         self.sandbox = sandbox
@@ -34,7 +34,7 @@ class RealTopics:
             time.sleep(0.02)
 
     def append(self, name: str, partition: int, records: int, *, transaction: str = "") -> None:
-        """Records of 100 bytes, at most ten a batch; ``transaction``: "commit", "abort" or "leave open"."""
+        """Append records of 100 bytes, at most ten per batch; ``transaction``: "commit", "abort" or "leave open"."""
         config = {"bootstrap.servers": self.sandbox.bootstrap, "log_level": 0, "batch.num.messages": 10, "acks": "all"}
         producer = Producer(config | ({"transactional.id": f"{name}-{transaction}"} if transaction else {}))
         if transaction:
@@ -60,7 +60,7 @@ def topics(kafka: KafkaSandbox) -> RealTopics:
 
 @pytest.fixture
 def make_topics() -> Callable[[KafkaSandbox], RealTopics]:
-    """For another sandbox than the shared one."""
+    """Return the builder of topics on another sandbox than the shared one."""
     return RealTopics
 
 

@@ -1,4 +1,4 @@
-"""A broker behind TLS, SASL and ACLs: who may do what there is said by ACLs alone."""
+"""A broker behind TLS, SASL and ACLs: ACLs alone decide what a user may do."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 PASSWORDS = {"admin": "a", "guest": "g", "agent": "c", "reader": "r", "operator": "o"}
-"""Of every user; only ``admin`` may everything."""
+"""The password of every user; only ``admin`` has all rights."""
 
 
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """(certificate, key with certificate) of 127.0.0.1 as PEM files."""
+def self_signed(folder: Path, common_name: str = "sandbox") -> tuple[Path, Path]:
+    """Write a certificate of 127.0.0.1 as PEM files, and return the paths (certificate, key with certificate)."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sandbox")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -61,7 +61,7 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
 
 
 def guarded_sandbox(folder: Path, **more: str) -> KafkaSandbox:
-    """Not yet opened. ``folder``: for its certificate. ``more``: properties of its listener."""
+    """Return a sandbox that is not yet open. ``folder``: for its certificate. ``more``: properties of its listener."""
     authority, identity = self_signed(folder)
     listener = "listener.name.plaintext"
     users = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
@@ -98,7 +98,7 @@ def binding(
 
 
 def set_password(sandbox: KafkaSandbox, user: str, password: bytes) -> None:
-    """By SCRAM-SHA-256."""
+    """Set a user's password for SCRAM-SHA-256."""
     admin = AdminClient(sandbox.client_config)
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     for future in admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, password)]).values():
@@ -106,46 +106,46 @@ def set_password(sandbox: KafkaSandbox, user: str, password: bytes) -> None:
 
 
 def unsigned_token(user: str, **claims: object) -> str:
-    """A bearer token as this broker takes them: its check of OAUTHBEARER is Kafka's own for development."""
-    said = {"sub": user, "exp": 4_000_000_000} | claims
-    return jwt.encode({name: value for name, value in said.items() if value is not None}, "", "none")
+    """Return a bearer token that this broker accepts: its check of OAUTHBEARER is Kafka's own for development."""
+    payload = {"sub": user, "exp": 4_000_000_000} | claims
+    return jwt.encode({name: value for name, value in payload.items() if value is not None}, "", "none")
 
 
 @contextmanager
 def denied(sandbox: KafkaSandbox, *bindings: AclBinding) -> Iterator[None]:
-    """For a while, whatever else allows it."""
+    """Add these ACLs, which deny access whatever else allows it, and delete them after the block."""
     admin = AdminClient(sandbox.client_config)
-    for each in admin.create_acls(list(bindings)).values():
-        each.result(30)
+    for future in admin.create_acls(list(bindings)).values():
+        future.result(30)
     try:
         yield
     finally:
         filters = [
             AclBindingFilter(
-                each.restype,
-                each.name,
-                each.resource_pattern_type,
-                each.principal,
-                each.host,
-                each.operation,
-                each.permission_type,
+                binding.restype,
+                binding.name,
+                binding.resource_pattern_type,
+                binding.principal,
+                binding.host,
+                binding.operation,
+                binding.permission_type,
             )
-            for each in bindings
+            for binding in bindings
         ]
-        for each in admin.delete_acls(filters).values():
-            each.result(30)
+        for future in admin.delete_acls(filters).values():
+            future.result(30)
 
 
 def allow(sandbox: KafkaSandbox, bindings: Iterable[AclBinding]) -> None:
-    """Known to the broker a moment later."""
+    """Add ACLs, which the broker applies a moment later."""
     admin = AdminClient(sandbox.client_config)
-    for each in admin.create_acls(list(bindings)).values():
-        each.result(30)
+    for future in admin.create_acls(list(bindings)).values():
+        future.result(30)
 
 
 @contextmanager
 def bytes_a_second(sandbox: KafkaSandbox, user: str, rate: float) -> Iterator[None]:
-    """That this user may produce, for a while."""
+    """Limit the bytes a second that this user may produce, until the block ends."""
     _quota(sandbox, user, "producer_byte_rate", rate)
     try:
         yield
@@ -160,4 +160,4 @@ def _quota(sandbox: KafkaSandbox, user: str, name: str, value: float | None) -> 
     frames = FramedSocket(bootstrap_addresses(kafka)[0], tls_context(kafka), clock, deadline)
     with closing(RawConnection(frames, own_login(kafka), clock, deadline)) as connection:
         answer = connection.ask(AlterClientQuotasRequest([entry], False), deadline)
-    assert [each.error_code for each in answer.entries] == [0]
+    assert [entry.error_code for entry in answer.entries] == [0]

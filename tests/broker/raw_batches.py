@@ -12,7 +12,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 
 def append_batch(kafka: KafkaSandbox, topic: str, batch: bytes) -> int:
-    """Append to partition 0, which the first broker leads. Return its error code."""
+    """Append a batch to partition 0, which the first broker leads. Return the error code of the answer."""
     clock = SystemClock()
     ends, (address, *_) = clock.monotonic() + 60, bootstrap_addresses(kafka.client_config)
     connection = RawConnection(FramedSocket(address, None, clock, ends), None, clock, ends)

@@ -1,4 +1,4 @@
-"""The contract of `BrokerControl`: what a real cluster keeps and its in-memory twin must keep too."""
+"""The contract of `BrokerControl`, which a real cluster and its in-memory twin must both keep."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class World(Protocol):
     def delete(self, name: str) -> None: ...
     def append(self, name: str, partition: int, records: int) -> None: ...
     def write(self, transaction: str, name: str, partition: int, records: int) -> int:
-        """In a transaction of this name, begun if none is open; acknowledged when it returns. The producer's id."""
+        """Write in the open transaction of this name, or in a new one. Return the producer id once acknowledged."""
         ...
 
     def end(self, transaction: str) -> None: ...
@@ -115,8 +115,8 @@ class KafkaWorld:
         assert self._open[transaction].flush(30) == 0
         end = self.control.bounds(name, partition).high_watermark
         isolation = Isolation.READ_UNCOMMITTED
-        said = self._broker.reads.fetch(FetchSpec(name, partition, Offset(end - 1), 1 << 20, isolation))
-        (last,) = iter_batches(said.batches, source="broker")
+        piece = self._broker.reads.fetch(FetchSpec(name, partition, Offset(end - 1), 1 << 20, isolation))
+        (last,) = iter_batches(piece.batches, source="broker")
         return last.producer_id
 
     def end(self, transaction: str) -> None:
@@ -143,7 +143,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture
 def name(world: World, topic_name: str) -> str:
-    """A topic of two partitions."""
+    """Create a topic of two partitions, and return its name."""
     world.create(topic_name, 2, {})
     return topic_name
 
@@ -196,14 +196,14 @@ def test_settings_of_many_are_those_of_each_and_one_that_fails_fails_alone(
 ) -> None:
     own = {"local.retention.bytes": "5", "retention.bytes": "6", "message.timestamp.type": "LogAppendTime"}
     world.create(f"{topic_name}-2", 1, own | {"cleanup.policy": "compact", "unclean.leader.election.enable": "true"})
-    asked = [name, f"{topic_name}-2", "no-such-topic"]
+    topics = [name, f"{topic_name}-2", "no-such-topic"]
     for _ in range(2):
-        found = world.control.configs(asked, broker=ME)
-        assert found.keys() == set(asked)
-        assert [found[topic] for topic in asked[:2]] == [world.control.config(topic) for topic in asked[:2]]
-        assert isinstance(found["no-such-topic"], UnknownTopic)
+        configs = world.control.configs(topics, broker=ME)
+        assert configs.keys() == set(topics)
+        assert [configs[topic] for topic in topics[:2]] == [world.control.config(topic) for topic in topics[:2]]
+        assert isinstance(configs["no-such-topic"], UnknownTopic)
     with pytest.raises(BrokerUnavailable):
-        world.control.configs(asked, broker=BrokerId(77))
+        world.control.configs(topics, broker=BrokerId(77))
 
 
 def test_a_deleted_topic_is_unknown_by_id_and_its_namesake_is_another(world: World, name: str) -> None:
@@ -248,38 +248,38 @@ def test_bounds_of_many_are_those_of_each_and_one_that_fails_fails_alone(world: 
     world.append(name, 1, 7)
     world.control.delete_records_on(ME, name, 0, Offset(10))
     places = [(name, 0), (name, 1), (name, 2), ("no-such-topic", 0)]
-    found = world.control.bounds_of(places, broker=ME)
-    assert found.keys() == set(places)
-    assert [found[name, number] for number in (0, 1)] == [world.control.bounds(name, number) for number in (0, 1)]
-    assert isinstance(found[name, 2], UnknownTopic)
-    assert isinstance(found["no-such-topic", 0], UnknownTopic)
+    bounds = world.control.bounds_of(places, broker=ME)
+    assert bounds.keys() == set(places)
+    assert [bounds[name, number] for number in (0, 1)] == [world.control.bounds(name, number) for number in (0, 1)]
+    assert isinstance(bounds[name, 2], UnknownTopic)
+    assert isinstance(bounds["no-such-topic", 0], UnknownTopic)
     assert world.control.bounds_of([], broker=ME) == {}
     with pytest.raises(BrokerUnavailable):
         world.control.bounds_of(places, broker=BrokerId(77))
 
 
-def test_open_transactions_are_told_with_their_producers_in_the_order_in_which_they_begin(
+def test_open_transactions_are_listed_with_their_producers_in_the_order_of_their_starts(
     world: World, name: str
 ) -> None:
-    def told(partition: int = 0) -> list[tuple[int, int, int]]:
-        found = world.control.open_transactions(name, partition, broker=ME)
-        return [(each.producer_id, each.producer_epoch, each.start) for each in found]
+    def transactions(partition: int = 0) -> list[tuple[int, int, int]]:
+        answer = world.control.open_transactions(name, partition, broker=ME)
+        return [(one.producer_id, one.producer_epoch, one.start) for one in answer]
 
     for partition, records in ((0, 5), (1, 1)):
         world.append(name, partition, records)
-    assert told() == [], "a producer without a transaction has none open"
+    assert transactions() == [], "a producer without a transaction has none open"
     one = world.write("one", name, 0, 3)
     two = world.write("two", name, 0, 2)
     assert world.write("one", name, 0, 2) == one
     assert one != two
-    assert told() == [(one, 0, 5), (two, 0, 8)]
-    assert told(1) == []
+    assert transactions() == [(one, 0, 5), (two, 0, 8)]
+    assert transactions(1) == []
     assert world.control.bounds(name, 0).last_stable_offset == 5
     world.end("one")
-    eventually(lambda: told() == [(two, 0, 8)])
+    eventually(lambda: transactions() == [(two, 0, 8)])
     eventually(lambda: world.control.bounds(name, 0).last_stable_offset == 8)
     world.end("two")
-    eventually(lambda: told() == [])
+    eventually(lambda: transactions() == [])
 
 
 def test_an_epoch_the_broker_has_not_heard_of_is_not_answered(world: World, name: str) -> None:
@@ -345,10 +345,10 @@ def test_groups_of_many_topics_are_those_of_each(world: World, topic_name: str, 
     world.commit(f"{name}-both", name, 0, 20)
     world.commit(f"{name}-both", f"{topic_name}-2", 0, 7)
     world.commit(f"{name}-one", name, 1, 5)
-    asked = [name, f"{topic_name}-2", "no-such-topic"]
-    found = world.control.groups_of(asked)
-    assert found == {topic: world.control.groups(topic) for topic in asked}
-    assert [(each.group, each.committed) for each in found[f"{topic_name}-2"].positions] == [(f"{name}-both", 7)]
+    topics = [name, f"{topic_name}-2", "no-such-topic"]
+    groups = world.control.groups_of(topics)
+    assert groups == {topic: world.control.groups(topic) for topic in topics}
+    assert [(place.group, place.committed) for place in groups[f"{topic_name}-2"].positions] == [(f"{name}-both", 7)]
 
 
 def test_a_member_without_a_commit_is_behind_everybody(world: World, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Where groups stand is what the brokers say to exactly this caller: a group that it may not describe is not there."""
+"""A caller sees the groups that the brokers show to exactly this caller: those that it may not describe are absent."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def callers(sandbox: KafkaSandbox, user: str = "admin") -> Callers:
 
 def standing(found: TopicGroups) -> list[tuple[str, int, int | None]]:
     assert found.problems == ()
-    return [(each.group, each.partition, each.committed) for each in found.positions]
+    return [(position.group, position.partition, position.committed) for position in found.positions]
 
 
 def test_a_caller_is_shown_the_groups_that_it_may_describe_and_no_other(guarded: KafkaSandbox) -> None:
@@ -65,21 +65,21 @@ def test_a_caller_is_shown_the_groups_that_it_may_describe_and_no_other(guarded:
 
 
 def test_a_topic_that_the_caller_may_not_describe_has_no_groups_for_it(guarded: KafkaSandbox) -> None:
-    found = callers(guarded).groups(GUEST, "secrets", range(2))
-    assert found.positions == ()
-    assert [each.group for each in found.problems] in ([], ["seen"] * 2)
+    groups = callers(guarded).groups(GUEST, "secrets", range(2))
+    assert groups.positions == ()
+    assert [problem.group for problem in groups.problems] in ([], ["seen"] * 2)
 
 
-def test_whom_we_know_otherwise_is_asked_for_by_a_delegation_token(guarded: KafkaSandbox) -> None:
+def test_rights_of_other_logins_are_asked_for_by_a_delegation_token(guarded: KafkaSandbox) -> None:
     allow_tokens(guarded, "admin", "guest")
     assert standing(callers(guarded).groups_of("guest", "orders", range(2))) == [("seen", 1, 7)]
 
 
 def test_a_right_that_is_taken_away_is_gone_with_the_next_question(guarded: KafkaSandbox) -> None:
-    asked, refusing = callers(guarded), binding("guest", GROUP, "seen", AclOperation.ALL, AclPermissionType.DENY)
+    client, refusing = callers(guarded), binding("guest", GROUP, "seen", AclOperation.ALL, AclPermissionType.DENY)
     with denied(guarded, refusing):
-        assert standing(asked.groups(GUEST, "orders", range(2))) == []
-    assert standing(asked.groups(GUEST, "orders", range(2))) == [("seen", 1, 7)]
+        assert standing(client.groups(GUEST, "orders", range(2))) == []
+    assert standing(client.groups(GUEST, "orders", range(2))) == [("seen", 1, 7)]
 
 
 def test_a_login_that_the_broker_refuses_is_refused(guarded: KafkaSandbox) -> None:
@@ -87,17 +87,17 @@ def test_a_login_that_the_broker_refuses_is_refused(guarded: KafkaSandbox) -> No
         callers(guarded).groups(Login("PLAIN", "guest", "wrong"), "orders", range(2))
 
 
-def test_a_broker_that_is_away_is_said_and_all_of_them_away_is_an_error(guarded: KafkaSandbox) -> None:
-    asked = callers(guarded)
+def test_a_broker_that_is_away_is_named_and_it_is_an_error_if_all_are_away(guarded: KafkaSandbox) -> None:
+    client = callers(guarded)
 
     def first_alone(addresses: Sequence[Address] | None) -> tuple[RawConnection, float]:
         if addresses is not None:
             raise BrokerUnavailable("it has just gone", broker=addresses)
-        return asked._connected(own_login(guarded.client_config), None)
+        return client._connected(own_login(guarded.client_config), None)
 
-    found = read_groups_as(first_alone, "orders", range(2))
-    assert found.positions == ()
-    (problem,) = found.problems
+    groups = read_groups_as(first_alone, "orders", range(2))
+    assert groups.positions == ()
+    (problem,) = groups.problems
     assert "did not answer" in problem.why
     nobody = Callers({**guarded.client_config, "bootstrap.servers": "127.0.0.1:1"}, SystemClock())
     with pytest.raises(BrokerUnavailable):

@@ -1,4 +1,4 @@
-"""What a caller may do with topics is what the broker says of exactly this caller."""
+"""A caller's rights on topics are those that the broker gives to exactly this caller."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXPECTED = {
     "not-there": NONE,
 }
 ODD = "a=b,r=c"
-"""A name with SCRAM's own signs: unquoted it would be another user's with an extension."""
+"""A name with SCRAM's own signs: without quoting it would be another user's name with an extension."""
 USER, CREATE_TOKENS = 7, 13
 
 
@@ -93,16 +93,16 @@ def callers(sandbox: KafkaSandbox, user: str = "admin") -> Callers:
     ],
     ids=["plain", "scram", "odd-name", "bearer"],
 )
-def test_who_logs_in_has_the_rights_that_the_broker_says(guarded: KafkaSandbox, login: Login) -> None:
+def test_a_login_has_the_rights_that_the_broker_reports(guarded: KafkaSandbox, login: Login) -> None:
     assert callers(guarded).rights(login, TOPICS) == EXPECTED
 
 
 @pytest.mark.parametrize("user", ["guest", "scrammed", ODD, "nobody-knows-this-one"])
-def test_whom_we_know_otherwise_is_asked_for_by_a_delegation_token(guarded: KafkaSandbox, user: str) -> None:
-    asked = callers(guarded)
+def test_rights_of_other_logins_are_asked_for_by_a_delegation_token(guarded: KafkaSandbox, user: str) -> None:
+    client = callers(guarded)
     expected = EXPECTED if user != "nobody-knows-this-one" else dict.fromkeys(TOPICS, NONE)
-    assert asked.rights_of(user, TOPICS) == expected
-    assert asked.rights_of(user, TOPICS) == expected  # by the same token
+    assert client.rights_of(user, TOPICS) == expected
+    assert client.rights_of(user, TOPICS) == expected  # by the same token
 
 
 def test_a_super_user_may_everything_that_is_there(guarded: KafkaSandbox) -> None:
@@ -112,7 +112,7 @@ def test_a_super_user_may_everything_that_is_there(guarded: KafkaSandbox) -> Non
 
 
 def test_a_right_that_is_taken_away_is_gone_with_the_next_question(guarded: KafkaSandbox) -> None:
-    asked, login = callers(guarded), Login("PLAIN", "guest", PASSWORDS["guest"])
+    client, login = callers(guarded), Login("PLAIN", "guest", PASSWORDS["guest"])
     refusing = AclBinding(
         ResourceType.TOPIC,
         "literal",
@@ -123,8 +123,8 @@ def test_a_right_that_is_taken_away_is_gone_with_the_next_question(guarded: Kafk
         AclPermissionType.DENY,
     )
     ways: list[Callable[[], dict[str, Rights]]] = [
-        lambda: asked.rights(login, ["literal"]),
-        lambda: asked.rights_of("guest", ["literal"]),
+        lambda: client.rights(login, ["literal"]),
+        lambda: client.rights_of("guest", ["literal"]),
     ]
     for ask in ways:
         assert ask()["literal"].read
@@ -155,20 +155,20 @@ def test_a_login_that_the_broker_refuses_is_refused(guarded: KafkaSandbox, login
 
 
 def test_a_user_who_was_deleted_is_refused_with_the_next_question(guarded: KafkaSandbox) -> None:
-    admin, asked, login = AdminClient(guarded.client_config), callers(guarded), Login("SCRAM-SHA-256", "gone", "secret")
+    admin, acls, login = AdminClient(guarded.client_config), callers(guarded), Login("SCRAM-SHA-256", "gone", "secret")
 
-    def known() -> bool:
+    def is_accepted() -> bool:
         try:
-            return asked.rights(login, ["literal"]) == {"literal": NONE}
+            return acls.rights(login, ["literal"]) == {"literal": NONE}
         except AccessDenied:
             return False
 
     set_password(guarded, "gone", b"secret")
-    eventually(known)
+    eventually(is_accepted)
     deletion = UserScramCredentialDeletion("gone", ScramMechanism.SCRAM_SHA_256)
     for future in admin.alter_user_scram_credentials([deletion]).values():
         future.result(30)
-    eventually(lambda: not known())
+    eventually(lambda: not is_accepted())
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\0guest\0g"])
@@ -184,17 +184,17 @@ def test_a_bearer_token_that_would_become_another_message_is_not_sent(guarded: K
 
 
 def test_a_token_is_made_only_for_users_that_we_may_make_it_for(guarded: KafkaSandbox) -> None:
-    asked = callers(guarded, "reader")
+    client = callers(guarded, "reader")
     with pytest.raises(AccessDenied, match="no delegation token"):
-        asked.rights_of("guest", TOPICS)
+        client.rights_of("guest", TOPICS)
     allow_tokens(guarded, "reader", "guest")
-    assert asked.rights_of("guest", TOPICS) == EXPECTED
+    assert client.rights_of("guest", TOPICS) == EXPECTED
     with pytest.raises(AccessDenied, match="no delegation token"):
-        asked.rights_of("scrammed", TOPICS)
+        client.rights_of("scrammed", TOPICS)
 
 
 def allow_tokens(sandbox: KafkaSandbox, principal: str, user: str) -> None:
-    """As ``kafka-acls --add --allow-principal User:… --operation CreateTokens --user-principal User:…``."""
+    """Grant as ``kafka-acls --add --allow-principal User:… --operation CreateTokens --user-principal User:…``."""
     kafka, clock = sandbox.client_config, SystemClock()
     deadline = clock.monotonic() + 30
     frames = FramedSocket(bootstrap_addresses(kafka)[0], tls_context(kafka), clock, deadline)
@@ -211,7 +211,7 @@ def allow_tokens(sandbox: KafkaSandbox, principal: str, user: str) -> None:
     )
     try:
         answer = connection.ask(CreateAclsRequest(creations=[creation], min_version=3, max_version=3), deadline)
-        assert [each.error_code for each in answer.results] == [0]
+        assert [result.error_code for result in answer.results] == [0]
     finally:
         connection.close()
 

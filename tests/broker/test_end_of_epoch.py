@@ -1,4 +1,4 @@
-"""What a leader says of its epochs, on real brokers: the twin says the same, and a forgotten epoch proves nothing."""
+"""A real leader's answers about its epochs: the twin gives the same ones, and a forgotten epoch proves nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def three(kafka_three: KafkaSandbox) -> Iterator[Broker]:
 
 
 class Partition:
-    """Of a topic on three brokers, led by one after the other."""
+    """One partition of a topic on three brokers, which lead it one after the other."""
 
     def __init__(self, sandbox: KafkaSandbox, broker: Broker, topics: Any, name: str) -> None:
         self.sandbox, self.broker, self.topics = sandbox, broker, topics
@@ -41,49 +41,49 @@ class Partition:
 
     @property
     def leader(self) -> BrokerId:
-        found = self.admin.leader(self.name, 0)
-        assert found is not None
-        return BrokerId(found + 1)
+        leader = self.admin.leader(self.name, 0)
+        assert leader is not None
+        return BrokerId(leader + 1)
 
     @property
     def epoch(self) -> LeaderEpoch:
-        found = self.broker.reads.bounds(self.name, 0).leader_epoch
-        assert found is not None
-        return found
+        epoch = self.broker.reads.bounds(self.name, 0).leader_epoch
+        assert epoch is not None
+        return epoch
 
     def moves(self) -> None:
-        """Another replica leads, cleanly."""
+        """Make another replica the leader by a clean election."""
         before = self.leader - 1
         replicas = self.admin.replicas(self.name, 0)
-        self.admin.reassign(self.name, 0, [each for each in replicas if each != before] + [before])
+        self.admin.reassign(self.name, 0, [replica for replica in replicas if replica != before] + [before])
         eventually(lambda: self.admin.elect_preferred(self.name, 0) not in (before, None))
         eventually(self._settled)
 
     def _settled(self) -> bool:
-        """The controller has nothing more to say of it: an epoch more would fence what is asked next."""
+        """Return whether the controller is done with the partition: a later epoch would fence the next request."""
         described = self.broker.control.topic(self.name).partitions[0]
         try:
-            said = self.broker.control.bounds(self.name, 0).leader_epoch
+            epoch = self.broker.control.bounds(self.name, 0).leader_epoch
         except (Fenced, BrokerUnavailable):
             return False
         every = {*range(len(self.sandbox.brokers))}
-        return said == described.leader_epoch and self.admin.in_sync(self.name, 0) == every
+        return epoch == described.leader_epoch and self.admin.in_sync(self.name, 0) == every
 
     def restarts(self) -> None:
-        """Its only broker, which leads in another epoch then."""
+        """Restart the partition's only broker, which leads in another epoch afterwards."""
         before = self.epoch
         self.sandbox.stop(0)
         self.sandbox.start(0)
         eventually(lambda: self._settled() and self.epoch > before, 60)
 
     def file(self) -> list[tuple[int, int]]:
-        """``leader-epoch-checkpoint`` of the leader."""
+        """Return the leader's file ``leader-epoch-checkpoint`` as (epoch, start offset)."""
         folder: Path = self.sandbox.brokers[self.leader - 1].log_dir / f"{self.name}-0"
         lines = (folder / "leader-epoch-checkpoint").read_text().splitlines()[2:]
         return [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
 
     def agrees_with_the_twin(self) -> list[tuple[int, int]]:
-        """Every epoch there ever was, and the next; returns the file."""
+        """Compare the broker's answers on every epoch so far, and on the next one, with the twin's. Return the file."""
         raw = self.broker.raw
         eventually(lambda: self.file()[-1][0] == self.epoch, 60)
         now = self.epoch
@@ -94,17 +94,17 @@ class Partition:
             start,
             earliest_epoch(epochs, start),
         )
-        for asked in range(now + 2):
-            said = raw.end_of_epoch(leader, self.name, 0, LeaderEpoch(asked), now)
-            found = (-1 if said.leader_epoch is None else said.leader_epoch, said.offset)
-            assert found == end_offset_for(epochs, end, asked), (asked, epochs)
-            proven = self.broker.reads.end_of_epoch(self.name, 0, LeaderEpoch(asked), now)
-            assert proven == said_of_epoch(epochs, start, end, LeaderEpoch(asked))
+        for epoch in range(now + 2):
+            answer = raw.end_of_epoch(leader, self.name, 0, LeaderEpoch(epoch), now)
+            pair = (-1 if answer.leader_epoch is None else answer.leader_epoch, answer.offset)
+            assert pair == end_offset_for(epochs, end, epoch), (epoch, epochs)
+            proven = self.broker.reads.end_of_epoch(self.name, 0, LeaderEpoch(epoch), now)
+            assert proven == said_of_epoch(epochs, start, end, LeaderEpoch(epoch))
         return epochs
 
 
 class Interrupted(RawClient):
-    """Something happens right before a ListOffsets, first in first out."""
+    """A client that first calls the oldest function of ``happens`` at each ListOffsets."""
 
     happens: ClassVar[list[Callable[[], None]]] = []
 
@@ -133,10 +133,10 @@ def test_a_leader_answers_as_its_twin_does_also_of_epochs_that_it_forgot(partiti
     broker.control.delete_records_on(partition.leader, name, 0, Offset(12))
     epochs = partition.agrees_with_the_twin()
     assert epochs[0] == (second, 12)
-    asked = LeaderEpoch(0)
-    said = broker.raw.end_of_epoch(partition.leader, name, 0, asked, now)
-    assert (said.leader_epoch, said.offset) == (0, 12), "Kafka answers a forgotten epoch as if it were known"
-    assert broker.reads.end_of_epoch(name, 0, asked, now) is None
+    epoch = LeaderEpoch(0)
+    answer = broker.raw.end_of_epoch(partition.leader, name, 0, epoch, now)
+    assert (answer.leader_epoch, answer.offset) == (0, 12), "Kafka answers a forgotten epoch as if it were known"
+    assert broker.reads.end_of_epoch(name, 0, epoch, now) is None
     broker.control.delete_records_on(partition.leader, name, 0, Offset(50))
     assert partition.agrees_with_the_twin() == [(now, 50)]
     assert broker.reads.end_of_epoch(name, 0, LeaderEpoch(second), now) is None
@@ -164,11 +164,11 @@ def test_bounds_are_of_one_leader_though_another_is_elected_while_it_is_asked(pa
     raw = Interrupted(partition.sandbox.client_config, clock)
     reads, before = LocalReader(raw, Leadership(raw, clock)), partition.epoch
     raw.happens[:] = [lambda: None, partition.moves]
-    found = reads.bounds(partition.name, 0)
-    assert found.leader_epoch == partition.epoch > before
+    bounds = reads.bounds(partition.name, 0)
+    assert bounds.leader_epoch == partition.epoch > before
     raw.happens[:] = [lambda: None, partition.moves]
     with pytest.raises(Fenced):
-        reads.bounds(partition.name, 0, found.leader_epoch)
+        reads.bounds(partition.name, 0, bounds.leader_epoch)
     raw.close()
 
 
@@ -181,7 +181,7 @@ def test_an_answer_belongs_to_the_leader_epoch_it_was_asked_in(partition: Partit
     with pytest.raises(Fenced):
         partition.broker.reads.end_of_epoch(partition.name, 0, before, before)
     raw = partition.broker.raw
-    others = [each for each in partition.broker.control.cluster().brokers if each != partition.leader]
+    others = [broker for broker in partition.broker.control.cluster().brokers if broker != partition.leader]
     assert raw.end_of_epoch(others[0], partition.name, 0, before, partition.epoch).code != 0
     with pytest.raises(BrokerUnavailable):
         partition.broker.control.bounds(partition.name, 0, broker=others[0])

@@ -1,4 +1,4 @@
-"""Who asks for consumer groups lives on while brokers restart. librdkafka's own requests ended the process (4605)."""
+"""A process that asks for consumer groups survives restarts of brokers. librdkafka's own requests ended it (4605)."""
 
 from __future__ import annotations
 

@@ -24,15 +24,15 @@ LARGE = 1 << 20
 
 
 def batches(data: bytes) -> list[tuple[int, int]]:
-    """(base offset, last offset) of each batch; fails on anything else in between."""
-    found, at = [], 0
+    """Return (base offset, last offset) of each batch; fail on anything else in between."""
+    offsets, at = [], 0
     while at < len(data):
         base, length = struct.unpack_from(">qi", data, at)
         (last_delta,) = struct.unpack_from(">i", data, at + 23)
-        found.append((base, base + last_delta))
+        offsets.append((base, base + last_delta))
         at += 12 + length
     assert at == len(data)
-    return found
+    return offsets
 
 
 def fetch(broker: Broker, topic: str, offset: int, isolation: str = "read_uncommitted", **more: Any) -> Any:
@@ -43,11 +43,11 @@ def fetch(broker: Broker, topic: str, offset: int, isolation: str = "read_uncomm
 @pytest.mark.kafka
 def test_a_fetch_returns_the_brokers_own_bytes_and_bounds(broker: Broker, topics: Any, topic_name: str) -> None:
     topics.append(topics.create(topic_name), 0, 30)
-    said = fetch(broker, topic_name, 0)
+    piece = fetch(broker, topic_name, 0)
     (segment,) = (topics.sandbox.brokers[0].log_dir / f"{topic_name}-0").glob("*.log")
-    assert said.batches == segment.read_bytes()[: len(said.batches)]
-    assert batches(said.batches)[-1][1] == 29
-    assert (said.bounds, said.aborted) == (LocalBounds(Offset(0), Offset(30), Offset(30), None), ())
+    assert piece.batches == segment.read_bytes()[: len(piece.batches)]
+    assert batches(piece.batches)[-1][1] == 29
+    assert (piece.bounds, piece.aborted) == (LocalBounds(Offset(0), Offset(30), Offset(30), None), ())
 
 
 @pytest.mark.kafka
@@ -133,9 +133,9 @@ def test_topic_ids_are_the_ones_in_kafkas_files(broker: Broker, topics: Any, top
 @pytest.mark.kafka
 def test_offsets_are_found_by_time(broker: Broker, topics: Any, topic_name: str) -> None:
     topics.append(topics.create(topic_name), 0, 5)
-    found = offset_at(broker.raw, ME, topic_name, 0, TimestampMs(0))
-    assert found is not None
-    assert found[0] == 0
+    record = offset_at(broker.raw, ME, topic_name, 0, TimestampMs(0))
+    assert record is not None
+    assert record[0] == 0
     assert offset_at(broker.raw, ME, topic_name, 0, TimestampMs(2**60)) is None
 
 
@@ -155,7 +155,7 @@ def test_whole_batches_leaves_out_what_was_cut() -> None:
     assert whole_batches(struct.pack(">qi", 0, -12) + batch) == b""
 
 
-def test_no_broker_at_the_address_is_said_at_once() -> None:
+def test_an_address_without_a_broker_is_reported_at_once() -> None:
     lease = PortLease()
     raw = RawClient({"bootstrap.servers": f"127.0.0.1:{lease.take()}"}, SystemClock())
     with pytest.raises(BrokerUnavailable):

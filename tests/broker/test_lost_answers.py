@@ -25,7 +25,7 @@ ME = BrokerId(1)
 
 
 class Relay:
-    """Passes Kafka's frames on, counts requests by API key, and hangs up before an answer when told to."""
+    """Passes Kafka's frames on, counts requests by API key, and hangs up before an answer on demand."""
 
     def __init__(self, port: int) -> None:
         self.target = 0
@@ -71,7 +71,7 @@ class Relay:
 
 @pytest.fixture(scope="module")
 def relayed() -> Iterator[tuple[KafkaSandbox, Relay]]:
-    """A broker that tells its clients to come through a relay."""
+    """Run a broker that tells its clients to connect through a relay."""
     ports = PortLease()
     port = ports.take()
     relay = Relay(port)
@@ -84,7 +84,7 @@ def relayed() -> Iterator[tuple[KafkaSandbox, Relay]]:
 
 @pytest.fixture
 def topic(relayed: tuple[KafkaSandbox, Relay], topic_name: str, make_topics: Callable[[KafkaSandbox], Any]) -> str:
-    """Thirty records."""
+    """Create a topic with thirty records, and return its name."""
     topics = make_topics(relayed[0])
     topics.append(topics.create(topic_name), 0, 30)
     return topic_name

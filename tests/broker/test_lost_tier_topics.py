@@ -1,4 +1,4 @@
-"""A tier-state topic that lost facts, or is not there: nobody makes do with it, and what is said names the way out."""
+"""No process uses a tier-state topic that lost facts or is missing, and the error names the way out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ends(properties: dict[str, str], name: str) -> dict[int, Position]:
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_a_topic_whose_head_is_gone_is_opened_by_nobody_and_not_blessed(
+def test_a_topic_that_lost_its_head_is_not_opened_and_not_repaired_by_init(
     kafka: KafkaSandbox, properties: dict[str, str], name: str, partition: int
 ) -> None:
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
@@ -50,12 +50,12 @@ def test_a_topic_whose_head_is_gone_is_opened_by_nobody_and_not_blessed(
     start = topic.end(partition) - 1
     cut(kafka, name, partition, start)
     before = ends(properties, name)
-    said = rf"^partition {partition} of {name} begins at {start}: its head is gone .*{RECOVER}"
+    message = rf"^partition {partition} of {name} begins at {start}: its head is gone .*{RECOVER}"
     for attempt in (
         lambda: open_tier_topic(properties, spec_of(name)),
         lambda: create_tier_topic(properties, spec_of(name), SystemClock().now_ms()),
     ):
-        with pytest.raises(TierStateLost, match=said):
+        with pytest.raises(TierStateLost, match=message):
             attempt()
     assert ends(properties, name) == before, "no meta fact was written over what is gone"
     assert [problem.partition(":")[0] for problem in topic.problems()] == [
@@ -79,28 +79,28 @@ def test_a_topic_that_is_not_there_is_answered_with_both_ways(properties: dict[s
     assert not look_at_tier_topic(properties, spec_of(name)).there
 
 
-def test_a_topic_that_a_stray_client_made_anew_is_not_blessed_and_its_way_out_is_said(
+def test_a_topic_that_a_stray_client_recreated_is_refused_with_the_way_out(
     properties: dict[str, str], name: str
 ) -> None:
-    """``auto.create.topics.enable``: the broker's own defaults."""
+    """The topic has the broker's own defaults, by ``auto.create.topics.enable``."""
     admin = AdminClient(properties)
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
     producer = Producer(properties)
     producer.produce(name, b"stray", partition=1)
     assert producer.flush(30) == 0
-    said = rf"but by some client .*: delete it with Kafka's own tools; tierstate init makes it.*{RECOVER}"
+    message = rf"but by some client .*: delete it with Kafka's own tools; tierstate init makes it.*{RECOVER}"
     for attempt in (
         lambda: create_tier_topic(properties, spec_of(name), SystemClock().now_ms()),
         lambda: open_tier_topic(properties, spec_of(name)),
     ):
-        with pytest.raises(InvalidRequest, match=said):
+        with pytest.raises(InvalidRequest, match=message):
             attempt()
     assert ends(properties, name) == {0: 0, 1: 1}
     assert "cleanup.policy is delete, compact is wanted" in check_tier_topic(properties, spec_of(name))
 
 
 def test_a_new_topic_without_its_fact_is_given_it(properties: dict[str, str], name: str) -> None:
-    """`tierstate init` that was killed in between."""
+    """`tierstate init` was killed between the two steps."""
     admin = AdminClient(properties)
     admin.create_topics([NewTopic(name, 2, 1, config=spec_of(name).config)])[name].result(30)
     assert create_tier_topic(properties, spec_of(name), SystemClock().now_ms())

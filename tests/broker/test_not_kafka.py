@@ -1,4 +1,4 @@
-"""A port that does not speak Kafka is named as what it is, and is given no memory."""
+"""A port that does not speak Kafka is named as what it is, and no memory is taken for its answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answers = Callable[[bytes], FramedSocket]
 
 @pytest.fixture
 def answers() -> Iterator[Answers]:
-    """A connection to a server that says this at once, and then nothing."""
+    """Yield a function that connects to a server which sends these bytes at once, and then nothing."""
     opened: list[socket.socket] = []
 
     def serve(said: bytes) -> FramedSocket:
@@ -38,8 +38,8 @@ def answers() -> Iterator[Answers]:
         return FramedSocket(server.getsockname(), None, clock, clock.monotonic() + 10)
 
     yield serve
-    for each in opened:
-        each.close()
+    for connection in opened:
+        connection.close()
 
 
 def received(frames: FramedSocket) -> bytearray:
@@ -69,7 +69,7 @@ def test_a_stranger_is_named_before_memory_is_taken(answers: Answers, said: byte
 
 def test_a_broker_may_send_more_once_it_is_known(answers: Answers) -> None:
     small, large = b"x" * 100, b"y" * (FIRST_FRAME + 1)
-    frames = answers(b"".join(struct.pack(">i", len(each)) + each for each in (small, large)))
+    frames = answers(b"".join(struct.pack(">i", len(frame)) + frame for frame in (small, large)))
     assert [received(frames), received(frames)] == [small, large]
 
 

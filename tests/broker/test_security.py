@@ -1,4 +1,4 @@
-"""TLS, SASL and ACLs on a real broker: raw requests get in as librdkafka does, and say so when they may not."""
+"""TLS, SASL and ACLs on a real broker: raw requests log in as librdkafka does, and report a refusal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """With a topic ``guarded``; admin may everything, guest nothing."""
+    """Yield a broker with the topic ``guarded``; admin has all rights, guest has none."""
     with guarded_sandbox(tmp_path_factory.mktemp("tls")) as sandbox:
         admin = AdminClient(sandbox.client_config)
         admin.create_topics([NewTopic("guarded", 1, 1)])["guarded"].result(30)
@@ -70,13 +70,13 @@ def test_a_wrong_password_is_denied(guarded: KafkaSandbox, mechanism: str) -> No
         broker.control.bounds("guarded", 0)
 
 
-def test_a_mechanism_nobody_knows_is_refused(guarded: KafkaSandbox) -> None:
+def test_an_unknown_mechanism_is_refused(guarded: KafkaSandbox) -> None:
     config = guarded.client_config | {"sasl.mechanisms": "GSSAPI"}
     with pytest.raises(InvalidRequest, match="PLAIN and SCRAM"):
         RawClient(config, SystemClock()).metadata()
 
 
-def test_a_certificate_nobody_trusts_is_denied(guarded: KafkaSandbox) -> None:
+def test_an_untrusted_certificate_is_denied(guarded: KafkaSandbox) -> None:
     untrusting = {name: value for name, value in guarded.client_config.items() if name != "ssl.ca.location"}
     with open_broker(untrusting) as broker, pytest.raises(AccessDenied, match="not trusted"):
         broker.control.cluster()
@@ -88,7 +88,7 @@ def test_speaking_plainly_to_a_tls_port_is_unavailable(guarded: KafkaSandbox) ->
         broker.control.cluster()
 
 
-def test_who_may_nothing_sees_no_topic_and_knows_that_groups_are_hidden(guarded: KafkaSandbox) -> None:
+def test_a_user_without_rights_sees_no_topic_and_knows_that_groups_are_hidden(guarded: KafkaSandbox) -> None:
     guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
     with open_broker(guest) as broker:
         for ask in (broker.control.topic, broker.control.config):
@@ -108,16 +108,16 @@ def test_tls_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
 
 
 def allow_describe(sandbox: KafkaSandbox, name: str, permission: AclPermissionType = AclPermissionType.ALLOW) -> None:
-    """The guest, or deny it."""
+    """Allow the guest to describe a topic, or deny it."""
     allow(sandbox, [binding("guest", ResourceType.TOPIC, name, AclOperation.DESCRIBE, permission)])
 
 
-def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(guarded: KafkaSandbox) -> None:
+def test_users_who_may_read_a_topic_see_the_owners_of_open_transactions(guarded: KafkaSandbox) -> None:
     guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
     admin: Any = AdminClient(guarded.client_config)
     admin.create_topics([NewTopic("pinned", 1, 1)])["pinned"].result(30)
 
-    def told(control: BrokerControl) -> str:
+    def transactions(control: BrokerControl) -> str:
         try:
             return str(control.open_transactions("pinned", 0, broker=BrokerId(1)))
         except AccessDenied:
@@ -127,19 +127,19 @@ def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(gua
         for what in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.DELETE):
             allow(guarded, [binding("guest", ResourceType.TOPIC, "pinned", what)])
         eventually(lambda: sees(theirs.control, "pinned"))
-        assert told(theirs.control) == "denied"
+        assert transactions(theirs.control) == "denied"
         allow(guarded, [binding("guest", ResourceType.TOPIC, "pinned", AclOperation.READ)])
-        eventually(lambda: told(theirs.control) == "()")
+        eventually(lambda: transactions(theirs.control) == "()")
 
 
-def test_only_who_may_describe_every_topic_can_tell_that_one_is_gone(guarded: KafkaSandbox) -> None:
+def test_only_a_user_who_may_describe_every_topic_learns_that_one_is_gone(guarded: KafkaSandbox) -> None:
     guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
     me = BrokerId(1)
     with open_broker(guarded.client_config) as mine, open_broker(guest) as theirs:
         topic_id = mine.control.topic("guarded").topic_id
         assert mine.control.may_describe(["guarded", "gone"], broker=me)
         assert mine.control.topic_exists(topic_id, broker=me)
-        # an id that is there is never denied to be there, even to those who may not see it
+        # an existing id is never reported as missing, even to users who may not see it
         with pytest.raises(AccessDenied):
             theirs.control.topic_exists(topic_id, broker=me)
         assert not theirs.control.may_describe(["gone"], broker=me)
@@ -162,7 +162,7 @@ def sees(control: BrokerControl, topic: str) -> bool:
 
 
 def is_unknown(control: BrokerControl, topic: str) -> bool:
-    """Not denied."""
+    """Return whether the broker calls the topic unknown, and does not deny access to it."""
     try:
         control.topic(topic)
     except AccessDenied:

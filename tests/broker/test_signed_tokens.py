@@ -1,4 +1,4 @@
-"""Bearer tokens that the broker checks by the keys of who signs them (JWKS), as beside an identity provider."""
+"""Bearer tokens that the broker checks by the keys of their signer (JWKS), as with an identity provider."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
             folder,
             oauthbearer_sasl_server_callback_handler_class=VALIDATOR,
             **{f"sasl_oauthbearer_{name}": value for name, value in settings.items()},
-        ) as made:
-            admin = AdminClient(made.client_config)
+        ) as opened:
+            admin = AdminClient(opened.client_config)
             futures = admin.create_topics([NewTopic(name, 1, 1) for name in ("hers", "other")])
             futures |= admin.create_acls([binding("guest", ResourceType.TOPIC, "hers", AclOperation.READ)])
             for future in futures.values():
                 future.result(30)
-            yield made
+            yield opened
 
 
 def _keys(folder: Path) -> str:
@@ -55,8 +55,8 @@ def _keys(folder: Path) -> str:
 
 
 def signed(key: rsa.RSAPrivateKey = OURS, kid: str = KID, **claims: object) -> str:
-    said = {name: value for name, value in (CLAIMS | claims).items() if value is not None}
-    return jwt.encode(said, key, "RS256", headers={"kid": kid})
+    payload = {name: value for name, value in (CLAIMS | claims).items() if value is not None}
+    return jwt.encode(payload, key, "RS256", headers={"kid": kid})
 
 
 def rights(sandbox: KafkaSandbox, token: str) -> dict[str, Rights]:
@@ -66,7 +66,7 @@ def rights(sandbox: KafkaSandbox, token: str) -> dict[str, Rights]:
     )
 
 
-def test_who_shows_a_signed_token_has_the_rights_that_the_broker_says(sandbox: KafkaSandbox) -> None:
+def test_a_signed_token_has_the_rights_that_the_broker_reports(sandbox: KafkaSandbox) -> None:
     assert rights(sandbox, signed()) == {"hers": Rights(describe=True, read=True), "other": NONE}
     assert rights(sandbox, signed(sub="somebody")) == {"hers": NONE, "other": NONE}
 

@@ -27,7 +27,7 @@ def three(kafka_three: KafkaSandbox) -> Iterator[Broker]:
 
 @pytest.fixture
 def topic(kafka_three: KafkaSandbox, topic_name: str, make_topics: Callable[[KafkaSandbox], Any]) -> str:
-    """Thirty records on three replicas."""
+    """Create a topic of thirty records on three replicas, and return its name."""
     topics = make_topics(kafka_three)
     topics.append(topics.create(topic_name), 0, 30)
     return topic_name

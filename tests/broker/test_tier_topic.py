@@ -1,4 +1,4 @@
-"""What the tier-state topic promises: Kafka's own, and the in-memory twin, run the same suite."""
+"""The promises of the tier-state topic: Kafka's own and the in-memory twin run the same suite."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def topic(request: pytest.FixtureRequest, name: str) -> Iterator[TierTopic]:
 
 
 Beheaded = tuple[TierTopic, Position]
-"""A topic whose partition 1 had five records of which two are left, and where it begins now."""
+"""A topic whose partition 1 had five records, of which two are left, and its log start."""
 
 
 @pytest.fixture
 def beheaded(topic: TierTopic, name: str, request: pytest.FixtureRequest) -> Beheaded:
-    for each in range(5):
-        topic.append(1, f"a/0/{each}", b"v")
+    for number in range(5):
+        topic.append(1, f"a/0/{number}", b"v")
     if isinstance(topic, MemoryTierTopic):
         topic.cut_head(1, 3)
     else:
@@ -74,7 +74,7 @@ Truncated = tuple[TierTopic, Position, int]
 
 @pytest.fixture(params=["memory", "kafka"])
 def truncated(request: pytest.FixtureRequest, name: str) -> Iterator[Truncated]:
-    """As a follower finds a log that was cut and has grown again: its own position and epoch are of the lost branch."""
+    """Yield a log that was cut and has grown again, with a follower's position and epoch on the lost branch."""
     if request.param == "memory":
         memory = MemoryTierTopic(1)
         memory.append(0, "a/0/old", b"v"), memory.append(0, "a/0/lost", b"v")
@@ -96,17 +96,17 @@ def truncated(request: pytest.FixtureRequest, name: str) -> Iterator[Truncated]:
 
 
 def read(reader: TierReader, wanted: int) -> list[Entry]:
-    """So many entries, within half a minute."""
-    found: list[Entry] = []
+    """Return at least ``wanted`` entries, which must come within half a minute."""
+    entries: list[Entry] = []
     for _ in range(300):
         for batch in reader.poll(0.1):
-            found += batch.entries
-        if len(found) >= wanted:
-            return found
-    pytest.fail(f"{len(found)} of {wanted} entries came")
+            entries += batch.entries
+        if len(entries) >= wanted:
+            return entries
+    pytest.fail(f"{len(entries)} of {wanted} entries came")
 
 
-def test_what_is_appended_is_read_at_the_position_that_was_answered(topic: TierTopic) -> None:
+def test_an_entry_is_read_at_the_position_that_its_append_returned(topic: TierTopic) -> None:
     position = topic.append(1, "a/0/x", b"\x00one")
     reader = topic.reader({1: Position(0)})
     entries = read(reader, 1)
@@ -122,17 +122,17 @@ def test_a_tombstone_is_an_entry_without_a_value(topic: TierTopic) -> None:
     reader.close()
 
 
-def test_a_reader_begins_where_it_is_told_and_says_the_position_after_each_batch(topic: TierTopic) -> None:
+def test_a_reader_begins_at_its_position_and_reports_the_one_after_each_batch(topic: TierTopic) -> None:
     positions = [topic.append(1, f"a/0/{n}", b"v") for n in range(5)]
     reader = topic.reader({1: positions[3]})
     following = Position(-1)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     while following <= positions[4]:
         for batch in reader.poll(0.1):
-            found += batch.entries
+            entries += batch.entries
             following = batch.following
     reader.close()
-    assert [entry.position for entry in found] == positions[3:]
+    assert [entry.position for entry in entries] == positions[3:]
     assert following == topic.end(1)
 
 
@@ -143,9 +143,9 @@ def test_the_end_counts_every_append_and_partitions_do_not_mix(topic: TierTopic)
     assert topic.ends([0, 1]) == {0: topic.end(0), 1: topic.end(1)}
 
 
-def test_who_does_not_answer_is_left_out_of_the_ends_and_the_others_are_not(topic: TierTopic) -> None:
+def test_ends_leave_out_only_the_partitions_that_do_not_answer(topic: TierTopic) -> None:
     assert topic.ends([1]).keys() == {1}
-    if isinstance(topic, KafkaTierTopic):  # the twin has no partition that nobody leads
+    if isinstance(topic, KafkaTierTopic):  # the twin has no partition without a leader
         assert topic.ends([1, 7]).keys() == {1}
 
 
@@ -158,25 +158,25 @@ def test_a_position_past_the_end_is_lost_and_never_reset(topic: TierTopic) -> No
 
 
 def batches(reader: TierReader, wanted: int) -> list[TierBatch]:
-    """Batches that bring so many entries, within half a minute."""
-    found: list[TierBatch] = []
+    """Return batches with at least ``wanted`` entries, which must come within half a minute."""
+    received: list[TierBatch] = []
     for _ in range(300):
-        found += [batch for batch in reader.poll(0.1) if batch.entries]
-        if sum(len(batch.entries) for batch in found) >= wanted:
+        received += [batch for batch in reader.poll(0.1) if batch.entries]
+        if sum(len(batch.entries) for batch in received) >= wanted:
             reader.close()
-            return found
-    pytest.fail(f"{found} came, {wanted} entries were wanted")
+            return received
+    pytest.fail(f"{received} came, {wanted} entries were wanted")
 
 
 def test_every_entry_comes_with_the_time_it_was_appended_and_every_batch_with_its_epoch(topic: TierTopic) -> None:
     before = SystemClock().now_ms()
-    for each in range(3):
-        topic.append(1, f"a/0/{each}", b"v")
-    found = batches(topic.reader({1: Position(0)}), 3)
-    times = [time for batch in found for time in batch.timestamps]
+    for number in range(3):
+        topic.append(1, f"a/0/{number}", b"v")
+    received = batches(topic.reader({1: Position(0)}), 3)
+    times = [time for batch in received for time in batch.timestamps]
     assert len(times) == 3
     assert before <= times[0] <= times[1] <= times[2] <= SystemClock().now_ms()
-    assert [batch.epoch for batch in found] == [0] * len(found)
+    assert [batch.epoch for batch in received] == [0] * len(received)
 
 
 def test_a_time_is_found_at_the_first_position_appended_then_or_later(topic: TierTopic) -> None:
@@ -205,9 +205,9 @@ def test_a_position_of_an_epoch_that_ended_below_it_is_lost_though_the_log_has_g
 
 def test_a_position_at_the_end_of_its_epoch_goes_on(truncated: Truncated) -> None:
     topic, end, epoch = truncated
-    found = batches(topic.reader({0: Position(end)}, {0: epoch}), 2)
-    assert [entry.key for batch in found for entry in batch.entries] == ["a/0/new-0", "a/0/new-1"]
-    assert found[-1].epoch > epoch
+    received = batches(topic.reader({0: Position(end)}, {0: epoch}), 2)
+    assert [entry.key for batch in received for entry in batch.entries] == ["a/0/new-0", "a/0/new-1"]
+    assert received[-1].epoch > epoch
 
 
 def test_a_partition_begins_at_0_until_its_head_is_cut(beheaded: Beheaded) -> None:
@@ -218,31 +218,31 @@ def test_a_partition_begins_at_0_until_its_head_is_cut(beheaded: Beheaded) -> No
     assert re.match(r"partition 1 of .* begins at 3: its head is gone .*tierstate recover", problem)
 
 
-def test_who_begins_with_nothing_gets_no_reader_of_what_is_left(beheaded: Beheaded) -> None:
+def test_a_reader_from_the_beginning_is_refused_once_the_head_is_cut(beheaded: Beheaded) -> None:
     topic, _ = beheaded
     with pytest.raises(TierStateLost, match=r"partition 1 of .* begins at 3: its head is gone .*tierstate recover"):
         topic.reader({0: Position(0), 1: Position(0)})
 
 
-def test_who_lacks_some_of_what_is_gone_has_lost_the_position(beheaded: Beheaded) -> None:
+def test_a_reader_that_lacks_deleted_entries_has_lost_its_position(beheaded: Beheaded) -> None:
     topic, start = beheaded
     with pytest.raises(PositionLost, match="begins above"):
         topic.reader({1: Position(start - 1)})
 
 
-def test_who_has_consumed_what_is_gone_reads_on(beheaded: Beheaded) -> None:
+def test_a_reader_that_has_consumed_all_deleted_entries_reads_on(beheaded: Beheaded) -> None:
     topic, start = beheaded
-    found = read(topic.reader({0: Position(0), 1: start}), 2)
-    assert [entry.position for entry in found if entry.key.startswith("a/0/")] == [3, 4]
+    entries = read(topic.reader({0: Position(0), 1: start}), 2)
+    assert [entry.position for entry in entries if entry.key.startswith("a/0/")] == [3, 4]
 
 
 def test_a_head_that_is_cut_right_after_it_was_looked_at_is_not_passed_over(kafka: KafkaSandbox, name: str) -> None:
-    """Kafka's "beginning" would be what is left (seen)."""
+    """Kafka's "beginning" would be the start of what is left (seen in a test)."""
     properties = {"bootstrap.servers": kafka.bootstrap}
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
     topic = open_tier_topic(properties, spec_of(name))
-    for each in range(5):
-        topic.append(1, f"a/0/{each}", b"v")
+    for number in range(5):
+        topic.append(1, f"a/0/{number}", b"v")
     cut(kafka, name, 1, 3)
     reader = KafkaReader(properties, name, {1: Position(0)}, {}, lambda partition, epoch: Position(9))
     with pytest.raises(PositionLost):
@@ -254,8 +254,8 @@ def test_a_head_that_is_cut_right_after_it_was_looked_at_is_not_passed_over(kafk
 def test_a_running_reader_of_the_twin_hears_that_its_head_was_cut() -> None:
     topic = MemoryTierTopic(1)
     reader = topic.reader({0: Position(0)})
-    for each in range(5):
-        topic.append(0, f"a/0/{each}", b"v")
+    for number in range(5):
+        topic.append(0, f"a/0/{number}", b"v")
     topic.cut_head(0, 3)
     with pytest.raises(PositionLost, match="below the start"):
         reader.poll(0)
@@ -263,13 +263,13 @@ def test_a_running_reader_of_the_twin_hears_that_its_head_was_cut() -> None:
 
 def test_a_running_reader_hears_of_a_truncation_below_it() -> None:
     topic = MemoryTierTopic(1)
-    for each in range(4):
-        topic.append(0, f"a/0/{each}", b"v")
+    for number in range(4):
+        topic.append(0, f"a/0/{number}", b"v")
     reader = topic.reader({0: Position(0)})
     assert len(reader.poll(0)[0].entries) == 4
     topic.truncate(0, 2)
-    for each in range(5):
-        topic.append(0, f"a/0/new-{each}", b"v")
+    for number in range(5):
+        topic.append(0, f"a/0/new-{number}", b"v")
     with pytest.raises(PositionLost, match="truncated"):
         reader.poll(0)
 
@@ -355,7 +355,7 @@ def test_a_replication_factor_the_cluster_cannot_give_is_refused_by_name(kafka: 
         create_tier_topic({"bootstrap.servers": kafka.bootstrap}, TierTopicSpec(name, 1, 3), SystemClock().now_ms())
 
 
-def test_an_append_that_nobody_acknowledges_has_an_unknown_outcome(name: str) -> None:
+def test_an_append_without_an_acknowledgement_has_an_unknown_outcome(name: str) -> None:
     with KafkaSandbox() as sandbox:
         properties = {"bootstrap.servers": sandbox.bootstrap}
         create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
@@ -372,13 +372,13 @@ def test_a_record_is_known_again_by_its_anchor_and_no_other_record_is(topic: Tie
     for value in (b"two", b"", None):
         topic.append(1, "a/0/x", value)
     reader, following = topic.reader({1: Position(0)}), topic.end(1)
-    found: dict[Position, Anchor | None] = {}
-    while Position(following - 1) not in found:
+    marks: dict[Position, Anchor | None] = {}
+    while Position(following - 1) not in marks:
         for batch in reader.poll(0.1):
-            found |= {entry.position: batch.anchor(Position(entry.position + 1)) for entry in batch.entries}
+            marks |= {entry.position: batch.anchor(Position(entry.position + 1)) for entry in batch.entries}
     reader.close()
-    assert [topic.anchor_at(1, Position(at)) for at in range(first, following)] == [found[at] for at in sorted(found)]
-    assert len({each.sha256 for each in found.values() if each}) == 4
+    assert [topic.anchor_at(1, Position(at)) for at in range(first, following)] == [marks[at] for at in sorted(marks)]
+    assert len({mark.sha256 for mark in marks.values() if mark}) == 4
 
 
 def test_where_no_record_is_there_is_no_anchor(topic: TierTopic) -> None:

@@ -1,4 +1,4 @@
-"""A process that its supervisor aborts, because it hangs, says where each of its threads was."""
+"""A process that its supervisor aborts because it hangs shows where each of its threads was."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
 ) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
     with (
-        socket.create_server(("127.0.0.1", 0)) as broker,  # takes calls and never answers
+        socket.create_server(("127.0.0.1", 0)) as broker,  # accepts connections and never answers
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor,
     ):
         supervisor.bind(str(tmp_path / "notify"))
@@ -27,7 +27,7 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
             "store.url": (tmp_path / "store").as_uri(),
             "state_dir": str(tmp_path / "state"),
         }
-        flags = [each for name, value in settings.items() for each in ("--set", f"{name}={value}")]
+        flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         gateway = subprocess.Popen(
             [*TIERSTATE, "gateway", *flags],
             stderr=subprocess.PIPE,
@@ -35,10 +35,10 @@ def test_a_process_that_waits_for_a_broker_is_watched_already_and_shows_its_stac
         )
         try:
             assert [supervisor.recv(100), supervisor.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
-            broker.accept()  # it waits: of threads that run, faulthandler may not read the stacks without a fault
+            broker.accept()  # it waits now: faulthandler cannot safely read the stacks of threads that run
         finally:
             gateway.send_signal(signal.SIGABRT)
-            said = gateway.communicate(timeout=120)[1].decode()
+            stderr = gateway.communicate(timeout=120)[1].decode()
     assert gateway.returncode == -signal.SIGABRT
-    assert "cli/gateway.py" in said
-    assert "runtime/watchdog.py" in said, "of every thread"
+    assert "cli/gateway.py" in stderr
+    assert "runtime/watchdog.py" in stderr, "of every thread"

@@ -15,16 +15,16 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def needed(command: click.Command) -> list[str]:
-    """Words for whatever must be given."""
+    """Return words for everything that the command requires."""
     words: list[str] = []
-    for each in command.params:
-        word = each.type.choices[0] if isinstance(each.type, click.Choice) else "1"
-        if each.required:
-            words += [word] if isinstance(each, click.Argument) else [each.opts[0], word]
+    for parameter in command.params:
+        word = parameter.type.choices[0] if isinstance(parameter.type, click.Choice) else "1"
+        if parameter.required:
+            words += [word] if isinstance(parameter, click.Argument) else [parameter.opts[0], word]
     return words
 
 
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*each, id=each[0]) for each in commands()])
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*pair, id=pair[0]) for pair in commands()])
 def test_each_command_asks_the_gateway_or_refuses_it(
     name: str,
     command: click.Command,
@@ -34,14 +34,14 @@ def test_each_command_asks_the_gateway_or_refuses_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code = run(["--gateway", NOBODY, *name.split(), *needed(command)])
-    said = capsys.readouterr().err
-    if "one partition is needed" in said:
+    stderr = capsys.readouterr().err
+    if "one partition is needed" in stderr:
         code = run(["--gateway", NOBODY, *name.split(), "t:0", *needed(command)[1:]])
-        said = capsys.readouterr().err
+        stderr = capsys.readouterr().err
     if name in COMMANDS:
-        assert f"the gateway does not answer. url={NOBODY}" in said
+        assert f"the gateway does not answer. url={NOBODY}" in stderr
     else:
-        assert (code, f"tierstate {name} asks no gateway" in said) == (2, True), said
+        assert (code, f"tierstate {name} asks no gateway" in stderr) == (2, True), stderr
 
 
 @pytest.mark.parametrize("asked", ["--via broker", "--via reader", "--via consumer", "--per-segment"])
@@ -56,7 +56,7 @@ def test_a_lease_is_not_ended_through_a_gateway(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_who_asks_a_gateway_cannot_mean_the_bucket(
+def test_a_command_cannot_ask_a_gateway_and_the_bucket(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

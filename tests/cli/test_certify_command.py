@@ -43,7 +43,7 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 @pytest.fixture
 def certify(tmp_path: Path) -> Certify:
-    """The program itself, in an empty folder."""
+    """Return a function that runs the program itself, in an empty folder."""
 
     def call(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    """S3 with the bucket ``bucket``."""
+    """Run an S3 server with the bucket ``bucket``; yield its endpoint."""
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -86,7 +86,7 @@ def test_a_store_that_keeps_every_promise_gets_a_certificate(certify: Certify, f
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == f"store   {folder.as_uri()}"
-    assert [found for line in lines[1:-1] for found in re.findall(r"^kept    (.+?) +[0-9.]+ s$", line)] == NAMES
+    assert [promise for line in lines[1:-1] for promise in re.findall(r"^kept    (.+?) +[0-9.]+ s$", line)] == NAMES
     assert lines[-1].startswith(f"CERTIFIED: {len(NAMES)} of {len(NAMES)} promises kept, 0 broken, 0 not checked, at 2")
     assert objects(folder) == ["mine"]
 
@@ -142,7 +142,7 @@ def test_a_bucket_that_does_not_exist_is_a_wrong_call(certify: Certify, endpoint
 
 @pytest.fixture
 def breaking_endpoint(endpoint: str) -> Iterator[str]:
-    """Behind it no range is obeyed, and no HEAD tells the size that a GET gives."""
+    """Run a proxy that obeys no range, and whose HEAD reports another size than a GET; yield its endpoint."""
     program = (
         "import sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
@@ -159,11 +159,11 @@ def breaking_endpoint(endpoint: str) -> Iterator[str]:
         proxy.kill()
 
 
-def test_the_first_broken_promise_is_told_with_its_price_and_a_remedy(certify: Certify, breaking_endpoint: str) -> None:
+def test_the_first_broken_promise_is_shown_with_price_and_remedy(certify: Certify, breaking_endpoint: str) -> None:
     done = certify("s3://bucket/p", "--set", f"store.endpoint={breaking_endpoint}", **CREDENTIALS)
     assert done.returncode == 1
     assert "the store breaks a promise. promise='a head is of what is read' store=s3://bucket/p" in done.stderr
-    promise = next(each for each in STORE_PROMISES if each.name == "a head is of what is read")
+    promise = next(promise for promise in STORE_PROMISES if promise.name == "a head is of what is read")
     assert re.search(r"^BROKEN  a head is of what is read ", done.stdout, re.MULTILINE)
     for text in (promise.why, promise.cost, promise.remedy):
         assert text in done.stdout

@@ -1,4 +1,4 @@
-"""``tierstate check`` as somebody runs it who does not know yet what is away."""
+"""``tierstate check``, run by a person who does not know yet which service is away."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_rows_are_printed_as_they_end_and_a_store_that_never_answers_keeps_no_pr
             lines = [run.stdout.readline() for _ in range(4)]
             assert lines[3].split()[:3] == ["state", "folder", "ok"]
             assert run.poll() is None, "the store is still waited for"
-            said, trouble = run.communicate()
+            stdout, trouble = run.communicate()
     assert run.returncode == 1, trouble
-    assert "object store      wrong    the object store does not answer: it should have within 10 s" in said
-    assert "proxy" in said.splitlines()[-1]
+    assert "object store      wrong    the object store does not answer: it should have within 10 s" in stdout
+    assert "proxy" in stdout.splitlines()[-1]
     assert "object store" in trouble.splitlines()[-1]

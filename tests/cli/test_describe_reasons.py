@@ -1,4 +1,4 @@
-"""What `describe` and `delete-records` say of topics that no agent tiers, also where none has ever led."""
+"""Why no agent tiers a topic, as `describe` and `delete-records` report it, also where no agent has ever led."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tierstate.state.routing import LocalBounds
 def why(name: str, include: list[str], **config: str) -> Reason | None:
     broker = MemoryBroker()
     broker.create_topic(name, config={key.replace("_", "."): value for key, value in config.items()})
-    found = why_untiered(broker, Settings.model_validate({"tiering": {"include": include}}), name)
-    return found.kind if found else None
+    reason = why_untiered(broker, Settings.model_validate({"tiering": {"include": include}}), name)
+    return reason.kind if reason else None
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_a_topic_that_no_agent_tiers_says_why_before_any_term(
 
 
 def test_settings_without_patterns_exclude_nothing() -> None:
-    """Somebody who only looks need not know what the agents' settings choose."""
+    """A person who only looks need not know what the agents' settings choose."""
     assert why("orders", []) is None
 
 
-def test_the_reason_stands_beside_what_the_agent_says() -> None:
+def test_the_reason_is_shown_next_to_the_agents_status() -> None:
     broker = MemoryBroker()
     topic_id = broker.create_topic("orders", config={"cleanup.policy": "compact"})
-    found = why_untiered(broker, Settings(), "orders")
+    reason = why_untiered(broker, Settings(), "orders")
     bounds = broker.bounds("orders", 0)
-    facts = look_at(meaning(TopicIdPartition(topic_id, 0), ()), bounds, "orders", found)
+    facts = look_at(meaning(TopicIdPartition(topic_id, 0), ()), bounds, "orders", reason)
     assert (facts.agent, facts.untiered_reason) == (None, "refused-compacted")
     assert facts.as_json()["untiered"] == "compacted topic: cleanup.policy=compact"
 
@@ -78,7 +78,7 @@ def test_where_the_agent_names_no_transaction_there_is_nothing_to_end(agent: obj
     assert end_transaction(agent, "orders", 0, "a:9092") is None
 
 
-def test_an_epoch_without_a_term_is_told_beside_what_is_remote() -> None:
+def test_an_epoch_without_a_term_is_reported_with_the_remote_tier() -> None:
     build = Build()
     term = build.term(0, 0)
     view = build.view(build.leader(0, 0), build.started(1, 1, term), build.finished(2, 1, term))
@@ -87,36 +87,36 @@ def test_an_epoch_without_a_term_is_told_beside_what_is_remote() -> None:
     assert look_at(view, broker.bounds("orders", 0), "orders").unconfirmed is None
     assert look_at(view, None, "orders").unconfirmed is None
     broker.elect("orders", 0, 2)
-    said = look_at(view, broker.bounds("orders", 0), "orders").unconfirmed
-    assert said is not None
-    assert "the leader's epoch 1 has no term yet, the newest is of epoch 0" in said
+    text = look_at(view, broker.bounds("orders", 0), "orders").unconfirmed
+    assert text is not None
+    assert "the leader's epoch 1 has no term yet, the newest is of epoch 0" in text
     nothing = build.view(build.leader(0, 0))
     assert look_at(nothing, broker.bounds("orders", 0), "orders").unconfirmed is None
 
 
-def test_after_leadership_went_to_a_broker_without_an_agent_nobody_asks_the_one_before() -> None:
+def test_the_agent_of_an_earlier_leader_is_not_asked() -> None:
     build = Build()
     view = build.view(build.leader(0, 0))
     assert view.leader is not None
     before = view.leader.broker_id
     assert look_at(view, None, "orders", leader=before).agent == silent(before)
-    said = look_at(view, None, "orders", leader=BrokerId(7)).agent
-    assert isinstance(said, str)
-    assert said.startswith(
+    agent = look_at(view, None, "orders", leader=BrokerId(7)).agent
+    assert isinstance(agent, str)
+    assert agent.startswith(
         "none of broker 7, which leads now, has begun a term: is one running there, over all its log folders?"
     )
 
 
-def test_what_an_election_lost_is_told_with_its_offsets() -> None:
+def test_records_that_an_election_lost_are_reported_with_their_offsets() -> None:
     build = Build()
     first = build.term(0, 0)
     facts = [build.leader(0, 0), build.started(1, 1, first), build.finished(2, 1, first)]
     assert look_at(build.view(*facts), None, "orders").lost_branch is None
     (whole,) = build.view(*facts).readable
     lineage = Lineage.of((0, 0), (1, whole.offsets.start + 1))
-    said = look_at(build.view(*facts, build.leader(3, 1, lineage=lineage)), None, "orders").lost_branch
-    assert said is not None
-    assert said.startswith(f"{len(whole.offsets) - 1:,} offsets in 1 segment within {whole.offsets} are of a log")
+    branch = look_at(build.view(*facts, build.leader(3, 1, lineage=lineage)), None, "orders").lost_branch
+    assert branch is not None
+    assert branch.startswith(f"{len(whole.offsets) - 1:,} offsets in 1 segment within {whole.offsets} are of a log")
 
 
 def test_a_gap_is_offsets_with_both_ends_as_the_gateway_has_it() -> None:
@@ -148,12 +148,12 @@ def test_describe_says_that_an_agent_looks_at_a_copy_of_the_log_folders() -> Non
     assert "  WRONG FOLDERS they are a copy\n" in out.getvalue()
 
 
-def test_of_many_gaps_the_first_are_printed_and_the_others_are_counted() -> None:
+def test_the_first_of_many_gaps_are_printed_and_the_others_are_counted() -> None:
     build, out = Build(), io.StringIO()
     context = Context()
     context.output = Output(stdout=out)
     gaps = tuple(OffsetRange(Offset(at), Offset(at)) for at in range(0, 2 * (SHOWN_OF_A_KIND + 1000), 2))
     print_facts(context, replace(look_at(build.view(build.leader(0, 0)), None, "orders"), gaps=gaps))
-    said = [line for line in out.getvalue().splitlines() if "GAP" in line]
-    assert len(said) == SHOWN_OF_A_KIND + 1
-    assert said[-1] == "  GAP  1,000 more, which --json lists"
+    lines = [line for line in out.getvalue().splitlines() if "GAP" in line]
+    assert len(lines) == SHOWN_OF_A_KIND + 1
+    assert lines[-1] == "  GAP  1,000 more, which --json lists"

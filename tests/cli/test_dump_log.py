@@ -1,4 +1,4 @@
-"""`tierstate dump-log` prints of a real broker's files, and of copied segments, what a real consumer read."""
+"""`tierstate dump-log` prints what a real consumer read, from a real broker's files and from copied segments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def golden(path: Path) -> list[list[Any]]:
 
 
 def as_golden(record: dict[str, Any]) -> list[Any]:
-    """A printed record in the form of the golden files, whose timestamp types are librdkafka's."""
+    """Return a printed record in the form of the golden files, whose timestamp types are librdkafka's."""
     headers = [[header["key"], header["value"]] for header in record["headers"]]
     return [
         record["offset"], record["timestamp"], record["timestampType"] + 1, record["key"], record["value"], headers,
@@ -61,7 +61,7 @@ def test_a_copied_segment_of_aivens_format_holds_its_records(case: str) -> None:
     keyring = ("--keyring", DATA / "aiven-kafka" / "keyring.toml")
     code, records, notes = dump(manifest, "--json", "--encoding", "base64", *keyring)
     assert code == 0, notes
-    assert [as_golden(each) for each in records] == golden(DATA / "aiven-kafka" / case / "read_uncommitted.jsonl.gz")
+    assert [as_golden(row) for row in records] == golden(DATA / "aiven-kafka" / case / "read_uncommitted.jsonl.gz")
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -100,7 +100,7 @@ def test_one_segment_file_is_read_alone() -> None:
 
 @pytest.mark.parametrize("in_a_batch", [500, 700])
 def test_a_long_segment_has_every_record_once_where_the_kernels_take_over(in_a_batch: int, tmp_path: Path) -> None:
-    """The plain parser ends at a border of batches, and within a batch."""
+    """The plain parser ends at a border of batches, or within a batch."""
     records = FEW_RECORDS + 3 * in_a_batch
     folder = tmp_path / "orders-3"
     folder.mkdir()
@@ -108,7 +108,7 @@ def test_a_long_segment_has_every_record_once_where_the_kernels_take_over(in_a_b
     segment.write_bytes(b"".join(plain_batch(base, in_a_batch) for base in range(0, records, in_a_batch)))
     pieces = list(open_log(segment).pieces(committed=False))
     shown = Encoding.UTF8
-    plain = [record_line(each, "orders", 3, shown) for piece in pieces for each in piece.records()]
+    plain = [record_line(record, "orders", 3, shown) for piece in pieces for record in piece.records()]
     kernels = [text for piece in pieces for block in piece.blocks() for text in block_lines(block, "orders", 3, shown)]
     done = forked.command(["dump-log", str(segment), "--json"], os.environ, 120)
     assert len(plain) > FEW_RECORDS
@@ -118,10 +118,10 @@ def test_a_long_segment_has_every_record_once_where_the_kernels_take_over(in_a_b
 def test_batches_and_indexes_are_printed_as_objects() -> None:
     folder = DATA / "kafka-logs" / "transactions" / "gold-s7b-transactions-0"
     _, batches, _ = dump(folder, "--batches", "--json")
-    assert any(each["control"] for each in batches)
+    assert any(batch["control"] for batch in batches)
     assert batches[0]["base_offset"] == 0
     _, entries, _ = dump(folder, "--indexes", "--json")
-    assert {each["index"] for each in entries} == {"offset", "time", "transaction"}
+    assert {entry["index"] for entry in entries} == {"offset", "time", "transaction"}
 
 
 def test_damaged_bytes_are_corrupt_data_with_their_position(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_log_that_its_manifest_or_its_name_does_not_mean_is_printed_and_called
     with made_segments(Form("plain"), tmp_path / "made") as segments:
         manifest = segments.root / object_key(segments.segment.object_key, ObjectKind.MANIFEST)
         code, records, notes = dump(manifest, "--json")
-        assert (code, [each["offset"] for each in records]) == (0, [*range(40, 80)]), notes
+        assert (code, [record["offset"] for record in records]) == (0, [*range(40, 80)]), notes
         segments.put({kind: segments.elsewhere[kind] for kind in kinds})
         code, records, notes = dump(manifest, "--json")
     assert (code, len(records)) == (4, 40)

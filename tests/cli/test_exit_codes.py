@@ -8,7 +8,7 @@ from tierstate.state.errors import TierstateError
 
 
 def everything_below(kind: type[TierstateError]) -> list[type[TierstateError]]:
-    return [found for below in kind.__subclasses__() for found in (below, *everything_below(below))]
+    return [subclass for below in kind.__subclasses__() for subclass in (below, *everything_below(below))]
 
 
 def test_every_error_class_has_a_code_of_the_commands_page() -> None:
@@ -48,6 +48,6 @@ def test_the_table_names_no_root() -> None:
     assert TierstateError not in OF_ERROR
 
 
-def test_what_nobody_meant_to_raise_is_a_bug_and_an_interrupt_is_an_interrupt() -> None:
+def test_a_foreign_exception_is_a_bug_and_an_interrupt_is_an_interrupt() -> None:
     assert exit_code(ValueError("x")) == BUG == 70
     assert exit_code(KeyboardInterrupt()) == 130

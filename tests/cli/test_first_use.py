@@ -16,7 +16,7 @@ from tierstate.cli.main import run
 __all__ = ["tierstate"]
 RIGHTS = "-dac_override,-dac_read_search"
 NO_SUPERUSER = [] if os.getuid() else ["setpriv", f"--bounding-set={RIGHTS}", f"--inh-caps={RIGHTS}"]
-"""The modes of files hold for the superuser too."""
+"""With this prefix the modes of files hold for the superuser, too."""
 
 
 @pytest.mark.parametrize("asked", ["list", "drop kafka.orders"])

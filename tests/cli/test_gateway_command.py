@@ -45,8 +45,8 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         try:
             assert process.stdout is not None
-            said = json.loads(process.stdout.readline() or "{}")
-            url = f"{said['address']}/v1/topics/{topic}/partitions/0"
+            event = json.loads(process.stdout.readline() or "{}")
+            url = f"{event['address']}/v1/topics/{topic}/partitions/0"
             assert httpx.get(url).json()["high_watermark"] == RECORDS
             answer = httpx.get(
                 f"{url}/records?offset=5", headers={"accept": "application/vnd.kafka.json.v2+json"}, timeout=30
@@ -55,9 +55,9 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
             assert answer.headers["x-tier"] == "local"
             at_end = httpx.get(f"{url}/records?offset={RECORDS}&timeout_ms=300", timeout=30)
             assert (at_end.status_code, at_end.headers["x-next-offset"]) == (200, str(RECORDS))
-            assert httpx.get(f"{said['address']}/v1/topics/{tier_state}").status_code == 404
+            assert httpx.get(f"{event['address']}/v1/topics/{tier_state}").status_code == 404
             for host, status in (("localhost", 200), ("tier.example:9405", 200), ("other.example", 421)):
-                ready = httpx.get(f"http://{said['management']}/readyz", headers={"host": host})
+                ready = httpx.get(f"http://{event['management']}/readyz", headers={"host": host})
                 assert ready.status_code == status
         finally:
             process.send_signal(signal.SIGTERM)
@@ -67,7 +67,7 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
     assert any(path.is_file() for path in kept)
     assert {path.name for path in kept if path.stat().st_mode & 0o077} == set(), "nobody else may look into a view"
     lines = [json.loads(line) for line in notes.splitlines()]
-    assert f"listening on {said['address']}" in [line["event"] for line in lines], "no plain line is among them"
+    assert f"listening on {event['address']}" in [line["event"] for line in lines], "no plain line is among them"
 
 
 def test_without_the_extra_the_command_names_it(tmp_path: Path) -> None:

@@ -30,24 +30,24 @@ class Desk:
         self.config.write_text(f'[store]\nurl = "{self.store.as_uri()}"\n[encryption]\nkeyring = "{self.ring}"\n')
         store = DirectoryStore(self.store)
         for bucket in ("zstd-aes", "plain"):
-            for path in (each for each in (DATA / "aiven" / bucket).rglob("*") if each.suffix in list(ObjectKind)):
+            for path in (path for path in (DATA / "aiven" / bucket).rglob("*") if path.suffix in list(ObjectKind)):
                 store.put_if_absent(path.relative_to(DATA / "aiven" / bucket).as_posix(), path.read_bytes())
         self.ring.parent.mkdir()
         for name in ("keyring.toml", "test-only-kek-public.pem", "test-only-kek-private.pem"):
             shutil.copy(DATA / "aiven-kafka" / name, self.ring.parent / name)
 
     def keys(self, *arguments: str, code: int = 0) -> Any:
-        """The one JSON document; ``notes`` is what stderr said."""
-        found = run(["keys", *arguments, "--json", "--config", str(self.config)])
-        said = self.capture.readouterr()
-        assert found == code, said.err
-        self.notes = said.err
-        return json.loads(said.out) if said.out else None
+        """Run the command and return its one JSON document; ``notes`` becomes the text of stderr."""
+        status = run(["keys", *arguments, "--json", "--config", str(self.config)])
+        output = self.capture.readouterr()
+        assert status == code, output.err
+        self.notes = output.err
+        return json.loads(output.out) if output.out else None
 
     def log(self, ring: KeyRing) -> bytes:
-        """Of the encrypted segment, decrypted."""
+        """Return the log of the encrypted segment, decrypted."""
         store = DirectoryStore(self.store)
-        key = next(found.key for found in store.list("topic-") if found.key.endswith(ObjectKind.MANIFEST))
+        key = next(info.key for info in store.list("topic-") if info.key.endswith(ObjectKind.MANIFEST))
         return b"".join(SegmentReader.open(store, key, keys=ring).read_log())
 
 
@@ -60,15 +60,15 @@ def test_a_dry_run_of_new_writes_nothing_and_a_run_adds_a_key(desk: Desk) -> Non
     before = sorted(path.name for path in desk.ring.parent.iterdir())
     assert desk.keys("new", "key2", "--bits", "2048", "--dry-run")["executed"] is False
     assert sorted(path.name for path in desk.ring.parent.iterdir()) == before
-    said = desk.keys("new", "key2", "--bits", "2048")
-    assert (said["key_id"], said["active"], said["executed"]) == ("key2", False, True)
+    document = desk.keys("new", "key2", "--bits", "2048")
+    assert (document["key_id"], document["active"], document["executed"]) == ("key2", False, True)
     ring = KeyRing.load(desk.ring)
     assert (ring.active, list(ring.keys)) == ("key1", ["key1", "key2"])
 
 
 def test_new_begins_a_ring_in_a_folder(desk: Desk, tmp_path: Path) -> None:
-    said = desk.keys("new", "first", "--bits", "2048", "--dir", str(tmp_path / "other"))
-    assert (said["key_ring"], said["active"]) == (str(tmp_path / "other" / "keyring.toml"), True)
+    document = desk.keys("new", "first", "--bits", "2048", "--dir", str(tmp_path / "other"))
+    assert (document["key_ring"], document["active"]) == (str(tmp_path / "other" / "keyring.toml"), True)
     assert KeyRing.load(tmp_path / "other" / "keyring.toml").opens("first")
 
 
@@ -86,8 +86,8 @@ def test_the_list_shows_what_each_key_is_and_what_needs_it(desk: Desk) -> None:
     listed = desk.keys("list", "--segments")
     assert listed["active"] == "key1"
     assert listed["not_encrypted"] == 1
-    shown = {each["key_id"]: each for each in listed["keys"]}
-    assert [(key, each["active"], each["private"], each["segments"]) for key, each in shown.items()] == [
+    shown = {key["key_id"]: key for key in listed["keys"]}
+    assert [(key, row["active"], row["private"], row["segments"]) for key, row in shown.items()] == [
         ("key1", True, True, 1),
         ("key2", False, False, 0),
     ]
@@ -99,19 +99,19 @@ def test_the_list_shows_what_each_key_is_and_what_needs_it(desk: Desk) -> None:
 def test_the_list_names_keys_that_segments_need_and_the_ring_lacks(desk: Desk, tmp_path: Path) -> None:
     desk.keys("new", "other", "--bits", "2048", "--dir", str(tmp_path / "other"))
     listed = desk.keys("list", "--segments", "--keyring", str(tmp_path / "other" / "keyring.toml"))
-    assert [(each["key_id"], each["segments"], each["private"]) for each in listed["keys"]] == [
+    assert [(row["key_id"], row["segments"], row["private"]) for row in listed["keys"]] == [
         ("other", 0, True),
         ("key1", 1, False),
     ]
 
 
-def test_a_rotation_shows_its_plan_then_does_it_and_can_be_begun_again(desk: Desk) -> None:
+def test_a_rotation_shows_its_plan_executes_it_and_can_be_repeated(desk: Desk) -> None:
     source = (DATA / "aiven" / "source.log").read_bytes()
     desk.keys("new", "key2", "--bits", "2048", "--activate")
     plan = desk.keys("rotate")
     assert plan["executed"] is False
     assert "--execute does it" in desk.notes
-    assert {(each["outcome"], each["key_id"], each["segments"]) for each in plan["manifests"]} == {
+    assert {(row["outcome"], row["key_id"], row["segments"]) for row in plan["manifests"]} == {
         ("rotated", "key1", 1),
         ("plain", None, 1),
     }
@@ -121,7 +121,7 @@ def test_a_rotation_shows_its_plan_then_does_it_and_can_be_begun_again(desk: Des
     assert desk.keys("rotate", "--execute")["manifests"] == plan["manifests"]
     assert desk.log(alone) == source
     again = desk.keys("rotate", "topic:7", "--execute")
-    assert ("active", "key2", 1) in {(each["outcome"], each["key_id"], each["segments"]) for each in again["manifests"]}
+    assert ("active", "key2", 1) in {(row["outcome"], row["key_id"], row["segments"]) for row in again["manifests"]}
     assert desk.keys("rotate", "elsewhere")["manifests"] == []
 
 
@@ -137,5 +137,5 @@ def test_a_corrupt_manifest_is_named_and_exits_4_after_the_others_are_done(desk:
     manifest.write_bytes(manifest.read_bytes()[:-2])
     desk.keys("new", "key2", "--bits", "2048", "--activate")
     done = desk.keys("rotate", "--execute", code=4)
-    assert {each["outcome"] for each in done["manifests"]} == {"rotated", "corrupt"}
+    assert {row["outcome"] for row in done["manifests"]} == {"rotated", "corrupt"}
     assert manifest.name in done["problems"][0]["object_key"]

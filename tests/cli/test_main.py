@@ -22,14 +22,14 @@ Tierstate = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Without what would change the settings, or how Python flushes."""
+    """Return the environment without variables that change the settings, or how Python flushes."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIERSTATE_", "PYTHON"))}
     return kept | more
 
 
 @pytest.fixture
 def tierstate(tmp_path: Path) -> Tierstate:
-    """The program itself, in an empty folder."""
+    """Return a function that runs the program itself, in an empty folder."""
 
     def call(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tierstate.cli.main", *args]
@@ -42,7 +42,7 @@ def tierstate(tmp_path: Path) -> Tierstate:
 def commands_below(command: click.Command, path: Sequence[str]) -> list[tuple[str, click.Command]]:
     if not isinstance(command, click.Group):
         return [(" ".join(path), command)]
-    return [found for name, below in command.commands.items() for found in commands_below(below, [*path, name])]
+    return [pair for name, below in command.commands.items() for pair in commands_below(below, [*path, name])]
 
 
 def test_help_groups_the_commands_by_section(tierstate: Tierstate) -> None:
@@ -53,7 +53,7 @@ def test_help_groups_the_commands_by_section(tierstate: Tierstate) -> None:
         assert re.search(rf"^  {entry.name} +{re.escape(entry.help[:20])}", text, re.MULTILINE), entry.name
 
 
-def test_help_imports_no_command_and_no_room(tmp_path: Path) -> None:
+def test_help_imports_no_command_and_no_package(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom tierstate.cli.main import run\nrun(['--help'])\n"
         "heavy = ('pydantic', 'rich', 'confluent_kafka', 'pyarrow', 'numpy', 'boto3', 'fastapi', 'pyspark')\n"
@@ -145,7 +145,7 @@ def test_the_version(tierstate: Tierstate) -> None:
 def test_a_closed_pipe_ends_quietly(args: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tierstate.cli.main", *args]
     read, write = os.pipe()
-    os.close(read)  # nobody listens from the very start
+    os.close(read)  # the pipe has no reader from the start
     done = subprocess.run(
         command, cwd=tmp_path, env=clean_environment(), stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
     )
@@ -154,9 +154,9 @@ def test_a_closed_pipe_ends_quietly(args: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [["--help"], ["dump-log", "LOG"], ["dump-log", "LOG", "--json"]])
-def test_a_full_disk_below_stdout_is_said_and_is_no_bug(args: list[str]) -> None:
+def test_a_full_disk_below_stdout_is_reported_and_is_no_bug(args: list[str]) -> None:
     log = str(golden_folder("transactions").path)
-    command = [sys.executable, "-m", "tierstate.cli.main", *(log if each == "LOG" else each for each in args)]
+    command = [sys.executable, "-m", "tierstate.cli.main", *(log if word == "LOG" else word for word in args)]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 3
@@ -212,7 +212,7 @@ def test_a_closed_pipe_hides_no_finding() -> None:
 
 
 def broken(error: str, entry: str = "sys.exit(main.run(['config']))") -> list[str]:
-    """A program whose `config` command fails with ``error``; ``entry`` calls it."""
+    """Return a program whose `config` command fails with ``error``; ``entry`` calls it."""
     code = (
         "import sys, click, signal, os\n"
         "from tierstate.cli import config, main\n"
@@ -247,8 +247,8 @@ def test_an_error_is_one_line_and_a_code(error: str, code: int, said: str) -> No
 def test_with_json_an_error_is_one_object_on_stderr(tierstate: Tierstate) -> None:
     done = tierstate("dump-log", "nowhere", "--json")
     assert (done.returncode, done.stdout) == (2, "")
-    told = json.loads(done.stderr)
-    assert told == {
+    document = json.loads(done.stderr)
+    assert document == {
         "error": "InvalidRequest",
         "message": "no such file or folder. path=nowhere",
         "facts": {"path": "nowhere"},
@@ -316,4 +316,4 @@ def test_a_command_without_the_extra_that_it_needs_names_the_line_for_pip(tmp_pa
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert json.loads(done.stderr)["error"] == "MissingExtra"
-    assert "pip install 'tierstate[columns]'" in done.stderr
+    assert "needs the extra [columns] of the wheel that `make wheel` builds: docs/install.md" in done.stderr

@@ -1,4 +1,4 @@
-"""A process that may open too few files says so when it starts."""
+"""A process that may open too few files reports it when it starts."""
 
 from __future__ import annotations
 

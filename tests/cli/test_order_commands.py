@@ -1,4 +1,4 @@
-"""What a delete-records order would take, what an offset means, and what becomes of orders when an append fails."""
+"""The plan of a delete-records order, the meaning of an offset, and the fate of orders when an append fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tierstate.state.termless_facts import OrderKind
 
 
 def planned(before: int, *facts: LiveFact, force: bool = False, log_start: int | None = 0) -> DeletePlan:
-    """Of remote segments 0..99 to 300..399, beside a broker with 300..449."""
+    """Return a plan over remote segments 0..99 to 300..399 and a broker with 300..449."""
     return plan_delete(view_of(*facts, log_start=log_start), BOUNDS, Offset(before), force, NOW)
 
 
@@ -53,12 +53,12 @@ def test_a_plan_counts_whole_segments_below_it_and_offsets_that_only_the_broker_
     before: int, going: list[str], across: list[str], local: int, never_copied: int
 ) -> None:
     plan = planned(before)
-    assert [str(each.offsets) for each in plan.going] == going
-    assert [str(each.offsets) for each in plan.across] == across
+    assert [str(segment.offsets) for segment in plan.going] == going
+    assert [str(segment.offsets) for segment in plan.across] == across
     assert (plan.offset_count, plan.local_offsets, plan.never_copied) == (before, local, never_copied)
-    assert plan.as_json()["remote"]["bytes"] == sum(each.object_bytes for each in plan.going)
-    copied = [each for each in plan.going if each.offsets.start >= 300]
-    assert plan.local_copied_bytes == sum(each.log_bytes for each in copied)
+    assert plan.as_json()["remote"]["bytes"] == sum(segment.object_bytes for segment in plan.going)
+    copied = [segment for segment in plan.going if segment.offsets.start >= 300]
+    assert plan.local_copied_bytes == sum(segment.log_bytes for segment in copied)
 
 
 def test_nothing_above_the_last_stable_offset_can_be_deleted() -> None:
@@ -69,7 +69,7 @@ def test_nothing_above_the_last_stable_offset_can_be_deleted() -> None:
     assert (refused.value.valid_start, refused.value.valid_end) == (0, 410)
 
 
-def test_a_partition_that_no_agent_has_begun_obeys_nobody() -> None:
+def test_a_partition_without_a_term_obeys_no_order() -> None:
     with pytest.raises(NotTiered):
         planned(100, log_start=None)
     with pytest.raises(NotTiered):
@@ -77,9 +77,9 @@ def test_a_partition_that_no_agent_has_begun_obeys_nobody() -> None:
 
 
 def test_an_order_is_given_to_a_log_that_a_term_knows() -> None:
-    """In an epoch in which none has begun, the view may speak of records that an election lost."""
-    for known in (LeaderEpoch(1), None):
-        plan_delete(view_of(), replace(BOUNDS, leader_epoch=known), Offset(100), False, NOW)
+    """The view of an epoch without a term may contain records that an election lost."""
+    for epoch in (LeaderEpoch(1), None):
+        plan_delete(view_of(), replace(BOUNDS, leader_epoch=epoch), Offset(100), False, NOW)
     later = replace(BOUNDS, leader_epoch=LeaderEpoch(2))
     with pytest.raises(Unavailable, match="no term of this leader epoch has begun yet"):
         plan_delete(view_of(), later, Offset(100), False, NOW)
@@ -90,7 +90,7 @@ def test_an_order_says_in_which_lineage_and_names_what_goes_of_it_alone() -> Non
     foreign = (build.started(50, 9, TERM, 50, 149), build.finished(51, 9, TERM, 50, 149, Lineage.of((1, 50))))
     plan = plan_delete(view_of(*foreign, build.leader(60, 3, lineage=lineage)), BOUNDS, Offset(300), False, NOW)
     assert plan.lineage == Lineage.of((0, 0), (2, 250))
-    assert [each.offsets.start for each in plan.going] == [0, 100]
+    assert [segment.offsets.start for segment in plan.going] == [0, 100]
 
 
 def test_an_order_for_lost_records_does_not_stand_for_a_new_one() -> None:
@@ -115,16 +115,16 @@ def test_force_has_something_to_do_as_long_as_objects_below_are_left() -> None:
 
 def test_leases_on_what_goes_are_shown_until_they_are_over() -> None:
     on_it, above, over = lease(50, 50, 60, number=40), lease(51, 100, 110, number=41), lease(52, 0, 9, left=-1)
-    assert [each.offsets.start for each in planned(100, on_it, above, over).leases] == [50]
+    assert [lease.offsets.start for lease in planned(100, on_it, above, over).leases] == [50]
     condemned = delete_started(49, 0)
-    assert [each.offsets.start for each in planned(100, condemned, on_it, log_start=100).leases] == [50]
+    assert [lease.offsets.start for lease in planned(100, condemned, on_it, log_start=100).leases] == [50]
 
 
 def test_groups_that_have_not_read_what_leaves_the_broker_are_named() -> None:
     here = view_of().partition.partition
     places = [("behind", here, 349), ("new", here, None), ("done", here, 350), ("elsewhere", here + 1, 0)]
-    found = tuple(GroupPosition(name, part, None if at is None else Offset(at)) for name, part, at in places)
-    groups = TopicGroups(found, (GroupProblem("odd", "odd is unknown"),))
+    positions = tuple(GroupPosition(name, part, None if at is None else Offset(at)) for name, part, at in places)
+    groups = TopicGroups(positions, (GroupProblem("odd", "odd is unknown"),))
     plan = plan_delete(view_of(log_start=0), BOUNDS, Offset(350), False, NOW, groups)
     assert plan.as_json()["groups"] == [
         {"group_id": "behind", "committed_offset": 349},
@@ -135,7 +135,7 @@ def test_groups_that_have_not_read_what_leaves_the_broker_are_named() -> None:
     assert remote_only.losing == (), "no plain consumer reads what left the broker already"
 
 
-def test_what_keeps_agents_from_obeying_is_named() -> None:
+def test_reasons_that_keep_agents_from_obeying_are_named() -> None:
     assert planned(100).waits == ()
     (paused,) = planned(100, order(50, OrderKind.PAUSE)).waits
     assert "pause since" in paused
@@ -163,16 +163,16 @@ def test_an_order_that_says_as_much_already_is_not_repeated(
     assert (plan.already is not None) == already
 
 
-def test_what_agents_did_is_counted_by_the_segments_of_the_plan() -> None:
+def test_progress_of_agents_is_counted_in_segments_of_the_plan() -> None:
     plan = planned(200)
     untouched = Obeyed.of(plan, view_of(), BOUNDS)
     assert (untouched.readable, untouched.condemned, untouched.gone) == (2, 0, 0)
     assert not untouched.reached(plan.before)
     begun = view_of(moved(50, 200, "operator-order"), delete_started(51, 0))
-    said = Obeyed.of(plan, begun, BOUNDS)
-    assert (said.readable, said.condemned, said.gone) == (1, 1, 0)
-    assert said.reached(plan.before)
-    assert not said.settled(plan.before)
+    progress = Obeyed.of(plan, begun, BOUNDS)
+    assert (progress.readable, progress.condemned, progress.gone) == (1, 1, 0)
+    assert progress.reached(plan.before)
+    assert not progress.settled(plan.before)
     erased = Obeyed.of(plan, build.view(build.log_start(1, build.term(1, 0), 200)), BOUNDS)
     assert (erased.readable, erased.condemned, erased.gone) == (0, 0, 2)
 
@@ -206,16 +206,16 @@ def test_the_end_is_the_last_stable_offset() -> None:
 @pytest.mark.parametrize("kind", [OrderKind.PAUSE, OrderKind.DISABLE_KEEP, OrderKind.DISABLE_DELETE])
 def test_the_newest_order_by_position_stands_and_is_not_needed_again(kind: OrderKind) -> None:
     view = view_of(order(50, OrderKind.RESUME), order(51, kind, number=8))
-    found = standing(view)
-    assert found is not None
-    assert found.kind is kind
-    assert describe_order(found) == f"{kind.value} since 2023-11-14T22:13:20Z by ops"
+    newest = standing(view)
+    assert newest is not None
+    assert newest.kind is kind
+    assert describe_order(newest) == f"{kind.value} since 2023-11-14T22:13:20Z by ops"
     assert not needed(view, kind)
     assert needed(view, OrderKind.RESUME)
     assert needed(view, OrderKind.PAUSE) == (kind is not OrderKind.PAUSE)
 
 
-def test_resume_is_what_stands_where_nobody_ordered_anything_else() -> None:
+def test_resume_stands_where_no_other_order_was_given() -> None:
     cut = order(52, OrderKind.DELETE_RECORDS, 100, number=9)
     for view in (view_of(), view_of(order(50, OrderKind.PAUSE), order(51, OrderKind.RESUME, number=8)), view_of(cut)):
         assert standing(view) is None
@@ -230,7 +230,7 @@ def test_an_order_names_a_person_and_a_machine() -> None:
 
 
 class Unsure(MemoryTierTopic):
-    """Every append lands, or (``lands`` says no) does not; from the ``fails_at``-th on nobody is told."""
+    """Every append lands unless ``lands`` returns False; from the ``fails_at``-th on, callers get no answer."""
 
     fails_at = 0
     lands: Callable[[], bool] = staticmethod(lambda: True)
@@ -259,11 +259,11 @@ def follower(topic: Unsure) -> Iterator[Follower]:
 
 
 def views(follower: Follower, count: int) -> list[PartitionView]:
-    return [follower.partition(TopicIdPartition(build.partition.topic_id, each)) for each in range(count)]
+    return [follower.partition(TopicIdPartition(build.partition.topic_id, number)) for number in range(count)]
 
 
 def test_an_order_is_in_the_view_when_it_is_given(topic: Unsure, follower: Follower) -> None:
-    said = new_order(
+    order = new_order(
         build.partition,
         OrderKind.DELETE_RECORDS,
         ManualClock(),
@@ -272,19 +272,19 @@ def test_an_order_is_in_the_view_when_it_is_given(topic: Unsure, follower: Follo
         force=True,
         lineage=KNOWN,
     )
-    give(topic, follower, said)
-    assert follower.partition(build.partition).orders == (said,)
+    give(topic, follower, order)
+    assert follower.partition(build.partition).orders == (order,)
 
 
 def test_an_append_of_unknown_outcome_is_looked_up(topic: Unsure, follower: Follower) -> None:
     topic.fails_at = 1
-    said = new_order(build.partition, OrderKind.PAUSE, ManualClock(), CountingIds())
-    give(topic, follower, said)
-    assert follower.partition(build.partition).orders == (said,)
+    order = new_order(build.partition, OrderKind.PAUSE, ManualClock(), CountingIds())
+    give(topic, follower, order)
+    assert follower.partition(build.partition).orders == (order,)
     topic.lands = lambda: False
     with pytest.raises(UnknownOutcome):
         give(topic, follower, new_order(build.partition, OrderKind.RESUME, ManualClock(), CountingIds(1)))
-    assert follower.partition(build.partition).orders == (said,)
+    assert follower.partition(build.partition).orders == (order,)
 
 
 def test_a_topic_that_is_ordered_halfway_says_how_far_it_came(topic: Unsure, follower: Follower) -> None:
@@ -298,4 +298,4 @@ def test_a_topic_that_is_ordered_halfway_says_how_far_it_came(topic: Unsure, fol
     assert [view.partition.partition for view in rest] == [1, 2]
     order_each(topic, follower, rest, OrderKind.PAUSE, outcomes)
     assert outcomes == dict.fromkeys(range(3), "ordered")
-    assert {found.kind for view in views(follower, 3) if (found := standing(view))} == {OrderKind.PAUSE}
+    assert {order.kind for view in views(follower, 3) if (order := standing(view))} == {OrderKind.PAUSE}

@@ -53,9 +53,9 @@ def test_behind_a_log_of_json_notes_and_errors_are_json_too(
         assert run([command, "--set", "no.such=1"]) == 2
     finally:
         root.handlers, root.level = handlers, level
-    said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-    assert said[0]["event"] == "listening on http://127.0.0.1:1"
-    assert [line["exit_code"] for line in said if "exit_code" in line] == [3, 2]
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert lines[0]["event"] == "listening on http://127.0.0.1:1"
+    assert [line["exit_code"] for line in lines if "exit_code" in line] == [3, 2]
 
 
 def test_an_empty_table_is_its_headings_or_an_empty_list() -> None:
@@ -80,7 +80,7 @@ def test_notes_go_to_stderr_unless_quiet(quiet: bool) -> None:
     assert (out.getvalue(), err.getvalue()) == ("", "" if quiet else "copying\n")
 
 
-def test_progress_is_shown_only_to_somebody_who_watches() -> None:
+def test_progress_is_shown_only_on_a_terminal() -> None:
     for stderr, quiet, shown in ((Terminal(), False, True), (Terminal(), True, False), (io.StringIO(), False, False)):
         out = io.StringIO()
         with Output(quiet=quiet, stdout=out, stderr=stderr).progress("verifying", 3) as advance:
@@ -95,12 +95,12 @@ SHOWN = r"gro\u202epuorg\u001b[2J\u009b1m\u2066x\u2069\u200f"
 
 @pytest.mark.parametrize("out", [io.StringIO, Terminal])
 def test_a_name_that_a_stranger_chose_moves_and_hides_nothing(out: type[io.StringIO]) -> None:
-    said, noted = out(), out()
-    output = Output(stdout=said, stderr=noted, colour=False)
+    stdout, noted = out(), out()
+    output = Output(stdout=stdout, stderr=noted, colour=False)
     output.table(("group", "behind"), [(f"{HOSTILE}\nother  0", 5)])
     output.line(f"held by {HOSTILE}")
     output.note(f"held by {HOSTILE}")
-    text = said.getvalue()
+    text = stdout.getvalue()
     assert SHOWN in text.replace("\n", "")
     assert "\nother" not in text, "a name makes no row"
     assert noted.getvalue() == f"held by {SHOWN}\n"

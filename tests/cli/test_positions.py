@@ -28,6 +28,10 @@ NOW = TimestampMs(1_800_000_000_000)
         ("@20260101", AtTime(TimestampMs(20_260_101))),
         ("@-3d", AtTime(TimestampMs(NOW - 3 * 86_400_000))),
         ("@-1h30m", AtTime(TimestampMs(NOW - 5_400_000))),
+        ("-3d", AtTime(TimestampMs(NOW - 3 * 86_400_000))),
+        ("2026-01-01T00:00:04.250Z", AtTime(TimestampMs(1_767_225_604_250))),
+        ("2026-01-01", AtTime(TimestampMs(1_767_225_600_000))),
+        ("1767225604250", AtOffset(Offset(1_767_225_604_250))),
     ],
 )
 def test_positions_as_people_write_them(text: str, position: Position) -> None:
@@ -37,20 +41,20 @@ def test_positions_as_people_write_them(text: str, position: Position) -> None:
 @pytest.mark.parametrize(
     "text", ["", "first", "--5", "-", "1.5", "@", "@yesterday", "@-3", "@-", "@2026-13-01", "٣", "9" * 19, "@-3w"]
 )
-def test_what_is_no_position_is_refused_with_the_ways_to_write_one(text: str) -> None:
+def test_an_invalid_position_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(InvalidRequest, match="earliest, latest, N, -N"):
         parse_position(text, NOW)
 
 
 def test_an_offset_from_the_end_is_no_flag_to_the_command_line() -> None:
-    seen: list[Position] = []
+    positions: list[Position] = []
 
     @click.command()
     @click.option("--from", "start", type=PositionType(), default="earliest")
     def read(start: Position) -> None:
-        seen.append(start)
+        positions.append(start)
 
     assert CliRunner().invoke(read, ["--from", "-5"]).exit_code == 0
     assert CliRunner().invoke(read, []).exit_code == 0
     assert CliRunner().invoke(read, ["--from", "soon"]).exit_code == 2
-    assert seen == [FromEnd(5), Earliest()]
+    assert positions == [FromEnd(5), Earliest()]

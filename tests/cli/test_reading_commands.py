@@ -69,8 +69,8 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
     def call(*arguments: str) -> tuple[int, bytes, str]:
         flags = ["--bootstrap-server", kafka.bootstrap, "--store", store.description]
         flags += ["--set", f"tier_state.topic={TIER_TOPIC}", "--set", "tier_state.replication_factor=1"]
-        made = [sys.executable, "-m", "tierstate.cli.main", *arguments, *flags]
-        done = subprocess.run(made, capture_output=True, check=False, timeout=120)
+        command = [sys.executable, "-m", "tierstate.cli.main", *arguments, *flags]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120)
         return done.returncode, done.stdout, done.stderr.decode()
 
     spec = TierTopicSpec(TIER_TOPIC, 1, 1)
@@ -111,7 +111,7 @@ def test_ranges_from_a_file_are_counted_by_any_reader(cluster: Cluster, tmp_path
     boundaries = tmp_path / "boundaries.json"
     boundaries.write_text('{"0": [[0, 10], [10, 25]]}')
     ranges = cluster.json("digest", TOPIC, "--boundaries", str(boundaries))["ranges"]
-    assert [(each["start_offset"], each["end_offset"], each["records"]) for each in ranges] == [
+    assert [(row["start_offset"], row["end_offset"], row["records"]) for row in ranges] == [
         (0, 10, 10),
         (10, 25, 15),
     ]
@@ -127,8 +127,8 @@ def test_records_are_read_across_the_border_and_say_which_tier_had_them(cluster:
 def test_a_search_says_on_stderr_how_far_it_looked(cluster: Cluster) -> None:
     code, out, notes = cluster.call("consume", TOPIC, "--contains", "nowhere")
     assert (code, out) == (0, b"")
-    said = re.search(r"looked through 900 records, [0-9,]+ bytes, up to offset 900 of reading-commands$", notes, re.M)
-    assert said is not None, notes
+    note = re.search(r"looked through 900 records, [0-9,]+ bytes, up to offset 900 of reading-commands$", notes, re.M)
+    assert note is not None, notes
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_search_says_on_stderr_how_far_it_looked(cluster: Cluster) -> None:
         (("--contains", "MTIz", "--encoding", "base64"), [123]),
     ],
 )
-def test_flags_say_where_to_begin_and_end_and_what_is_wanted(
+def test_flags_select_the_begin_the_end_and_the_records(
     cluster: Cluster, flags: tuple[str, ...], wanted: Sequence[int]
 ) -> None:
     assert [record["offset"] for record in cluster.lines(f"{TOPIC}:0", *flags)] == list(wanted)

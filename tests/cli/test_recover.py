@@ -22,7 +22,7 @@ class Unhealthy(BaseHTTPRequestHandler):
         self.send_error(503)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Write no line for a request."""
 
 
 def test_an_agent_that_answers_anything_at_all_is_one_that_runs() -> None:
@@ -41,14 +41,14 @@ def test_an_agent_that_answers_anything_at_all_is_one_that_runs() -> None:
     require_silent([address, "not an address"])
 
 
-def test_nobody_there_is_silence() -> None:
-    with socket.socket() as held:  # bound, and not listening: nobody answers
+def test_an_address_without_an_answer_is_silent() -> None:
+    with socket.socket() as held:  # bound, and not listening: there is no answer
         held.bind(("127.0.0.1", 0))
         require_silent([f"127.0.0.1:{held.getsockname()[1]}"])
 
 
 class Measured(Unhealthy):
-    """Something that has metrics."""
+    """A server with metrics that is no agent."""
 
     page = b""
 
@@ -63,7 +63,7 @@ class AnAgent(Measured):
 
 
 @pytest.mark.parametrize("handler", [AnAgent, Measured, Unhealthy])
-def test_where_an_agent_would_be_beside_its_broker_only_an_agent_is_one(handler: type[Unhealthy]) -> None:
+def test_only_an_agent_counts_as_an_agent_at_its_usual_address(handler: type[Unhealthy]) -> None:
     server = HTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -1,4 +1,4 @@
-"""`--execute` and `--dry-run` mean one thing in every command that has them, and the docs say who does what without."""
+"""`--execute` and `--dry-run` mean one thing in every command, and the docs list what each does without them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DECIDES = {
 }  # fmt: skip
 LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",
-    "diff", "keys list", "status", "table check", "table list",
+    "diff", "keys list", "status", "table check", "table list", "table show",
 }  # fmt: skip
 RUNS = {"agent", "gateway", "proxy", "table follow", "sandbox up", "sandbox down", "sandbox status"}
 
@@ -40,14 +40,14 @@ def commands(group: click.Group = root, before: str = "") -> Iterator[tuple[str,
 
 
 def flag_of(command: click.Command) -> click.Option | None:
-    """The option that either of the two flags belongs to."""
-    found = [
-        each
-        for each in command.params
-        if isinstance(each, click.Option) and {"--execute", "--dry-run"} & {*each.opts, *each.secondary_opts}
+    """Return the option to which either of the two flags belongs."""
+    options = [
+        option
+        for option in command.params
+        if isinstance(option, click.Option) and {"--execute", "--dry-run"} & {*option.opts, *option.secondary_opts}
     ]
-    assert len(found) <= 1, "two options for one decision"
-    return found[0] if found else None
+    assert len(options) <= 1, "two options for one decision"
+    return options[0] if options else None
 
 
 FLAGS = {name: flag_of(command) for name, command in commands()}
@@ -55,11 +55,11 @@ FLAGS = {name: flag_of(command) for name, command in commands()}
 
 def test_every_command_is_of_one_kind() -> None:
     kinds = (ADDS, DECIDES, LOOKS, RUNS)
-    assert sorted(each for kind in kinds for each in kind) == sorted(FLAGS), "say what a new command does"
+    assert sorted(name for kind in kinds for name in kind) == sorted(FLAGS), "say what a new command does"
 
 
 @pytest.mark.parametrize("name", sorted(ADDS | DECIDES))
-def test_what_changes_something_takes_both_flags_and_its_help_says_what_it_does_without(name: str) -> None:
+def test_commands_that_change_something_take_both_flags_and_explain_the_default(name: str) -> None:
     flag = FLAGS[name]
     assert flag is not None
     assert (flag.opts, flag.secondary_opts) == (["--execute"], ["--dry-run"])
@@ -68,7 +68,7 @@ def test_what_changes_something_takes_both_flags_and_its_help_says_what_it_does_
 
 
 @pytest.mark.parametrize("name", sorted(LOOKS | RUNS))
-def test_what_only_looks_takes_neither(name: str) -> None:
+def test_commands_that_only_look_take_neither_flag(name: str) -> None:
     assert FLAGS[name] is None
 
 
@@ -89,5 +89,5 @@ def test_a_flag_means_the_same_whatever_is_done_without(unasked: bool, flags: li
 def test_the_docs_say_what_is_done_without_a_flag() -> None:
     text = OPERATIONS.read_text().partition("## Shown or done\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| [^|]+ \| (done|shown) \| (.+) \|$", text, re.MULTILINE))
-    listed = {kind: {each.split(" --")[0] for each in re.findall("`([^`]+)`", row)} for kind, row in rows.items()}
+    listed = {kind: {text.split(" --")[0] for text in re.findall("`([^`]+)`", row)} for kind, row in rows.items()}
     assert listed == {"done": ADDS, "shown": DECIDES}

@@ -13,9 +13,9 @@ from tierstate.state.errors import InvalidRequest
     [("orders", "orders", None), ("orders:0", "orders", 0), ("a.b_c-d:12", "a.b_c-d", 12)],
 )
 def test_a_topic_and_a_partition(text: str, topic: str, partition: int | None) -> None:
-    found = parse_topic(text)
-    assert found == TopicArgument(topic, partition)
-    assert found.typed == text
+    argument = parse_topic(text)
+    assert argument == TopicArgument(topic, partition)
+    assert argument.typed == text
 
 
 def test_a_partition_is_read_as_kafka_writes_it_and_typed_with_a_colon() -> None:

@@ -1,4 +1,4 @@
-"""`--value-format` and its like: what is typed becomes columns, and what cannot is refused by name."""
+"""`--value-format` and similar flags become columns, and a wrong flag is refused by its name."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def latest(subject: str) -> Form:
 def test_a_schema_is_given_as_text_or_as_a_file(tmp_path: Path) -> None:
     file = tmp_path / "orders.ddl"
     file.write_text("id bigint\n")
-    wanted = Columns(NAMES, Form("string"), Form("json", "id bigint"), "map")
+    expected = Columns(NAMES, Form("string"), Form("json", "id bigint"), "map")
     for schema in ("id bigint", str(file)):
-        assert columns(key_format="string", value_format="json", value_schema=schema) == wanted
+        assert columns(key_format="string", value_format="json", value_schema=schema) == expected
 
 
 def test_avro_is_bare_with_a_schema_and_registered_without_one_or_by_the_flag() -> None:
@@ -46,9 +46,9 @@ def test_avro_is_bare_with_a_schema_and_registered_without_one_or_by_the_flag() 
     assert columns(value_format="avro", key_format="avro") == Columns(NAMES, LATEST, LATEST, "map")
 
 
-def test_what_a_place_has_of_a_registry_stays_though_the_subject_has_a_newer_schema() -> None:
-    known = Columns(NAMES, None, Form("avro", '"int"', registered=True))
-    assert columns(known, value_format="avro").value == known.value
+def test_a_column_keeps_its_schema_though_the_subject_has_a_newer_one() -> None:
+    earlier = Columns(NAMES, None, Form("avro", '"int"', registered=True))
+    assert columns(earlier, value_format="avro").value == earlier.value
     assert columns(Columns(NAMES), value_format="avro").value == LATEST
 
 
@@ -65,7 +65,7 @@ def test_what_a_place_has_of_a_registry_stays_though_the_subject_has_a_newer_sch
         ({"value_format": "string", "names": ("key", "headers")}, "not among those that are written"),
     ],
 )
-def test_what_nothing_can_be_read_by_is_refused(said: dict[str, Any], message: str) -> None:
+def test_flags_that_name_no_readable_form_are_refused(said: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         columns(**said)
 

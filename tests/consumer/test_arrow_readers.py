@@ -1,4 +1,4 @@
-"""pyarrow, pandas, Polars and DuckDB read a topic of both tiers as it is: by Arrow's stream, with nothing of ours."""
+"""pyarrow, pandas, Polars and DuckDB read a topic of both tiers as an Arrow stream, without code of ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tierstate.log.decode import record_schema
 pytestmark = pytest.mark.kafka
 RECORDS = 400
 CITIES = ("Bern", "Genève", "Zürich")
-AMOUNTS = {city: sum(range(each, RECORDS, 3)) for each, city in enumerate(CITIES)}
+AMOUNTS = {city: sum(range(first, RECORDS, 3)) for first, city in enumerate(CITIES)}
 KNOWN = record_schema().names
 
 
@@ -30,7 +30,7 @@ def in_pyarrow(read: Read) -> pa.Table:
 
 
 def in_pandas(read: Read) -> pa.Table:
-    """By pyarrow: the first pandas that takes a stream by itself is 3.0."""
+    """Read by pyarrow: the first pandas that takes a stream by itself is 3.0."""
     return pa.Table.from_pandas(pa.table(read).to_pandas(), read.schema, preserve_index=False)
 
 
@@ -39,18 +39,18 @@ def in_polars(read: Read) -> pa.Table:
 
 
 def in_duckdb(read: Read) -> pa.Table:
-    found = duckdb.sql("FROM read")
-    assert found is not None
-    return found.to_arrow_table().cast(read.schema)
+    relation = duckdb.sql("FROM read")
+    assert relation is not None
+    return relation.to_arrow_table().cast(read.schema)
 
 
-READERS = {name: each for name, each in list(globals().items()) if name.startswith("in_")}
+READERS = {name: reader for name, reader in list(globals().items()) if name.startswith("in_")}
 Take = Callable[[Read], pa.Table]
 
 
 @pytest.fixture(scope="module")
 def orders(cluster: TieredCluster) -> Iterator[Topic]:
-    """JSON, in two tiers."""
+    """Yield a topic of JSON values in two tiers."""
     name = cluster.topic("orders", 0)
     producer = Producer({**cluster.kafka.client_config, "batch.num.messages": 20, "enable.idempotence": True})
     for number in range(RECORDS):
@@ -76,17 +76,17 @@ def test_every_reader_has_every_column_of_both_tiers(orders: Topic, take: Take) 
 @pytest.mark.parametrize("columns", [None, ["value", "offset"]])
 @pytest.mark.parametrize("take", READERS.values(), ids=READERS)
 def test_an_empty_range_has_its_columns_in_every_reader(orders: Topic, take: Take, columns: list[str] | None) -> None:
-    found = take(orders.read(start=7, end=7, columns=columns))
-    assert (found.num_rows, found.column_names) == (0, columns or KNOWN)
+    table = take(orders.read(start=7, end=7, columns=columns))
+    assert (table.num_rows, table.column_names) == (0, columns or KNOWN)
 
 
 def totals(read: Read) -> dict[str, int]:
-    """DuckDB finds what a query names among the variables around it."""
+    """Return the sum of each city. DuckDB finds the table of a query among the variables around it."""
     orders = "SELECT decode(value)::JSON AS json FROM read"
     query = f"SELECT json ->> '$.city', sum((json ->> '$.amount')::INT) FROM ({orders}) GROUP BY 1"
-    found = duckdb.sql(query)
-    assert found is not None
-    return dict(found.fetchall())
+    relation = duckdb.sql(query)
+    assert relation is not None
+    return dict(relation.fetchall())
 
 
 def test_duckdb_adds_up_one_field_of_json(orders: Topic) -> None:
@@ -97,5 +97,5 @@ def test_duckdb_adds_up_one_field_of_json(orders: Topic) -> None:
 def test_polars_adds_up_one_field_of_json(orders: Topic) -> None:
     order = pl.Struct({"city": pl.String, "amount": pl.Int64})
     values = pl.DataFrame(orders.read(columns=["value"])).select(pl.col("value").cast(pl.String).str.json_decode(order))
-    found: Any = values.unnest("value").group_by("city").agg(pl.col("amount").sum())
-    assert dict(found.iter_rows()) == AMOUNTS
+    sums: Any = values.unnest("value").group_by("city").agg(pl.col("amount").sum())
+    assert dict(sums.iter_rows()) == AMOUNTS

@@ -1,4 +1,4 @@
-"""What a partition remembers from one look at the tiers to the next."""
+"""The state that a partition keeps from one look at the tiers to the next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def offsets(messages: list[TieredMessage]) -> list[int]:
     return [message.offset() for message in messages]
 
 
-def test_a_log_that_was_cut_off_is_still_to_be_told_of_after_a_look_that_failed() -> None:
+def test_a_cut_log_is_still_reported_after_a_look_that_failed() -> None:
     part = AssignedPartition(TopicPartition("orders", 0, 0))
     part.restart(13, lost=True)
     part.add(Failed(13, BrokerUnavailable("the new leader does not answer yet")))
@@ -37,7 +37,7 @@ def test_a_log_that_was_cut_off_is_still_to_be_told_of_after_a_look_that_failed(
     assert not part.lost
 
 
-def test_kafkas_turn_that_was_found_while_records_waited_is_looked_for_again() -> None:
+def test_a_switch_to_kafka_found_while_records_waited_is_looked_for_again() -> None:
     part = AssignedPartition(TopicPartition("orders", 0, 0))
     part.add(piece(0, 5, b""))
     part.add(Looked(5, None, TOPIC))
@@ -50,7 +50,7 @@ def test_kafkas_turn_that_was_found_while_records_waited_is_looked_for_again() -
     assert part.end() is now
 
 
-def test_what_cannot_be_decoded_is_the_outcome_that_comes_after_the_records_before_it() -> None:
+def test_a_decoding_error_comes_after_the_records_before_it() -> None:
     part = AssignedPartition(TopicPartition("orders", 0, 0))
     damaged = bytearray(plain_batch(3, 4))
     damaged[-1] ^= 1

@@ -16,20 +16,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "consumer.md"
 
 
 @pytest.mark.kafka
-def test_a_loop_that_is_left_in_the_middle_commits_what_it_saw_and_no_more(cluster: TieredCluster) -> None:
+def test_a_loop_that_is_left_in_the_middle_commits_only_what_it_saw(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("async")
-    said: dict[str, Any] = {"asyncio": asyncio}
+    names: dict[str, Any] = {"asyncio": asyncio}
     text = PAGE.read_text()
-    exec(text[(begins := text.index("async def records")) : text.index("```", begins)], said)
+    exec(text[(begins := text.index("async def records")) : text.index("```", begins)], names)
 
     async def read() -> list[int]:
-        found: list[int] = []
-        async with aclosing(said["records"](consumer)) as records:
+        numbers: list[int] = []
+        async with aclosing(names["records"](consumer)) as records:
             async for record in records:
-                if len(found) == 130:
+                if len(numbers) == 130:
                     break
-                found.append(record.offset())
-        return found
+                numbers.append(record.offset())
+        return numbers
 
     config = cluster.config(topic, auto_offset_reset="earliest", enable_auto_offset_store=False)
     with TieredConsumer(config) as consumer:

@@ -35,7 +35,7 @@ from tierstate import connect, errors, read_records
         ),
     ],
 )
-def test_a_wrong_argument_is_named_and_what_was_meant_is_said(given: dict[str, Any], said: str) -> None:
+def test_a_wrong_argument_is_named_with_the_right_one(given: dict[str, Any], said: str) -> None:
     with pytest.raises(errors.InvalidRequest, match=said):
         connect(**given)
 
@@ -62,7 +62,7 @@ def test_a_text_in_the_place_of_a_mapping_is_named(kafka: Any, settings: Any, sa
         read_records(kafka, "s3://bucket", "orders", 0, 0, 1, settings=settings)
 
 
-def test_what_is_closed_says_so() -> None:
+def test_a_closed_object_says_so() -> None:
     with connect("127.0.0.1:1", "file:///nowhere") as log:
         assert "closed" not in repr(log)
     assert "closed" in repr(log)

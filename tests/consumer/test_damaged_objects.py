@@ -21,7 +21,7 @@ from tierstate.state.errors import CorruptData
 pytestmark = pytest.mark.kafka
 RECORDS = 400
 BYTE_OF_BATCH = {"base offset": 3, "length": 11, "magic": 16, "records": 200}
-"""A byte of a batch that is flipped: of its header, which no CRC covers, or of its records."""
+"""Bytes of a batch that are flipped: in its header, which no CRC covers, or in its records."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiered(cluster: TieredCluster, name: str, records: int, partitions: int, compression: str = "none") -> str:
-    """A topic whose first segments are in the object store only, as they are or compressed."""
+    """Create a topic whose first segments are in the object store only, with this compression. Return its name."""
     topic = cluster.topic(name, records, partitions)
     cluster.run("agent", "--once", "--set", f"format.compression={compression}")
     assert all(cluster.local_start(topic, number) > 2 * SEGMENT for number in range(partitions))
@@ -38,14 +38,14 @@ def tiered(cluster: TieredCluster, name: str, records: int, partitions: int, com
 
 
 def log_object(cluster: TieredCluster, topic: str, partition: int) -> Path:
-    """The second segment of a partition."""
-    found = sorted((cluster.folder / "store").glob(f"{topic}-*/{partition}/*.log"))
-    assert len(found) > 2
-    return found[1]
+    """Return the log object of the partition's second segment."""
+    logs = sorted((cluster.folder / "store").glob(f"{topic}-*/{partition}/*.log"))
+    assert len(logs) > 2
+    return logs[1]
 
 
 def damage(path: Path, byte: int = BYTE_OF_BATCH["records"], batch: int = 1) -> int:
-    """Flip a bit of one batch. Returns the batch's first offset."""
+    """Flip a bit of one batch. Return the batch's first offset."""
     data = bytearray(path.read_bytes())
     headers: list[BatchHeader] = list(iter_batches(bytes(data), source=str(path)))
     data[headers[batch].position + byte] ^= 64
@@ -83,11 +83,11 @@ def test_a_damaged_partition_stops_at_the_bad_record_and_others_lose_nothing(
         consumer.subscribe([topic])
         until(lambda: len(records[0]) == RECORDS and len(records[1]) == bad and len(errors) > 2, step)
         assert records == {0: [*range(RECORDS)], 1: [*range(bad)]}
-        assert {(each.partition(), each.error().code()) for each in errors} == {(1, KafkaError._BAD_MSG)}
+        assert {(error.partition(), error.error().code()) for error in errors} == {(1, KafkaError._BAD_MSG)}
         assert errors[-1].offset() == bad
         assert isinstance(errors[-1].cause(), CorruptData)
         committed = consumer.commit(asynchronous=False)
-        assert {each.partition: each.offset for each in committed} == {0: RECORDS, 1: bad}
+        assert {place.partition: place.offset for place in committed} == {0: RECORDS, 1: bad}
         damaged.write_bytes(whole)
         until(lambda: len(records[1]) == RECORDS, step)
     assert records[1] == [*range(RECORDS)]
@@ -112,7 +112,7 @@ def test_a_chunk_that_cannot_be_opened_is_where_its_partition_stops(cluster: Tie
     with TieredConsumer(cluster.config(topic, auto_offset_reset="earliest")) as consumer:
         consumer.subscribe([topic])
         until(lambda: len(records[0]) == RECORDS and len(errors) > 2, step)
-        assert {each.offset() for each in errors} == {bad}
+        assert {error.offset() for error in errors} == {bad}
         assert records[1] == [*range(bad)]
         damaged.write_bytes(whole)
         until(lambda: len(records[1]) == RECORDS, step)
@@ -125,9 +125,9 @@ def test_each_of_three_errors_at_once_reaches_the_client(cluster: TieredCluster,
     failed: list[int] = []
 
     def step() -> None:
-        got = [*received(consumer, batch)]
-        assert len(got) <= batch
-        failed.extend(each.partition() for each in got)
+        messages = [*received(consumer, batch)]
+        assert len(messages) <= batch
+        failed.extend(message.partition() for message in messages)
 
     with TieredConsumer(cluster.config(topic)) as consumer:
         consumer.assign([TopicPartition(topic, number, RECORDS + 1000) for number in range(3)])
@@ -146,7 +146,7 @@ def test_records_that_were_taken_before_a_callback_raised_are_handed_out_before_
 ) -> None:
     topic = tiered(cluster, f"callback-{kind.__name__}", RECORDS, 1)
     place = [TopicPartition(topic, 0)]
-    found: list[int] = []
+    received_offsets: list[int] = []
     raised: list[BaseException] = []
     caught: list[BaseException] = []
 
@@ -157,7 +157,7 @@ def test_records_that_were_taken_before_a_callback_raised_are_handed_out_before_
 
     def step() -> None:
         try:
-            found.extend(offsets(consumer.consume(10 * RECORDS, 5)))
+            received_offsets.extend(offsets(consumer.consume(10 * RECORDS, 5)))
         except kind as error:
             caught.append(error)
 
@@ -166,7 +166,7 @@ def test_records_that_were_taken_before_a_callback_raised_are_handed_out_before_
         consumer.assign([TopicPartition(topic, 0, 0)])
         until(lambda: caught, step)
         assert caught == raised
-        assert found == [*range(consumer.position(place)[0].offset)]
+        assert received_offsets == [*range(consumer.position(place)[0].offset)]
 
 
 APPLICATION = """
@@ -204,7 +204,7 @@ def test_a_group_that_is_started_again_and_again_over_a_damaged_object_loses_not
 
     def committed() -> list[int]:
         with Consumer({**cluster.kafka.client_config, "group.id": topic}) as plain:
-            return [each.offset for each in plain.committed([TopicPartition(topic, n) for n in range(2)], 10)]
+            return [place.offset for place in plain.committed([TopicPartition(topic, n) for n in range(2)], 10)]
 
     assert handed_out(RECORDS) == {"0": [*range(RECORDS)], "1": [*range(bad)]}
     assert committed() == [RECORDS, bad]

@@ -20,7 +20,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 BUCKET, KEY, SECRET, REGION = "consumed", "a-consumer", "and-its-secret", "us-east-1"
 RECORDS = 400
 PATIENCE_MS = 6000
-"""Of the group; the shortest that a broker allows."""
+"""The session and poll time-outs of the group; the shortest that a broker allows."""
 
 
 @pytest.mark.slow
@@ -40,18 +40,18 @@ def test_a_group_idle_in_a_long_remote_read_keeps_its_partitions(kafka: KafkaSan
         cluster = TieredCluster(kafka, tmp_path, "_tier-state-hanging-store", store)
         topic, _ = cluster.tiered("hangs")
         patience = {"session.timeout.ms": PATIENCE_MS, "max.poll.interval.ms": PATIENCE_MS}
-        taken: list[list[TopicPartition]] = []
+        revocations: list[list[TopicPartition]] = []
         with TieredConsumer(cluster.config(topic, auto_offset_reset="earliest", **patience)) as consumer:
-            consumer.subscribe([topic], on_revoke=lambda same, partitions: taken.append(partitions))
-            server.signal(signal.SIGSTOP)  # before the first read: all of so small a topic would be read ahead
-            found = list[Any]()
+            consumer.subscribe([topic], on_revoke=lambda same, partitions: revocations.append(partitions))
+            server.signal(signal.SIGSTOP)  # before the first read: the whole of such a small topic would be read ahead
+            messages = list[Any]()
             clock = SystemClock()
             until = clock.monotonic() + 1.5 * PATIENCE_MS / 1000
             while clock.monotonic() < until:
-                found += [message for message in consumer.consume(50, 0.2) if message.error() is None]
-            assert not taken
+                messages += [message for message in consumer.consume(50, 0.2) if message.error() is None]
+            assert not revocations
             assert consumer.assignment(), "it never had a partition to keep"
-            assert not found
+            assert not messages
             server.signal(signal.SIGCONT)
-            found += polled(consumer, RECORDS - len(found))
-        assert offsets(found) == list(range(RECORDS))
+            messages += polled(consumer, RECORDS - len(messages))
+        assert offsets(messages) == list(range(RECORDS))

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def tiered(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Tie
 
 
 def first_local_offset(kafka: KafkaSandbox) -> int:
-    """As Kafka's own client sees it."""
+    """Return the first offset that Kafka's own client sees."""
     consumer = Consumer({**kafka.client_config, "group.id": "read-records"})
     start, _ = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), 10)
     consumer.close()
@@ -134,7 +135,10 @@ def test_a_connection_knows_topics_bounds_and_offsets_for_times(log: Log, tiered
     assert topic.partitions() == [0]
     assert (topic.bounds(0).log_start, topic.bounds(0).local_start) == (0, tiered.local_start)
     assert topic.offsets_for_time("-1h") == {0: 0}
-    assert topic.offsets_for_time("2100-01-01") == {0: None}
+    for late in ("2100-01-01", datetime(2100, 1, 1), 4_102_444_800_000, "4102444800000", "@4102444800000"):
+        assert topic.offsets_for_time(late) == {0: None}
+    with pytest.raises(errors.InvalidRequest, match="time is a datetime, ISO 8601 text, milliseconds"):
+        topic.offsets_for_time("noon")
 
 
 @pytest.mark.kafka
@@ -150,21 +154,21 @@ def test_arrow_takes_what_is_read_as_it_is_and_again_the_same(log: Log, tiered: 
 @pytest.mark.kafka
 @pytest.mark.parametrize("columns", [["value"], ["timestamp", "offset"], ["topic", "partition", "timestampType"]])
 def test_columns_asked_for_are_those_of_everything_and_no_others_are_made(log: Log, columns: list[str]) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     topic = log.topic(TOPIC)
-    wanted = topic.read().to_table().select(columns)
-    assert topic.read(columns=columns).to_table().equals(wanted)
-    assert topic.read(columns=columns, progress=lambda *done: told.append(done)).to_table().equals(wanted)
-    assert told[-1] == (RECORDS, RECORDS)
+    expected = topic.read().to_table().select(columns)
+    assert topic.read(columns=columns).to_table().equals(expected)
+    assert topic.read(columns=columns, progress=lambda *done: progress.append(done)).to_table().equals(expected)
+    assert progress[-1] == (RECORDS, RECORDS)
     how = (Isolation.READ_COMMITTED, Tier.AUTO)
-    made = log.source().records(TOPIC, 0, Extent(Offset(0), Offset(RECORDS)), *how, columns=columns)
-    assert {tuple(batch.schema.names) for batch, _ in made} == {tuple(columns)}
+    batches = log.source().records(TOPIC, 0, Extent(Offset(0), Offset(RECORDS)), *how, columns=columns)
+    assert {tuple(batch.schema.names) for batch, _ in batches} == {tuple(columns)}
 
 
 @pytest.mark.kafka
 def test_a_read_through_a_gateway_is_the_read_without(tiered: TieredTopic, log: Log) -> None:
-    given = {"kafka.bootstrap.servers": tiered.kafka["bootstrap.servers"], "store.url": tiered.store}
-    with Connection(settings_from({**FOR_READERS, **given, "tier_state.topic": FACTS})) as connection:
+    kafka = {"kafka.bootstrap.servers": tiered.kafka["bootstrap.servers"], "store.url": tiered.store}
+    with Connection(settings_from({**FOR_READERS, **kafka, "tier_state.topic": FACTS})) as connection:
         settings = Gateway(listen=Address("127.0.0.1", 0))
         service = FetchService(connection.reader(connection.view()), settings, connection.clock)
         server = GatewayServer(service, settings)
@@ -176,15 +180,15 @@ def test_a_read_through_a_gateway_is_the_read_without(tiered: TieredTopic, log: 
                 assert topic.partitions() == direct.partitions()
                 assert topic.bounds(0) == direct.bounds(0)
                 assert topic.offsets_for_time("-1h") == direct.offsets_for_time("-1h")
-                asked: list[dict[str, Any]] = [
+                queries: list[dict[str, Any]] = [
                     {},
                     {"columns": ["value", "offset"]},
                     {"start": border - 7, "end": border + 5},
                     {"start": 3, "limit": 9},
                     {"start": "latest"},
                 ]
-                for each in asked:
-                    assert topic.read(**each).to_table().equals(direct.read(**each).to_table()), each
+                for query in queries:
+                    assert topic.read(**query).to_table().equals(direct.read(**query).to_table()), query
         finally:
             process.stop()
             assert process.join(20)
@@ -245,12 +249,12 @@ print(json.dumps([before, held()]))
 
 
 @pytest.mark.kafka
-def test_ctrl_c_in_the_middle_of_a_read_that_somebody_keeps_leaves_no_thread_and_no_file_open(
+def test_ctrl_c_in_the_middle_of_a_read_that_is_kept_leaves_no_thread_and_no_file_open(
     tiered: TieredTopic,
 ) -> None:
-    said = {"bootstrap": tiered.kafka["bootstrap.servers"], "store": tiered.store, "topic": TOPIC, "facts": FACTS}
+    parameters = {"bootstrap": tiered.kafka["bootstrap.servers"], "store": tiered.store, "topic": TOPIC, "facts": FACTS}
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, json.dumps(said)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", INTERRUPTED, json.dumps(parameters)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     before, after = json.loads(done.stdout)
@@ -258,7 +262,7 @@ def test_ctrl_c_in_the_middle_of_a_read_that_somebody_keeps_leaves_no_thread_and
 
 
 @pytest.mark.kafka
-def test_a_read_of_a_log_that_is_closed_meanwhile_is_an_error_and_not_a_short_answer(tiered: TieredTopic) -> None:
+def test_a_read_of_a_log_that_is_closed_during_it_is_an_error_and_not_short(tiered: TieredTopic) -> None:
     settings = {"tier_state.topic": FACTS}
     with connect(settings=settings | {"store.url": tiered.store}, kafka=tiered.kafka) as opened:
         batches = opened.topic(TOPIC).read().to_batches()
@@ -276,7 +280,7 @@ def test_a_read_follows_the_tier_state_partition_it_maps_to_and_no_other(tiered:
         assert isinstance(reader, LogReader)
 
         def followed() -> int:
-            return sum(each.name == "follower" for each in set(threading.enumerate()) - others)
+            return sum(thread.name == "follower" for thread in set(threading.enumerate()) - others)
 
         assert (topic.partitions(), followed()) == ([0], 0)
         assert topic.read().to_table().num_rows == RECORDS
@@ -296,13 +300,13 @@ def test_nothing_read_has_the_schema_of_everything(log: Log) -> None:
 
 @pytest.mark.kafka
 def test_a_limit_and_progress_count_what_is_read(log: Log, tiered: TieredTopic) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     border = tiered.local_start
-    read = log.topic(TOPIC).read(start=border - 7, end={0: border + 5}, progress=lambda *done: told.append(done))
+    read = log.topic(TOPIC).read(start=border - 7, end={0: border + 5}, progress=lambda *done: progress.append(done))
     assert read.ranges == {0: (border - 7, border + 5)}
     assert read.to_table().column("offset").to_pylist() == list(range(border - 7, border + 5))
-    assert told == sorted(told)
-    assert told[-1] == (12, 12)
+    assert progress == sorted(progress)
+    assert progress[-1] == (12, 12)
     assert log.topic(TOPIC).read(limit=9).to_table().column("offset").to_pylist() == list(range(9))
 
 
@@ -328,12 +332,12 @@ def test_a_wrong_argument_of_a_read_is_named(log: Log, given: dict[str, object],
 
 
 @pytest.mark.kafka
-def test_a_connection_that_nobody_holds_closes_itself(tiered: TieredTopic) -> None:
+def test_a_connection_without_a_reference_closes_itself(tiered: TieredTopic) -> None:
     before = set(threading.enumerate())
     settings = {"tier_state.topic": FACTS}
     batches = iter(connect(settings=settings | {"store.url": tiered.store}, kafka=tiered.kafka).topic(TOPIC).read())
     assert next(batches).num_rows > 0
-    following = {each for each in threading.enumerate() if each.name == "follower"} - before
+    following = {thread for thread in threading.enumerate() if thread.name == "follower"} - before
     assert following
     del batches
     assert not any(thread.is_alive() for thread in following)
@@ -343,15 +347,15 @@ NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebook.ipynb"
 
 
 def test_every_cell_of_the_notebook_runs(tiered: TieredTopic) -> None:
-    cells = [each for each in json.loads(NOTEBOOK.read_text())["cells"] if each["cell_type"] == "code"]
-    assert all(each["outputs"] == [] and each["execution_count"] is None for each in cells), "outputs go stale"
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells), "outputs go stale"
     here = f"{tiered.kafka['bootstrap.servers']!r}, {tiered.store!r}, settings={{'tier_state.topic': {FACTS!r}}}"
-    said: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for cell in cells:
         text = "".join(cell["source"]).replace('"localhost:9092", "s3://events/tier"', here)
-        exec(compile(text.replace('"orders"', repr(TOPIC)), NOTEBOOK.name, "exec"), said)
-    assert said["table"].num_rows == said["rows"] == len(said["frame"]) == RECORDS
-    assert said["bounds"].log_start < said["bounds"].local_start
-    assert said["sizes"].height == RECORDS
-    assert said["total"] == sum(range(RECORDS))
-    assert "closed" in repr(said["log"])
+        exec(compile(text.replace('"orders"', repr(TOPIC)), NOTEBOOK.name, "exec"), names)
+    assert names["table"].num_rows == names["rows"] == len(names["frame"]) == RECORDS
+    assert names["bounds"].log_start < names["bounds"].local_start
+    assert names["sizes"].height == RECORDS
+    assert names["total"] == sum(range(RECORDS))
+    assert "closed" in repr(names["log"])

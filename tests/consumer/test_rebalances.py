@@ -1,4 +1,4 @@
-"""Groups that share partitions anew while the remote tier is read: no record is lost, none is handed out twice."""
+"""Groups that rebalance while the remote tier is read: no record is lost, and none is handed out twice."""
 
 from __future__ import annotations
 
@@ -53,47 +53,47 @@ def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: 
             assert all(offset < starts[partition] for partition, offset in seen), "the remote tier was read to its end"
             until(lambda: len(seen) >= 900, both)
         until(lambda: len(seen) == RECORDS * PARTITIONS, lambda: take(first, seen, 100))
-    assert seen == Counter({(each, offset): 1 for each in range(PARTITIONS) for offset in range(RECORDS)})
+    assert seen == Counter({(number, offset): 1 for number in range(PARTITIONS) for offset in range(RECORDS)})
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_was_handed_out_just_before_it_is_taken_away_is_committed(cluster: TieredCluster, protocol: str) -> None:
+def test_records_handed_out_just_before_a_revocation_are_committed(cluster: TieredCluster, protocol: str) -> None:
     topic, _ = cluster.tiered(f"{protocol}-taken")
     config = config_of(cluster, topic, protocol)
     with TieredConsumer(config) as consumer:
         consumer.subscribe([topic])
-        found = polled(consumer, 1)
+        messages = polled(consumer, 1)
         consumer.unsubscribe()
-        until(lambda: not consumer.assignment(), lambda: found.extend(consumer.consume(2, 0)))
-        assert consumer.committed([TopicPartition(topic, 0)], 30)[0].offset == len(found)
+        until(lambda: not consumer.assignment(), lambda: messages.extend(consumer.consume(2, 0)))
+        assert consumer.committed([TopicPartition(topic, 0)], 30)[0].offset == len(messages)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_callbacks_of_an_application_decide_where_a_partition_begins(cluster: TieredCluster, protocol: str) -> None:
     topic, (start, *_) = cluster.tiered(f"{protocol}-callbacks", RECORDS, 2)
-    told: list[str] = []
+    calls: list[str] = []
 
     def assigned(consumer: TieredConsumer, partitions: list[TopicPartition]) -> None:
-        told.append("assigned")
-        for each in partitions:
-            each.offset = start - 3 if each.partition else 11
+        calls.append("assigned")
+        for place in partitions:
+            place.offset = start - 3 if place.partition else 11
         (consumer.assign if protocol == "eager" else consumer.incremental_assign)(partitions)
 
     def revoked(consumer: TieredConsumer, partitions: list[TopicPartition]) -> None:
-        told.append("revoked")
-        assert {each.offset for each in consumer.position(partitions)} != {11, start - 3}
+        calls.append("revoked")
+        assert {place.offset for place in consumer.position(partitions)} != {11, start - 3}
 
     with TieredConsumer(config_of(cluster, topic, protocol)) as consumer:
         consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
-        found = polled(consumer, 2 * RECORDS - 11 - start + 3, 10)
-    assert sorted((each.partition(), each.offset()) for each in found) == [
+        messages = polled(consumer, 2 * RECORDS - 11 - start + 3, 10)
+    assert sorted((message.partition(), message.offset()) for message in messages) == [
         *((0, offset) for offset in range(11, RECORDS)),
         *((1, offset) for offset in range(start - 3, RECORDS)),
     ]
-    assert told == ["assigned", "revoked"]
+    assert calls == ["assigned", "revoked"]
 
 
-def test_what_was_being_read_for_a_partition_that_is_gone_is_not_handed_out(cluster: TieredCluster) -> None:
+def test_a_read_in_flight_for_a_revoked_partition_is_not_handed_out(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("taken-away", RECORDS, 2)
     with TieredConsumer(cluster.config(topic)) as consumer:
         for _ in range(20):
@@ -111,13 +111,13 @@ def test_a_close_by_another_thread_in_the_middle_of_the_remote_tier_commits_what
     config = cluster.config(topic, auto_offset_reset="earliest", enable_auto_commit=True)
     consumer = TieredConsumer(config)
     consumer.subscribe([topic])
-    found, in_the_middle = polled(consumer, 5), threading.Event()
+    messages, in_the_middle = polled(consumer, 5), threading.Event()
     closed: list[str] = []
 
     def read() -> None:
         try:
             while True:
-                found.extend(consumer.consume(1, 1))
+                messages.extend(consumer.consume(1, 1))
                 in_the_middle.set()
         except RuntimeError as error:
             closed.append(str(error))
@@ -128,10 +128,10 @@ def test_a_close_by_another_thread_in_the_middle_of_the_remote_tier_commits_what
     consumer.close()
     reader.join(30)
     assert closed == ["Consumer closed"]
-    assert [message.offset() for message in found] == list(range(len(found)))
-    assert 5 < len(found) < start, "it was at the broker already"
+    assert [message.offset() for message in messages] == list(range(len(messages)))
+    assert 5 < len(messages) < start, "it was at the broker already"
     with Consumer({**cluster.kafka.client_config, "group.id": topic}) as plain:
-        assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == len(found)
+        assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == len(messages)
 
 
 def test_a_close_by_another_thread_ends_a_poll(cluster: TieredCluster) -> None:
@@ -147,12 +147,12 @@ def test_a_close_by_another_thread_ends_a_poll(cluster: TieredCluster) -> None:
         except RuntimeError as closed:
             ended.append(closed)
 
-    threads = [threading.Thread(target=each, daemon=True) for each in (poll, consumer.close)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(30)
-    assert not any(each.is_alive() for each in threads)
+    threads = [threading.Thread(target=target, daemon=True) for target in (poll, consumer.close)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
     assert ended
     assert ended[0] is None or str(ended[0]) == "Consumer closed"
     with pytest.raises(RuntimeError, match="Consumer closed"):

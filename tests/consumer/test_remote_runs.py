@@ -1,4 +1,4 @@
-"""A consumer's run through the remote tier brings what the route says now, sooner; and it leaves nothing behind."""
+"""A consumer's run through the remote tier brings what the current route allows, sooner, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def no_thread_left() -> Iterator[None]:
 
 @pytest.fixture
 def runs() -> Iterator[RemoteRuns]:
-    made = RemoteRuns(2)
-    yield made
-    made.close()
+    remote_runs = RemoteRuns(2)
+    yield remote_runs
+    remote_runs.close()
 
 
 def part() -> AssignedPartition:
@@ -56,17 +56,17 @@ def remote(log: LogicalPartition, at: int, isolation: Isolation) -> ReadRemote |
 
 
 def brought(runs: RemoteRuns, log: LogicalPartition, isolation: Isolation) -> list[Fetched]:
-    """All pieces of the remote tier, by one run as far as it goes."""
-    reader, at, found = part(), 0, []
+    """Return all pieces of the remote tier that one run brings."""
+    reader, at, pieces = part(), 0, []
     while at < log.copied_end(Offset(0)):
         where = remote(log, at, isolation)
         assert where is not None
         piece = runs.read(reader, log, where, Ask(1 << 20, isolation, Tier.REMOTE))
         assert piece is not None
         assert piece.offset == at
-        found.append(piece)
+        pieces.append(piece)
         at = piece.next_offset
-    return found
+    return pieces
 
 
 @pytest.mark.parametrize("isolation", BOTH)
@@ -75,11 +75,11 @@ def test_a_run_brings_the_records_that_a_reader_piece_by_piece_finds(
 ) -> None:
     golden = golden_log(store=store)
     log = golden.reader.partition("t", 0)
-    found = brought(runs, log, isolation)
-    end = found[-1].next_offset
+    pieces = brought(runs, log, isolation)
+    end = pieces[-1].next_offset
     assert end == golden.segments[-1].offsets.end + 1
     scanned = golden.reader.scan("t", 0, 0, end, isolation=isolation, tier=Tier.REMOTE)
-    assert rows_of(found) == rows_of(list(scanned))
+    assert rows_of(pieces) == rows_of(list(scanned))
 
 
 def test_a_piece_that_is_not_where_the_route_is_now_is_not_handed_out(
@@ -95,7 +95,7 @@ def test_a_piece_that_is_not_where_the_route_is_now_is_not_handed_out(
     assert again is not None
     assert again.offset == 0
     second = golden.segments[1].offsets
-    assert runs.read(reader, log, ReadRemote(golden.segments[0], second), ask) is None  # it is another's now
+    assert runs.read(reader, log, ReadRemote(golden.segments[0], second), ask) is None  # it is another segment's now
     assert runs.read(reader, log, first, ask) is not None
     middle = OffsetRange(Offset(second.start + 5), second.end)
     assert runs.read(reader, log, ReadRemote(golden.segments[1], middle), ask) is None  # a seek on
@@ -116,19 +116,19 @@ def test_nothing_beyond_what_the_route_allows_is_handed_out(
     assert (piece.next_offset, piece.limit) == (last + 1, last + 1)
 
 
-def test_what_is_beyond_the_limit_of_runs_is_left_to_reads_piece_by_piece(
+def test_partitions_beyond_the_limit_of_runs_are_read_piece_by_piece(
     golden_log: Make, store: ObjectStore, runs: RemoteRuns
 ) -> None:
     log = golden_log(store=store).reader.partition("t", 0)
     ask, where = Ask(1 << 20, BOTH[0], Tier.REMOTE), remote(log, 0, BOTH[0])
     assert where is not None
     readers = [part(), part(), part()]
-    assert [runs.read(each, log, where, ask) is not None for each in readers] == [True, True, False]
+    assert [runs.read(reader, log, where, ask) is not None for reader in readers] == [True, True, False]
     runs.end(readers[0])
     assert runs.read(readers[2], log, where, ask) is not None
 
 
-def test_a_missing_object_is_left_to_who_finds_out_why(golden_log: Make, store: ObjectStore, runs: RemoteRuns) -> None:
+def test_a_missing_object_is_left_to_a_single_read(golden_log: Make, store: ObjectStore, runs: RemoteRuns) -> None:
     golden = golden_log(store=store)
     log, ask = golden.reader.partition("t", 0), Ask(1 << 20, BOTH[0], Tier.REMOTE)
     where = remote(log, 0, BOTH[0])

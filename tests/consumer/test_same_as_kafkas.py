@@ -1,4 +1,4 @@
-"""On a topic that the broker has all of, a `TieredConsumer` does what Kafka's consumer does: the same test for both."""
+"""On a topic that is wholly on the broker, a `TieredConsumer` does what Kafka's consumer does: one test for both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def topic(cluster: TieredCluster) -> str:
 
 @pytest.fixture(params=[Consumer, TieredConsumer])
 def opened(request: pytest.FixtureRequest, cluster: TieredCluster) -> Iterator[Open]:
-    """Opens a consumer of either class in a group of its own, and closes it."""
+    """Yield a function that opens a consumer of either class in a group of its own; close each one at the end."""
     consumers: list[Any] = []
 
     def open_one(group: str, **more: Any) -> Any:
@@ -48,8 +48,8 @@ def opened(request: pytest.FixtureRequest, cluster: TieredCluster) -> Iterator[O
         return consumers[-1]
 
     yield open_one
-    for each in consumers:
-        each.close()
+    for consumer in consumers:
+        consumer.close()
 
 
 def test_the_page_has_every_method_of_kafkas_consumer() -> None:
@@ -64,19 +64,19 @@ def test_a_message_of_the_remote_tier_has_every_method_of_kafkas(name: str) -> N
 
 @pytest.mark.parametrize("name", sorted(METHODS & vars(TieredConsumer).keys()))
 def test_arguments_have_the_names_of_kafkas_consumer(name: str) -> None:
-    said = re.search(rf"^\.\. py:function:: {name}\((.*)\)", getattr(Consumer, name).__doc__ or "", re.MULTILINE)
-    wanted = re.findall(r"(\w+)(?:=|,|\]|$)", re.sub(r"=[^,\]]+", "=", said[1])) if said else []
-    assert [each for each in inspect.signature(getattr(TieredConsumer, name)).parameters if each != "self"] == wanted
+    signature = re.search(rf"^\.\. py:function:: {name}\((.*)\)", getattr(Consumer, name).__doc__ or "", re.MULTILINE)
+    expected = re.findall(r"(\w+)(?:=|,|\]|$)", re.sub(r"=[^,\]]+", "=", signature[1])) if signature else []
+    assert [word for word in inspect.signature(getattr(TieredConsumer, name)).parameters if word != "self"] == expected
 
 
 @pytest.mark.kafka
 def test_assign_reads_from_the_offsets_given(opened: Open, topic: str) -> None:
     consumer = opened("assign")
     consumer.assign([TopicPartition(topic, 0, 190), TopicPartition(topic, 1, OFFSET_BEGINNING)])
-    assert sorted((each.topic, each.partition) for each in consumer.assignment()) == [(topic, 0), (topic, 1)]
-    found = polled(consumer, RECORDS + 10, 50)
-    assert offsets([each for each in found if each.partition() == 0]) == list(range(190, RECORDS))
-    assert offsets([each for each in found if each.partition() == 1]) == list(range(RECORDS))
+    assert sorted((place.topic, place.partition) for place in consumer.assignment()) == [(topic, 0), (topic, 1)]
+    messages = polled(consumer, RECORDS + 10, 50)
+    assert offsets([message for message in messages if message.partition() == 0]) == list(range(190, RECORDS))
+    assert offsets([message for message in messages if message.partition() == 1]) == list(range(RECORDS))
     consumer.unassign()
     assert consumer.assignment() == []
 
@@ -109,24 +109,24 @@ def test_a_record_has_the_same_parts(opened: Open, topic: str) -> None:
 @pytest.mark.kafka
 def test_a_group_begins_where_it_committed(opened: Open, topic: str) -> None:
     consumer = opened("group")
-    told: list[str] = []
+    calls: list[str] = []
     consumer.subscribe(
         [topic],
-        on_assign=lambda same, parts: told.append(f"assigned {same is consumer} {len(parts)}"),
-        on_revoke=lambda same, parts: told.append(f"revoked {same is consumer} {len(parts)}"),
+        on_assign=lambda same, parts: calls.append(f"assigned {same is consumer} {len(parts)}"),
+        on_revoke=lambda same, parts: calls.append(f"revoked {same is consumer} {len(parts)}"),
     )
     assert len(polled(consumer, 2 * RECORDS, 100)) == 2 * RECORDS
     assert consumer.memberid()
     done = consumer.commit(offsets=[TopicPartition(topic, 0, 120), TopicPartition(topic, 1, 130)], asynchronous=False)
-    assert [(each.partition, each.offset, each.error) for each in done] == [(0, 120, None), (1, 130, None)]
+    assert [(place.partition, place.offset, place.error) for place in done] == [(0, 120, None), (1, 130, None)]
     consumer.close()
-    assert told == ["assigned True 2", "revoked True 2"]
+    assert calls == ["assigned True 2", "revoked True 2"]
     again = opened("group")
-    asked = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
-    assert [each.offset for each in again.committed(asked, timeout=30)] == [120, 130]
+    partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    assert [place.offset for place in again.committed(partitions, timeout=30)] == [120, 130]
     again.subscribe([topic])
-    found = polled(again, 150, 100)
-    assert sorted(each.offset() for each in found) == sorted([*range(120, 200), *range(130, 200)])
+    messages = polled(again, 150, 100)
+    assert sorted(message.offset() for message in messages) == sorted([*range(120, 200), *range(130, 200)])
     again.unsubscribe()
     until(lambda: not again.assignment(), lambda: again.poll(0.1))
 
@@ -138,30 +138,30 @@ def test_commits_are_of_messages_of_offsets_or_of_what_was_handed_out(opened: Op
     with pytest.raises(KafkaException) as nothing:
         consumer.commit(asynchronous=False)
     assert nothing.value.args[0].code() == KafkaError._NO_OFFSET
-    found = polled(consumer, 5)
+    messages = polled(consumer, 5)
     assert consumer.commit(asynchronous=False)[0].offset == 15
-    assert consumer.commit(message=found[1], asynchronous=False)[0].offset == 12
-    assert consumer.commit(message=found[2]) is None
+    assert consumer.commit(message=messages[1], asynchronous=False)[0].offset == 12
+    assert consumer.commit(message=messages[2]) is None
     with pytest.raises(ValueError, match="mutually exclusive"):
-        consumer.commit(message=found[1], offsets=[])
+        consumer.commit(message=messages[1], offsets=[])
 
 
 @pytest.mark.kafka
-def test_offsets_are_stored_by_the_application_only_where_it_said_so(opened: Open, topic: str) -> None:
+def test_the_application_stores_offsets_only_if_it_is_set_to(opened: Open, topic: str) -> None:
     by_itself = opened("stores-by-itself")
     by_itself.assign([TopicPartition(topic, 0, 10)])
     with pytest.raises(KafkaException) as refused:
         by_itself.store_offsets(offsets=[TopicPartition(topic, 0, 3)])
     assert refused.value.args[0].code() == KafkaError._INVALID_ARG
-    asked = opened("stores", enable_auto_offset_store=False)
-    asked.assign([TopicPartition(topic, 0, 10)])
-    found = polled(asked, 4)
-    asked.store_offsets(message=found[2])
-    assert asked.commit(asynchronous=False)[0].offset == 13
+    consumer = opened("stores", enable_auto_offset_store=False)
+    consumer.assign([TopicPartition(topic, 0, 10)])
+    messages = polled(consumer, 4)
+    consumer.store_offsets(message=messages[2])
+    assert consumer.commit(asynchronous=False)[0].offset == 13
     with pytest.raises(ValueError, match="either message or offsets"):
-        asked.store_offsets()
+        consumer.store_offsets()
     with pytest.raises(KafkaException) as unknown:
-        asked.store_offsets(offsets=[TopicPartition("nobodys", 0, 3)])
+        consumer.store_offsets(offsets=[TopicPartition("nobodys", 0, 3)])
     assert unknown.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
 
 
@@ -171,13 +171,13 @@ def test_seek_pause_resume_and_position(opened: Open, topic: str) -> None:
     place = [TopicPartition(topic, 0)]
     consumer.assign([TopicPartition(topic, 0, 10)])
     polled(consumer, 2)
-    assert [each.offset for each in consumer.position(place)] == [12]
+    assert [p.offset for p in consumer.position(place)] == [12]
     consumer.pause(place)
     assert consumer.poll(0.5) is None
     consumer.resume(place)
     assert polled(consumer, 1)[0].offset() == 12
     consumer.seek(TopicPartition(topic, 0, 100))
-    assert [each.offset for each in consumer.position(place)] == [OFFSET_INVALID]
+    assert [p.offset for p in consumer.position(place)] == [OFFSET_INVALID]
     assert offsets(polled(consumer, 2)) == [100, 101]
     consumer.pause([TopicPartition("nobodys", 0)])
     consumer.resume([TopicPartition("nobodys", 0)])
@@ -206,10 +206,10 @@ def test_watermarks_and_times(opened: Open, topic: str) -> None:
     consumer = opened("watermarks")
     place = TopicPartition(topic, 0, 0)
     assert consumer.get_watermark_offsets(place, timeout=30) == (0, RECORDS)
-    asked = [TopicPartition(topic, each, 1_000_000 + each * 7) for each in (0, 1)]
-    assert [each.offset for each in consumer.offsets_for_times(asked, timeout=30)] == [0, 7]
+    times = [TopicPartition(topic, number, 1_000_000 + number * 7) for number in (0, 1)]
+    assert [place.offset for place in consumer.offsets_for_times(times, timeout=30)] == [0, 7]
     late = consumer.offsets_for_times([TopicPartition(topic, 0, 2**50)], timeout=30)
-    assert [each.offset for each in late] == [OFFSET_END]
+    assert [place.offset for place in late] == [OFFSET_END]
     consumer.assign([place])
     polled(consumer, 1)
     assert consumer.get_watermark_offsets(place, cached=True)[1] == RECORDS
@@ -218,7 +218,7 @@ def test_watermarks_and_times(opened: Open, topic: str) -> None:
 
 
 @pytest.mark.kafka
-def test_what_a_cluster_and_a_group_are_told_as(opened: Open, topic: str, cluster: TieredCluster) -> None:
+def test_metadata_of_cluster_and_group_have_the_same_form(opened: Open, topic: str, cluster: TieredCluster) -> None:
     consumer = opened("told")
     assert consumer.cluster_id(timeout=30) == cluster.kafka.cluster_id
     assert set(consumer.list_topics(topic, timeout=30).topics[topic].partitions) == {0, 1}

@@ -1,4 +1,4 @@
-"""Topics in two tiers on a real broker: an agent copies and trims when a test says so."""
+"""Topics in two tiers on a real broker: an agent copies and trims when a test runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 
 SEGMENT = 60
-"""Records in a segment, about."""
+"""The approximate number of records in a segment."""
 PATIENCE_S = 60.0
 
 
@@ -25,7 +25,7 @@ class TieredCluster:
     def __init__(
         self, kafka: KafkaSandbox, folder: Path, facts: str, store: Mapping[str, str | bool] | None = None
     ) -> None:
-        """``store``: its settings; None: a folder."""
+        """``store``: settings of the object store; None means a folder."""
         self.kafka, self.folder, self.facts = kafka, folder, facts
         self.admin = AdminClient({**kafka.client_config})
         self.store = store or {"url": (folder / "store").as_uri()}
@@ -49,7 +49,7 @@ class TieredCluster:
         self.run("init")
 
     def settings(self, more: str) -> None:
-        """Of the agent, from its next run on."""
+        """Append settings of the agent, which hold from its next run on."""
         with open(self.settings_file, "a") as file:
             file.write(more)
 
@@ -57,15 +57,15 @@ class TieredCluster:
         assert run([*command, "--config", str(self.settings_file)]) == 0
 
     def topic(self, name: str, records: int = 400, partitions: int = 1, **config: str) -> str:
-        """A topic that rolls a segment every `SEGMENT` records, and keeps about one on the broker."""
+        """Create a topic that rolls a segment every `SEGMENT` records and keeps about one locally. Return its name."""
         full = f"{self.facts.strip('_')}-{name}"
-        given = {"internal.segment.bytes": "16384", "retention.ms": "-1", "local.retention.bytes": "16384", **config}
-        self.admin.create_topics([NewTopic(full, partitions, 1, config=given)])[full].result(30)
+        settings = {"internal.segment.bytes": "16384", "retention.ms": "-1", "local.retention.bytes": "16384", **config}
+        self.admin.create_topics([NewTopic(full, partitions, 1, config=settings)])[full].result(30)
         self.produce(full, 0, records, partitions)
         return full
 
     def produce(self, topic: str, first: int, end: int, partitions: int = 1) -> None:
-        """Records ``first`` to ``end`` (exclusive) of every partition; each says where it is."""
+        """Produce records ``first`` to ``end`` (exclusive) in every partition; each value names its place."""
         # idempotent: a batch that is sent again comes before those behind it
         producer = Producer({**self.kafka.client_config, "batch.num.messages": 20, "enable.idempotence": True})
         for number in range(first, end):
@@ -77,7 +77,7 @@ class TieredCluster:
         assert producer.flush(30) == 0
 
     def copy_and_trim(self, topic: str, partitions: int = 1) -> list[int]:
-        """Where each partition begins on the broker now.
+        """Run the agent, and return where each partition begins on the broker afterwards.
 
         An S3 store's ``Date`` shows whole seconds: by it a trim may come due only after the agent has ended.
         """
@@ -94,32 +94,32 @@ class TieredCluster:
         return [self.local_start(topic, partition) for partition in range(partitions)]
 
     def tiered(self, name: str, records: int = 400, partitions: int = 1) -> tuple[str, list[int]]:
-        """A topic whose first segments are in the object store only, and where the broker begins."""
+        """Create a topic whose first segments are in the object store only. Return it, and where the broker begins."""
         topic = self.topic(name, records, partitions)
         starts = self.copy_and_trim(topic, partitions)
         assert all(start > SEGMENT for start in starts), "nothing was trimmed: nothing is read from the remote tier"
         return topic, starts
 
     def local_start(self, topic: str, partition: int = 0) -> int:
-        """As Kafka's own client sees it."""
+        """Return the first offset that Kafka's own client sees."""
         with closing(Consumer({**self.kafka.client_config, "group.id": "looks"})) as consumer:
             return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[0])
 
     def config(self, group: str, **more: Any) -> dict[str, Any]:
-        """Of a `TieredConsumer`; ``_`` in names stands for ``.``."""
-        given = {
+        """Return the settings of a `TieredConsumer`; ``_`` in names stands for ``.``."""
+        settings = {
             **self.kafka.client_config,
             "group.id": group,
             **{f"tierstate.store.{name}": value for name, value in self.store.items()},
             "tierstate.tier_state.topic": self.facts,
             "enable.auto.commit": False,
         }
-        return {**given, **{_property(name): value for name, value in more.items()}}
+        return {**settings, **{_property(name): value for name, value in more.items()}}
 
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{name} = {_toml(inner)}" for name, inner in value.items()) + " }"
     return str(value).lower() if isinstance(value, bool) else f'"{value}"'
 
 
@@ -128,22 +128,22 @@ def _property(name: str) -> str:
 
 
 def polled(consumer: Any, count: int, batch: int = 1) -> list[Any]:
-    """So many records, whatever callbacks do meanwhile. Errors fail the test."""
-    found: list[Any] = []
-    until(lambda: len(found) >= count, lambda: found.extend(_received(consumer, min(batch, count - len(found)))))
-    return found
+    """Poll ``count`` records, whatever callbacks do in between. Errors fail the test."""
+    items: list[Any] = []
+    until(lambda: len(items) >= count, lambda: items.extend(_received(consumer, min(batch, count - len(items)))))
+    return items
 
 
 def _received(consumer: Any, batch: int) -> Iterator[Any]:
-    got = [consumer.poll(0.2)] if batch == 1 else consumer.consume(batch, 0.5)
-    for message in got:
+    messages = [consumer.poll(0.2)] if batch == 1 else consumer.consume(batch, 0.5)
+    for message in messages:
         if message is not None:
             assert message.error() is None, message.error()
             yield message
 
 
 def until(done: Callable[[], object], step: Callable[[], object]) -> None:
-    """Steps until it is done, or the test's patience is over."""
+    """Call ``step`` until ``done`` holds. Fail the test after `PATIENCE_S` seconds."""
     clock = SystemClock()
     ends = clock.monotonic() + PATIENCE_S
     while not done():
@@ -152,16 +152,16 @@ def until(done: Callable[[], object], step: Callable[[], object]) -> None:
 
 
 def first_error(consumer: Any) -> Any:
-    """The first message that is an error."""
-    found: list[Any] = []
+    """Return the first message that is an error."""
+    errors: list[Any] = []
 
     def step() -> None:
         message = consumer.poll(0.2)
         if message is not None and message.error() is not None:
-            found.append(message)
+            errors.append(message)
 
-    until(lambda: found, step)
-    return found[0]
+    until(lambda: errors, step)
+    return errors[0]
 
 
 def offsets(messages: list[Any]) -> list[int]:

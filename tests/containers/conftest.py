@@ -16,8 +16,8 @@ IMAGE, AGENT = "tierstate:0.1.0", "tierstate-agent:0.1.0"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    wanted = "containers" in str(config.option.markexpr)
-    return True if collection_path.name.startswith("test_") and not wanted else None
+    selected = "containers" in str(config.option.markexpr)
+    return True if collection_path.name.startswith("test_") and not selected else None
 
 
 @pytest.fixture(scope="session")

@@ -127,12 +127,12 @@ def clean(folder: Path) -> None:
 def processes(folder: Path) -> Iterator[int]:
     """Yield the processes in the control group of this engine, and those that name its folder. This one is left out."""
     name = os.fsencode(folder)
-    found = {int(line) for group in groups(folder) for file in group.rglob("cgroup.procs") for line in file.open()}
+    numbers = {int(line) for group in groups(folder) for file in group.rglob("cgroup.procs") for line in file.open()}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             if name in path.read_bytes():
-                found.add(int(path.parent.name))
-    for process in found - {os.getpid()}:
+                numbers.add(int(path.parent.name))
+    for process in numbers - {os.getpid()}:
         with suppress(OSError):
             if os.fsencode(Path(__file__).name) not in Path(f"/proc/{process}/cmdline").read_bytes():
                 yield process

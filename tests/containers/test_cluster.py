@@ -56,8 +56,8 @@ def test_our_containers_cannot_write_to_their_root(cluster: Cluster, service: st
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_killed_container_comes_back_and_every_read_is_the_same(cluster: Cluster, service: str) -> None:
     cluster.kill(service)
-    for each in SERVICES:
-        until(lambda: cluster.is_well(each), f"{each} is well after {service} was killed")  # noqa: B023  it is called here
+    for name in SERVICES:
+        until(lambda: cluster.is_well(name), f"{name} is well after {service} was killed")  # noqa: B023  it is called here
     until(lambda: cluster.by_proxy() == EXPECTED, f"the proxy reads after {service} was killed")
     until(lambda: cluster.by_gateway()[0] == EXPECTED, f"the gateway reads after {service} was killed")
     check_reads(cluster)

@@ -47,9 +47,9 @@ def shell(engine: Engine, script: str, *options: str) -> str:
 
 
 def config(engine: Engine, image: str = IMAGE) -> dict[str, Any]:
-    found = json.loads(engine.docker("image", "inspect", image))[0]["Config"]
-    assert isinstance(found, dict)
-    return found
+    document = json.loads(engine.docker("image", "inspect", image))[0]["Config"]
+    assert isinstance(document, dict)
+    return document
 
 
 def megabytes(engine: Engine, image: str) -> int:
@@ -68,8 +68,8 @@ def test_the_image_is_no_larger_than_it_is_allowed_to_be(built: Engine, capsys: 
 
 def test_the_image_has_no_root_no_compiler_and_no_installer(built: Engine) -> None:
     assert config(built)["User"] == "1000"
-    found = shell(built, "command -v gcc cc g++ make pip || true; find /opt -perm /6000")
-    assert found == ""
+    paths = shell(built, "command -v gcc cc g++ make pip || true; find /opt -perm /6000")
+    assert paths == ""
     assert "No module named pip" in shell(built, "python -m pip 2>&1 || true")
 
 
@@ -85,7 +85,7 @@ def test_the_image_says_what_it_is(built: Engine) -> None:
 def test_the_sbom_lists_exactly_the_packages_that_are_installed(built: Engine, image: str) -> None:
     listed = python(built, "print(open('/opt/tierstate/sbom.cdx.json').read())", image)
     assert listed["bomFormat"] == "CycloneDX"
-    components = sorted([each["name"], each["version"]] for each in listed["components"])
+    components = sorted([component["name"], component["version"]] for component in listed["components"])
     assert components == python(built, INSTALLED, image)
     assert "tierstate" in [name for name, _ in components]
 

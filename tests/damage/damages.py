@@ -1,4 +1,4 @@
-"""What happens to the objects of a copied segment: each damage is all three objects as a reader finds them."""
+"""Damages of the objects of a copied segment: each damage is all three objects as a reader finds them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIELDS = {
     "record count": (57, 61),
     "records": (61, None),
 }
-"""Of a record batch: from which byte to which."""
+"""The fields of a record batch: first byte, and end."""
 INDEX_NAMES = {
     IndexKind.OFFSET: "offset index",
     IndexKind.TIME: "time index",
@@ -40,29 +40,29 @@ INDEX_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """``object``: the one that is damaged. ``region``: of it. ``how``: what is done to it."""
+    """``object``: the damaged object. ``region``: the damaged part of it. ``how``: the change."""
 
     object: str
     region: str
     how: str
     objects: Objects
     aim: str = ""
-    """Which byte, batch or field."""
+    """The byte, the batch or the field."""
 
     @property
     def row(self) -> tuple[str, str]:
-        """Of the table."""
+        """Return the row of the table that counts this damage."""
         return self.object, self.region
 
     def __str__(self) -> str:
-        return ", ".join(each for each in (self.object, self.region, self.how, self.aim) if each)
+        return ", ".join(word for word in (self.object, self.region, self.how, self.aim) if word)
 
 
 def damages(segments: Segments) -> Iterator[Damage]:
-    """All that these segments can suffer. What changes nothing is left out."""
-    for each in (*_log(segments), *_indexes(segments), *_manifest(segments), *_all_three(segments)):
-        if each.objects != segments.whole:
-            yield each
+    """Yield all damages that are possible for these segments. A damage that changes nothing is left out."""
+    for damage in (*_log(segments), *_indexes(segments), *_manifest(segments), *_all_three(segments)):
+        if damage.objects != segments.whole:
+            yield damage
 
 
 def _with(segments: Segments, kind: ObjectKind, data: bytes | None) -> Objects:
@@ -78,7 +78,7 @@ def _zeroed(data: bytes, start: int, stop: int) -> bytes:
 
 
 def _swapped(data: bytes, one: tuple[int, int], other: tuple[int, int]) -> bytes:
-    """Two ranges that follow each other, each in the other's place."""
+    """Return the data with two adjacent ranges swapped."""
     (a, b), (c, d) = one, other
     return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
 
@@ -110,7 +110,7 @@ NAMES_OF_OTHERS = {
 def _log_bytes(segments: Segments) -> Iterator[Damage]:
     data = _stored(segments, LOG)
     index = parse_manifest(_stored(segments, MANIFEST), source="manifest").chunks
-    chunks = [(each.stored_start, each.stored_stop) for each in map(index.chunk, range(index.count))]
+    chunks = [(chunk.stored_start, chunk.stored_stop) for chunk in map(index.chunk, range(index.count))]
 
     def damage(region: str, how: str, changed: bytes | None, aim: str = "") -> Damage:
         return Damage("log", region, how, _with(segments, LOG, changed), aim)
@@ -148,12 +148,12 @@ def _batch_fields(segments: Segments) -> Iterator[Damage]:
             yield damage("flipped", _flipped(data, stop - 1, 1), ", last byte")
             yield damage("zeroed", _zeroed(data, start, stop))
             if last is not None:
-                taken = data[following + first : following + last]
-                yield damage("swapped", data[:start] + taken + data[stop:], ", that of the next one")
+                field_bytes = data[following + first : following + last]
+                yield damage("swapped", data[:start] + field_bytes + data[stop:], ", that of the next one")
 
 
 def _batches(segments: Segments) -> Iterator[Damage]:
-    """Whole batches, each right by its own CRC."""
+    """Yield damages of whole batches, each of which is valid by its own CRC."""
     data = _stored(segments, LOG)
     borders = [*pairwise([*batch_positions(data), len(data)])]
 
@@ -223,18 +223,18 @@ def _manifest(segments: Segments) -> Iterator[Damage]:
 
 
 def leaves(value: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
-    """Every value of a document that has no values within."""
+    """Yield path and value of every leaf of a document."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in pairs:
-        if isinstance(each, dict | list) and each:
-            yield from leaves(each, (*path, key))
+    for key, item in pairs:
+        if isinstance(item, dict | list) and item:
+            yield from leaves(item, (*path, key))
         else:
-            yield (*path, key), each
+            yield (*path, key), item
 
 
 def region_of(path: Names) -> str:
-    """A row of the table: the field's name, without numbers of a list and epochs."""
-    names = [str(each) for each in path if isinstance(each, str) and not each.isdigit()]
+    """Return the row of the table: the field's name, without numbers of a list and epochs."""
+    names = [str(name) for name in path if isinstance(name, str) and not name.isdigit()]
     if names[0] == "remoteLogSegmentMetadata":
         return ".".join(names[1:4] if names[1:3] == ["tierstate", "descriptor"] else names[1:])
     return ".".join(names)
@@ -256,11 +256,11 @@ def _nothing(value: Any) -> Any:
 
 
 def _changed(data: bytes, path: Names, value: Any) -> bytes:
-    """The manifest with another value; ``...``: without it. An encrypted one keeps the blanks behind it."""
+    """Return the manifest with another value; ``...`` removes it. An encrypted one keeps the blanks at its end."""
     document = orjson.loads(data)
     inner = document
-    for each in path[:-1]:
-        inner = inner[each]
+    for key in path[:-1]:
+        inner = inner[key]
     if value is ...:
         del inner[path[-1]]
     else:

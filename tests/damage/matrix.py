@@ -1,8 +1,8 @@
-"""The damage matrix: what each reader and each check makes of each damage, and the table of it in `docs/proof.md`.
+"""The damage matrix: what each reader and each check makes of each damage, and the table of it, `damage.md`.
 
 python -m tests.damage.matrix            # run all of it, and print what differs from `results.json`
-python -m tests.damage.matrix --write    # run all of it, into `results.json` and the page (five minutes)
-python -m tests.damage.matrix --page     # what `results.json` has, into the page
+python -m tests.damage.matrix --write    # run all of it, into `results.json` and `damage.md` (five minutes)
+python -m tests.damage.matrix --page     # what `results.json` has, into `damage.md`
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tierstate.state.errors import TierstateError
 from tierstate.state.offsets import Extent, Offset
 from tierstate.storage.memory import MemoryStore
 
-PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
+PAGE = Path(__file__).with_name("damage.md")
 RESULTS = Path(__file__).parent / "results.json"
 BEGIN, END = "<!-- damage -->\n", "<!-- /damage -->"
 PART = Extent(Offset(57), Offset(66))
-"""Within the damaged segment: it begins and ends inside a batch, and a leader epoch begins in it."""
+"""A range within the damaged segment: it begins and ends inside a batch, and a leader epoch begins in it."""
 EQUAL, REFUSED, LATE, SILENT, UNNAMED, BROKEN = "equal", "refused", "late", "silent", "unnamed", "broken"
-"""Delivered as it was written; refused by an error that names the object or the partition; refused when wrong records
-were handed out before; nothing was said of what is wrong; an error without a name; one that is none of ours."""
+"""Delivered as it was written; refused by an error that names the object or the partition; refused after wrong records
+were handed out; damage that was not reported; an error without a name; an error that is not ours."""
 FAULTS = (LATE, SILENT, UNNAMED, BROKEN)
 WHOLE_COLUMN, CONSUMER, PIECES_COLUMN, PART_COLUMN, TIME_COLUMN, DUMP, CHECKS, VERIFY = (
     "from end to end",
@@ -56,7 +56,7 @@ Results = dict[str, dict[str, Cell]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``said``: the error's text."""
+    """``said``: the text of the error."""
 
     row: str
     column: str
@@ -68,24 +68,24 @@ class Outcome:
 
 
 def outcome_of(reader: Reader, segments: Segments, extent: Extent, expected: list[Row]) -> tuple[str, str]:
-    """What comes of it, and what was said."""
-    got = list[Row]()
+    """Return the outcome of a read, and the text of its error."""
+    rows = list[Row]()
     try:
-        # one more than there are is enough to tell
-        got.extend(islice(reader.rows(segments, extent), len(expected) + 1))
+        # one more than expected is enough
+        rows.extend(islice(reader.rows(segments, extent), len(expected) + 1))
     except TierstateError as error:
-        if not reader.whole and got != expected[: len(got)]:
+        if not reader.whole and rows != expected[: len(rows)]:
             return LATE, str(error)
         return _refusal(segments, error)
     except Exception as error:
         return BROKEN, f"{type(error).__name__} {error}"
-    return EQUAL if got == expected else SILENT, ""
+    return EQUAL if rows == expected else SILENT, ""
 
 
 def _refusal(segments: Segments, error: TierstateError) -> tuple[str, str]:
-    said = str(error)
-    named = segments.segment.object_key in said or f"{TOPIC}-0" in said
-    return REFUSED if named else UNNAMED, said
+    text = str(error)
+    named = segments.segment.object_key in text or f"{TOPIC}-0" in text
+    return REFUSED if named else UNNAMED, text
 
 
 def _checked(segments: Segments, check: Callable[[], Iterable[object]]) -> tuple[str, str]:
@@ -99,13 +99,13 @@ def _checked(segments: Segments, check: Callable[[], Iterable[object]]) -> tuple
 
 
 Probe = tuple[str, str, Callable[[], tuple[str, str]]]
-"""Column, reader, and what asks it."""
+"""Column, reader, and the function that runs it."""
 
 
 @contextmanager
 def probes(segments: Segments, folder: Path) -> Iterator[list[Probe]]:
-    """All that is asked at each damage. What each reader hands out of whole objects is what it must."""
-    asked = list[Probe]()
+    """Yield all checks to run on each damage. A reader's rows of whole objects are those that it must hand out."""
+    checks = list[Probe]()
     pairs = [(SEGMENTS, WHOLE_COLUMN, PART_COLUMN), (PIECES, PIECES_COLUMN, PIECES_COLUMN)]
     pairs += [((OTHERS[0],), CONSUMER, CONSUMER), ((OTHERS[1],), TIME_COLUMN, TIME_COLUMN), ((OTHERS[2],), DUMP, DUMP)]
     for readers, whole, part in pairs:
@@ -118,15 +118,15 @@ def probes(segments: Segments, folder: Path) -> Iterator[list[Probe]]:
                 def ask(reader: Reader = reader, extent: Extent = extent, rows: list[Row] = rows) -> tuple[str, str]:
                     return outcome_of(reader, segments, extent, rows)
 
-                asked.append((column, reader.name, ask))
+                checks.append((column, reader.name, ask))
     place = MemoryStore()
-    made = (place, *exported(segments, segments.extent, place))
-    asked.append((CHECKS, "export --check", lambda: _checked(segments, lambda: checked_export(segments, made))))
+    export = (place, *exported(segments, segments.extent, place))
+    checks.append((CHECKS, "export --check", lambda: _checked(segments, lambda: checked_export(segments, export))))
     if not segments.form.encrypted:
-        asked.append((CHECKS, "table check", _table_check(segments, folder)))
-    asked.append((VERIFY, "verify", lambda: _verified(segments)))
-    assert all(ask()[0] in (EQUAL, "not found") for _, _, ask in asked)
-    yield asked
+        checks.append((CHECKS, "table check", _table_check(segments, folder)))
+    checks.append((VERIFY, "verify", lambda: _verified(segments)))
+    assert all(ask()[0] in (EQUAL, "not found") for _, _, ask in checks)
+    yield checks
 
 
 def _table_check(segments: Segments, folder: Path) -> Callable[[], tuple[str, str]]:
@@ -152,25 +152,25 @@ def _verified(segments: Segments) -> tuple[str, str]:
 
 def outcomes(form: Form, chosen: Callable[[Damage], bool] = lambda damage: True) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory() as folder, made_segments(form, Path(folder) / "made") as segments:
-        with probes(segments, Path(folder) / "table") as asked:
+        with probes(segments, Path(folder) / "table") as checks:
             for damage in filter(chosen, damages(segments)):
                 segments.put(damage.objects)
-                for column, reader, ask in asked:
-                    what, said = ask()
-                    yield Outcome(": ".join(damage.row), column, form.name, what, said, str(damage), reader)
+                for column, reader, ask in checks:
+                    what, text = ask()
+                    yield Outcome(": ".join(damage.row), column, form.name, what, text, str(damage), reader)
 
 
 def results_of(found: Iterable[Outcome]) -> Results:
     results: Results = {}
-    for each in found:
-        forms = results.setdefault(each.row, {}).setdefault(each.column, {}).setdefault(each.what, [])
-        if each.form not in forms:
-            forms.append(each.form)
+    for outcome in found:
+        forms = results.setdefault(outcome.row, {}).setdefault(outcome.column, {}).setdefault(outcome.what, [])
+        if outcome.form not in forms:
+            forms.append(outcome.form)
     return results
 
 
 def known() -> Results:
-    """As the whole matrix was found last."""
+    """Return the results of the last run of the whole matrix."""
     results: Results = json.loads(RESULTS.read_text())
     return results
 
@@ -179,29 +179,29 @@ COLUMNS = (WHOLE_COLUMN, PART_COLUMN, CONSUMER, PIECES_COLUMN, TIME_COLUMN, DUMP
 
 
 def table(results: Results) -> str:
-    """In Markdown. Regions of an object with the same outcomes are one line."""
+    """Return the table in Markdown. Regions of an object with the same outcomes share one line."""
     lines: dict[tuple[str, str], list[str]] = {}
     for row, columns in results.items():
         kind, _, region = row.partition(": ")
         cells = " | ".join(_cell(columns.get(column, {})) for column in COLUMNS)
         lines.setdefault((kind, cells), []).append(region)
-    made = f"| object | region | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|\n"
+    text = f"| object | region | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|\n"
     order = ("log", "indexes", "manifest", "all three")
     for (kind, cells), regions in sorted(lines.items(), key=lambda each: order.index(each[0][0])):
-        made += f"| {kind} | {', '.join(regions)} | {cells} |\n"
-    return made
+        text += f"| {kind} | {', '.join(regions)} | {cells} |\n"
+    return text
 
 
 def _cell(cell: Cell) -> str:
-    said = []
+    parts = []
     for what, forms in sorted(cell.items()):
         named = "" if len(forms) == len(FORMS) or what not in FAULTS else f" ({', '.join(forms)})"
-        said.append(f"**{what}**{named}" if what in FAULTS else what)
-    return ", ".join(said)
+        parts.append(f"**{what}**{named}" if what in FAULTS else what)
+    return ", ".join(parts)
 
 
 def shown(page: str) -> str:
-    """The table that a page holds."""
+    """Return the table that a page holds."""
     return page.partition(BEGIN)[2].partition(END)[0]
 
 
@@ -209,12 +209,12 @@ def main() -> None:
     if "--page" in sys.argv[1:]:
         write_page(known())
         return
-    logging.disable()  # the gateway's, at every refusal
-    found = [each for form in FORMS for each in outcomes(form)]
-    for each in found:
-        if each.what in FAULTS:
-            print(each.what, each.form, each.reader, each.column, each.damage, each.said, sep=" | ", file=sys.stderr)
-    results = results_of(found)
+    logging.disable()  # the gateway logs every refusal
+    rows = [outcome for form in FORMS for outcome in outcomes(form)]
+    for one in rows:
+        if one.what in FAULTS:
+            print(one.what, one.form, one.reader, one.column, one.damage, one.said, sep=" | ", file=sys.stderr)
+    results = results_of(rows)
     if "--write" not in sys.argv[1:]:
         print("as it is known" if results == known() else "not as it is known")
         return

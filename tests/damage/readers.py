@@ -65,14 +65,14 @@ from tierstate.state.routing import Tier
 from tierstate.storage.memory import MemoryStore
 
 SMALL = 600
-"""Bytes: reads of a few batches each, where others take a segment at once."""
+"""The size in bytes of reads of a few batches each, where other readers take a segment at once."""
 Rows = Callable[[Segments, Extent], Iterator[Row]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """``rows``: what it hands out, in order. ``whole``: nothing is handed out before all of it was read, as of a task
-    that commits, or a digest. ``of_rows``: they are records. ``one_segment``: those of the damaged one alone.
+    """``rows``: its rows, in order. ``whole``: it hands out nothing before it has read everything, like a task that
+    commits, or a digest. ``of_rows``: its rows are records. ``one_segment``: it reads the damaged segment alone.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Answered(TierstateError):
 
 
 def shown(data: bytes | memoryview, segments: Segments, start: int, end: int, aborted: Any) -> Iterator[Row]:
-    """What a client decodes that looks at no CRC."""
+    """Yield the rows that a client decodes without checking a CRC."""
     batches = decode_batches(
         data, source="client", topic=TOPIC, partition=0, aborted=aborted, start=start, end=end, verify_crc=False
     )
@@ -95,7 +95,7 @@ def shown(data: bytes | memoryview, segments: Segments, start: int, end: int, ab
         yield from rows_of([batch])
 
 
-# By pieces: a route is asked for at each.
+# Readers by pieces: each piece asks for a route.
 
 
 def read_records(segments: Segments, extent: Extent) -> Iterator[Row]:
@@ -116,8 +116,8 @@ def consume(segments: Segments, extent: Extent) -> Iterator[Row]:
 def consume_from_bucket(segments: Segments, extent: Extent) -> Iterator[Row]:
     control: Any = OneTopic(TOPIC, TOPIC_ID)
     reading = Reading(keys=segments.keys)
-    made = open_past_reader(segments.tiers.view, control, segments.store, SystemClock(), reading)
-    with closing(made) as reader:
+    source = open_past_reader(segments.tiers.view, control, segments.store, SystemClock(), reading)
+    with closing(source) as reader:
         yield from _sourced(reader, segments, extent)
 
 
@@ -141,9 +141,9 @@ def _aborted(data: bytes) -> Any:
 
 def gateway_json(segments: Segments, extent: Extent) -> Iterator[Row]:
     for answer, _, _ in _asked(segments, extent, JSON):
-        for each in json.loads(answer.content):
-            if each["offset"] < extent.end:
-                yield each["offset"], each["timestamp"], _bytes(each["key"]), _bytes(each["value"])
+        for row in json.loads(answer.content):
+            if row["offset"] < extent.end:
+                yield row["offset"], row["timestamp"], _bytes(row["key"]), _bytes(row["value"])
 
 
 def _bytes(text: str | dict[str, str] | None) -> bytes | None:
@@ -151,7 +151,7 @@ def _bytes(text: str | dict[str, str] | None) -> bytes | None:
 
 
 def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tuple[httpx.Response, int, int]]:
-    """Answers, the offset each was asked from, and where it says to go on."""
+    """Yield answers, the offset from which each was requested, and the offset to go on from."""
     with segments.reader() as reader, closing(FetchService(reader, Gateway(), SystemClock())) as service:
         call, offset = asgi_call(create_app(service)), int(extent.start)
         while offset < extent.end:
@@ -161,7 +161,7 @@ def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tupl
             if answer.status_code != 200:
                 error = answer.json()
                 assert issubclass(getattr(errors, error["error"]), TierstateError), "of ours"
-                # clients see no names of objects: they know what they asked for
+                # clients see no names of objects, but know what they asked for
                 raise Answered(f"{TOPIC}-0: {error}")
             reached = int(answer.headers["x-next-offset"])
             yield answer, offset, reached
@@ -169,7 +169,7 @@ def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tupl
 
 
 def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """A client of the proxy that looks at no CRC, as librdkafka's default is."""
+    """Read as a client of the proxy that checks no CRC, like librdkafka by default."""
     with segments.reader() as reader, closing(Pool("proxy", 1)) as pool:
         shared = Shared(reader, pool, Budget(1 << 30, lambda taker: None), lambda place, offset, error: None)
         offset = extent.start
@@ -188,11 +188,11 @@ async def _cold(shared: Shared, offset: Offset, segments: Segments) -> Any:
     return read.piece
 
 
-# By planned parts of segments: a segment that is read from end to end is proven as a whole.
+# Readers of planned parts of segments: a segment that is read from end to end is proven as a whole.
 
 
 def consumer(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """Kafka's consumer of both tiers."""
+    """Read the remote tier as our consumer of both tiers does."""
     config: Any = SimpleNamespace(isolation=segments.form.isolation, mode=Mode.KAFKA_PREFERRED)
     nothing: Any = None
     with segments.reader() as reader, closing(RemoteLooks(config, nothing, nothing, SystemClock())) as looks:
@@ -200,11 +200,11 @@ def consumer(segments: Segments, extent: Extent) -> Iterator[Row]:
         part = AssignedPartition(TopicPartition(TOPIC, 0, at))
         while at < extent.end:
             part.add(looks._read(part, log, at))
-            while taken := part.take(1000):
-                for each in taken:
-                    if each.offset() >= extent.end:
+            while messages := part.take(1000):
+                for message in messages:
+                    if message.offset() >= extent.end:
                         return
-                    yield each.offset(), each.timestamp()[1], each.key(), each.value()
+                    yield message.offset(), message.timestamp()[1], message.key(), message.value()
             ended = part.end()
             if isinstance(ended, Failed):
                 raise ended.error
@@ -220,15 +220,15 @@ def planned(segments: Segments, extent: Extent) -> Iterator[list[PlannedSplit]]:
 
 @cache
 def _options(root: str, encrypted: bool, isolation: str) -> Any:
-    given = {
+    options = {
         "kafka.bootstrap.servers": "127.0.0.1:9",
         "tierstate.store": f"file://{root}",
         "subscribe": TOPIC,
         "isolation": isolation,
     }
     if encrypted:
-        given["tierstate.keyring"] = str(KEYRING)
-    return parse_options(given)
+        options["tierstate.keyring"] = str(KEYRING)
+    return parse_options(options)
 
 
 def spark(segments: Segments, extent: Extent) -> Iterator[Row]:
@@ -249,7 +249,7 @@ SHAPE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp
 
 
 def exported(segments: Segments, extent: Extent, place: MemoryStore) -> tuple[ExportPlan, ExportTask, TaskDone]:
-    """One task, done."""
+    """Run an export of one task. Return the plan, the task and its result."""
     shape = Shape(Columns(SHAPE), segments.form.isolation, 1 << 20, WRITER)
     task = ExportTask(1, 0, extent.start, extent.end)
     plan_ = ExportPlan(TOPIC, TOPIC_ID, 1, shape, (task,))
@@ -260,8 +260,8 @@ def exported(segments: Segments, extent: Extent, place: MemoryStore) -> tuple[Ex
 def export(segments: Segments, extent: Extent) -> Iterator[Row]:
     place = MemoryStore()
     exported(segments, extent, place)
-    files = [place.get(each.key) for each in place.list() if each.key.endswith(".parquet")]
-    read = [pq.read_table(io.BytesIO(each)) for each in files]
+    files = [place.get(info.key) for info in place.list() if info.key.endswith(".parquet")]
+    read = [pq.read_table(io.BytesIO(file)) for file in files]
     yield from rows_of(pa.concat_tables(read).cast(record_schema()).sort_by("offset").to_batches() if read else ())
 
 
@@ -282,31 +282,31 @@ def table(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 def digest(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """One row that stands for all: a digest's."""
+    """Yield one row that stands for all: the digest."""
     with segments.reader() as reader:
         whole, _ = _count(ReaderSource(reader), TOPIC, 0, extent, segments.form.isolation, [])
         yield whole.records, 0, None, whole.digest.encode()
 
 
 def dump_log(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """One segment, by its manifest alone. It prints what it finds, and says in the end that it is another log."""
+    """Read one segment by its manifest alone. `dump-log` prints what it finds, and reports another log at the end."""
     key = object_key(segments.segment.object_key, ObjectKind.MANIFEST)
     log, hashed = open_copied(segments.store, key, keys=segments.keys), sha256()
     for piece in dump._told(log.pieces(committed=True), hashed.update):
-        for each in piece.records():
-            if extent.start <= each.offset < extent.end:
-                yield each.offset, each.timestamp, each.key, each.value
+        for record in piece.records():
+            if extent.start <= record.offset < extent.end:
+                yield record.offset, record.timestamp, record.key, record.value
     if (wrong := dump._another_log(log, hashed.digest())) is not None:
         raise CorruptData(wrong)
 
 
 def by_time(segments: Segments, extent: Extent) -> Iterator[Row]:
-    """The first offset at or after each of some times."""
+    """Yield the first offset at or after each of some times."""
     with segments.reader() as reader:
         for offset in range(extent.start, extent.end, 11):
-            found = reader.offset_for_time(TOPIC, 0, TIME + 1000 * offset)
-            if found is not None:
-                yield int(found[0]), int(found[1]), None, None
+            record = reader.offset_for_time(TOPIC, 0, TIME + 1000 * offset)
+            if record is not None:
+                yield int(record[0]), int(record[1]), None, None
 
 
 SEGMENTS = (
@@ -318,13 +318,13 @@ SEGMENTS = (
     Reader("consume", consume),
     Reader("consume --source bucket", consume_from_bucket),
 )
-"""They read segments in their order, and prove each one that they read from end to end."""
+"""Readers that read segments in their order, and prove each one that they read from end to end."""
 PIECES = (
     Reader("gateway, stored batches", gateway_batches),
     Reader("gateway, JSON", gateway_json),
     Reader("proxy", proxy),
 )
-"""They are asked for an offset at a time."""
+"""Readers that are asked for one offset at a time."""
 OTHERS = (
     Reader("TieredConsumer", consumer),
     Reader("by time", by_time, whole=True, of_rows=False),
@@ -333,16 +333,16 @@ OTHERS = (
 
 
 def checked_export(segments: Segments, made: tuple[MemoryStore, ExportPlan, ExportTask, TaskDone]) -> list[str]:
-    """What `export --check` finds wrong with an export that was made before. Raises as reading does."""
+    """Return what `export --check` finds wrong with an export that was made before. Raises as reading does."""
     place, plan_, task_, done = made
     extent = Extent(task_.start, task_.end)
-    return [each.problem for each in check_task(plan_, task_, done, splits_of(segments, extent), place).findings]
+    return [finding.problem for finding in check_task(plan_, task_, done, splits_of(segments, extent), place).findings]
 
 
 def found_by_verify(segments: Segments, level: int) -> list[str]:
     view = segments.tiers.view
     verifier = Verifier(segments.store, level, lambda partition: view.partition(partition), keys=segments.keys)
     try:
-        return [f"{each.what} {each.object}" for each in verifier.objects(view.partition(segments.tiers.partition))]
+        return [f"{item.what} {item.object}" for item in verifier.objects(view.partition(segments.tiers.partition))]
     except CorruptData as error:
         return [str(error)]

@@ -1,6 +1,6 @@
 """Small copied segments in a folder store: three of one partition, and the objects that damage is made of.
 
-The second segment is the one that is damaged. Records are numbered, so that each value says its offset and its log.
+The second segment is the damaged one. Records are numbered, so that each value names its offset and its log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEYRING = Path(__file__).parents[1] / "data" / "aiven-kafka" / "keyring.toml"
 KEYS = KeyRing.load(KEYRING)
 TOPIC, TOPIC_ID = "t", TopicId.of(b"damaged-topic-id")
 CHUNK_BYTES, SEGMENT, BATCH = 512, 40, 4
-"""Offsets of a segment, and of a batch of records."""
+"""Bytes of a chunk; offsets of a segment, and of a batch of records."""
 DAMAGED = 1
 """The number of the segment that is damaged."""
 EPOCHS = ((3, 0), (5, 60))
@@ -48,9 +48,9 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How segments are made. ``layout``: full (a record for each offset), transactions, or compacted.
+    """The form of the segments. ``layout``: full (a record for each offset), transactions, or compacted.
 
-    ``older``: as releases made them that kept no checksums of chunks.
+    ``older``: as releases made them that wrote no checksums of chunks.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Form:
 
     @property
     def as_it_is(self) -> bool:
-        """Whether the log object is the plain log."""
+        """Return whether the log object is the plain log."""
         return self.compression is Compression.NONE and not self.encrypted
 
     @property
@@ -79,10 +79,10 @@ FORMS = (
 
 
 def data_batch(base: int, log: int, epoch: int, *, producer: int = -1, deltas: tuple[int, ...] = (0, 1, 2, 3)) -> bytes:
-    """Records whose values name their log and offset."""
+    """Return a batch of records whose values name their log and offset."""
     records = [
-        record(each, b"k%04d" % (base + each), b"log %d, offset %06d" % (log, base + each) * 2, time=1000 * each)
-        for each in deltas
+        record(delta, b"k%04d" % (base + delta), b"log %d, offset %06d" % (log, base + delta) * 2, time=1000 * delta)
+        for delta in deltas
     ]
     attributes = 0 if producer < 0 else TRANSACTIONAL
     time, latest = TIME + 1000 * base, TIME + 1000 * (base + deltas[-1])
@@ -105,8 +105,8 @@ Entry = tuple[int, int, int, int]
 
 
 def make_segment(number: int, form: Form, log: int, epochs: tuple[tuple[int, int], ...]) -> tuple[bytes, list[Entry]]:
-    """The plain log of one segment, and the transactions that are aborted in it."""
-    at, made, aborted = number * SEGMENT, list[bytes](), list[Entry]()
+    """Return the plain log of one segment, and the transactions that are aborted in it."""
+    at, batches, aborted = number * SEGMENT, list[bytes](), list[Entry]()
     began = {9: at - 2 * BATCH} if number else {}
     for step, kind in enumerate(SCRIPTS[form.layout]):
         epoch = next(epoch for epoch, start in reversed(epochs) if start <= at)
@@ -115,30 +115,30 @@ def make_segment(number: int, form: Form, log: int, epochs: tuple[tuple[int, int
             first = began.pop(producer, None)
             if end == ABORT and first is not None:
                 aborted.append((producer, first, at, min(began.values(), default=at + 1)))
-            made.append(marker(at, producer, end, epoch=epoch, time=TIME + 1000 * at))
+            batches.append(marker(at, producer, end, epoch=epoch, time=TIME + 1000 * at))
             at += 1
             continue
         if kind in PRODUCERS:
             left = ((0, 1, 2, 3), (0, 3), (1, 2), (0, 1, 2))[step % 4] if form.layout == "compacted" else (0, 1, 2, 3)
             if kind != "P":
                 began.setdefault(PRODUCERS[kind], at)
-            made.append(data_batch(at, log, epoch, producer=PRODUCERS[kind], deltas=left))
+            batches.append(data_batch(at, log, epoch, producer=PRODUCERS[kind], deltas=left))
         at += BATCH
-    return b"".join(made), aborted
+    return b"".join(batches), aborted
 
 
 def make_folder(
     path: Path, form: Form, *, log: int = 0, epochs: tuple[tuple[int, int], ...] = EPOCHS, segments: int = 3
 ) -> Folder:
-    """A broker's folder: ``segments`` that are rolled, and an active one."""
+    """Make a broker's folder with this number of rolled segments, and an active one."""
     path.mkdir(parents=True)
     for number in range(segments + 1):
-        made, aborted = make_segment(number, form, log, epochs)
+        batches, aborted = make_segment(number, form, log, epochs)
         base = number * SEGMENT
         files = {
-            ".log": made,
-            ".index": b"".join(index_entries(made, base)),
-            ".timeindex": b"".join(time_entries(made, base)),
+            ".log": batches,
+            ".index": b"".join(index_entries(batches, base)),
+            ".timeindex": b"".join(time_entries(batches, base)),
             ".snapshot": struct.pack(">hIi", 1, 0, 0),
             ".txnindex": b"".join(struct.pack(">hqqqq", 0, *entry) for entry in aborted),
         }
@@ -151,12 +151,12 @@ def make_folder(
 
 
 def batch_positions(log: bytes) -> list[int]:
-    """Where each batch begins."""
-    found, at = list[int](), 0
+    """Return the position of each batch."""
+    positions, at = list[int](), 0
     while at < len(log):
-        found.append(at)
+        positions.append(at)
         at += 12 + int.from_bytes(log[at + 8 : at + 12], "big")
-    return found
+    return positions
 
 
 def index_entries(log: bytes, base: int) -> Iterator[bytes]:
@@ -203,12 +203,12 @@ class Segments:
 
     @property
     def log(self) -> bytes:
-        """The plain log of the damaged segment."""
+        """Return the plain log of the damaged segment."""
         return self.folder.file(DAMAGED * SEGMENT, ".log")
 
     @property
     def extent(self) -> Extent:
-        """All that the store has."""
+        """Return the range of everything that the store has."""
         return Extent(Offset(0), Offset(len(self.segments) * SEGMENT))
 
     @property
@@ -217,7 +217,7 @@ class Segments:
 
     @contextmanager
     def reader(self) -> Iterator[LogReader]:
-        """A reader of both tiers that remembers nothing."""
+        """Yield a reader of both tiers that remembers nothing."""
         control: Any = OneTopic(TOPIC, TOPIC_ID)
         local: Any = self.local
         remote = RemoteTier(self.store, ChunkCache(1 << 20), SystemClock(), keys=self.keys)
@@ -225,7 +225,7 @@ class Segments:
             yield reader
 
     def put(self, objects: Objects) -> None:
-        """Into the store, in place of those of the damaged segment."""
+        """Write these objects to the store, in place of those of the damaged segment."""
         for kind, data in objects.items():
             path = self.root / object_key(self.segment.object_key, kind)
             path.unlink(missing_ok=True)
@@ -233,7 +233,7 @@ class Segments:
                 path.write_bytes(data)
 
     def expected(self, extent: Extent, one_segment: bool = False) -> list[Row]:
-        """The records of these offsets that are shown; or of them those of the damaged segment."""
+        """Return the visible records of these offsets, or only those in the damaged segment."""
         within = self.segment.offsets if one_segment else range(extent.end)
         return [row for row in self.rows if extent.start <= row[0] < extent.end and Offset(row[0]) in within]
 
@@ -244,23 +244,23 @@ def objects_of(root: Path, segment: RemoteSegment) -> Objects:
 
 @contextmanager
 def made_segments(form: Form, path: Path) -> Iterator[Segments]:
-    """Copied, with the facts about them. Bytes are the same each time, but for the wrapping of data keys."""
+    """Yield copied segments with the facts about them. Bytes are the same each time, except for wrapped data keys."""
     path.mkdir(parents=True)
     draw = random.Random(form.name)
     root = path / "store"
     store = DirectoryStore(root)
 
     def copied(name: str, into: ObjectStore, partition: int, first_id: int = 0, **folder: Any) -> Any:
-        made = make_folder(path / name, form, **folder)
+        broker_folder = make_folder(path / name, form, **folder)
         tiers = TwoTiers(TopicIdPartition(TOPIC_ID, partition), TOPIC, into)
         tiers.compression, tiers.keys = form.compression, KEYS if form.encrypted else None
         tiers.random, tiers._segments = draw.randbytes, first_id
-        return made, tiers, tiers.copy_all(made, chunk_bytes=CHUNK_BYTES, older=form.older)
+        return broker_folder, tiers, tiers.copy_all(broker_folder, chunk_bytes=CHUNK_BYTES, older=form.older)
 
     folder, tiers, segments = copied("log", store, 0)
     other_root = path / "others"
     others = DirectoryStore(other_root)
-    found = {
+    copies = {
         "elsewhere": copied("elsewhere", others, 1, log=1),
         "again": copied("again", others, 0, first_id=100),
         "branch": copied("branch", others, 0, first_id=200, log=2, epochs=((2, 0),)),
@@ -276,18 +276,18 @@ def made_segments(form: Form, path: Path) -> Iterator[Segments]:
             form, root, store, tiers, local, folder, segments,
             objects_of(root, segments[DAMAGED]), objects_of(root, segments[0]), objects_of(root, segments[2]),
             rows=rows_of(batches),
-            **{name: objects_of(other_root, each[2][DAMAGED]) for name, each in found.items()},
+            **{name: objects_of(other_root, copy[2][DAMAGED]) for name, copy in copies.items()},
         )  # fmt: skip
     finally:
         tiers.view.close()
-        for _, each, _ in found.values():
-            each.view.close()
+        for _, both, _ in copies.values():
+            both.view.close()
 
 
 def rows_of(batches: Any) -> list[Row]:
-    found = list[Row]()
+    rows = list[Row]()
     for batch in batches:
         times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value")]
-        found.extend((offset, time, key, value) for time, offset, key, value in zip(times, *columns, strict=True))
-    return found
+        rows.extend((offset, time, key, value) for time, offset, key, value in zip(times, *columns, strict=True))
+    return rows

@@ -1,4 +1,4 @@
-"""Refused by name or delivered equal: the cells of the table, a fixed part in each run and all in the night."""
+"""Damage is refused by name, or the records are equal: a fixed part of the table's cells in each run, all nightly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE_OF = 8
 
 
 def chosen(damage: Damage) -> bool:
-    """A fixed part of all."""
+    """Return whether this damage belongs to the fixed part."""
     return zlib.crc32(str(damage).encode()) % ONE_OF == 0
 
 
@@ -24,17 +24,17 @@ def test_the_page_holds_the_table_as_it_was_found_last() -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_damage_is_refused_by_name_or_delivered_equal_where_the_table_says_so(form: Form) -> None:
-    results, seen = known(), 0
-    for found in outcomes(form, chosen):
-        seen += 1
-        assert form.name in results[found.row][found.column].get(found.what, ()), found
-    assert seen > 200
+    results, count = known(), 0
+    for outcome in outcomes(form, chosen):
+        count += 1
+        assert form.name in results[outcome.row][outcome.column].get(outcome.what, ()), outcome
+    assert count > 200
 
 
 @pytest.mark.slow
 def test_the_whole_matrix_is_as_it_was_found_last() -> None:
-    found = results_of(each for form in FORMS for each in outcomes(form))
-    assert found == known(), "python -m tests.damage.matrix --write"
+    results = results_of(outcome for form in FORMS for outcome in outcomes(form))
+    assert results == known(), "python -m tests.damage.matrix --write"
 
 
 def test_nothing_is_silent_and_only_dump_log_says_it_late() -> None:

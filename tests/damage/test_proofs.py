@@ -1,4 +1,4 @@
-"""What the matrix asks of many damages, said of one each: by which guard it is found, and before what."""
+"""One test for each guard behind the matrix: which guard finds a damage, and before which records."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ Make = Callable[..., Segments]
 def make(tmp_path: Path) -> Iterator[Make]:
     opened = list[AbstractContextManager[Segments]]()
 
-    def made(layout: str = "full", older: bool = False) -> Segments:
+    def opened_segments(layout: str = "full", older: bool = False) -> Segments:
         opened.append(made_segments(Form(layout, layout, older=older), tmp_path / layout))
         return opened[-1].__enter__()
 
-    yield made
-    for each in opened:
-        each.__exit__(None, None, None)
+    yield opened_segments
+    for context in opened:
+        context.__exit__(None, None, None)
 
 
 def pasted(segments: Segments) -> None:
-    """Another log, each batch of which is right."""
+    """Replace the log by another one, each batch of which is valid."""
     segments.put({**segments.whole, LOG: segments.elsewhere[LOG]})
 
 
@@ -65,18 +65,18 @@ def test_where_a_gap_is_legal_the_first_batch_of_a_chunk_and_the_last_of_all_do_
         end = (
             span(log, positions[positions.index(at) + 1])[0] if at < positions[-1] else segments.segment.offsets.end + 1
         )
-        for moved in {*range(begin, end - (last - base))} - {base}:  # beside the batches around it
+        for moved in {*range(begin, end - (last - base))} - {base}:  # among the batches around it
             tried += 1
             segments.put({**segments.whole, LOG: log[:at] + moved.to_bytes(8, "big") + log[at + 8 :]})
-            found = list[Row]()
+            rows = list[Row]()
             with pytest.raises(CorruptData, match=r"in another chunk|does not end with"):
-                found.extend(proxy(segments, segments.extent))
-            assert found == segments.expected(segments.extent)[: len(found)]
+                rows.extend(proxy(segments, segments.extent))
+            assert rows == segments.expected(segments.extent)[: len(rows)]
     assert tried > 2
 
 
 def span(log: bytes, at: int) -> tuple[int, int]:
-    """The first and the last offset of the batch that begins here."""
+    """Return the first and the last offset of the batch that begins here."""
     base = int.from_bytes(log[at : at + 8], "big")
     return base, base + int.from_bytes(log[at + 23 : at + 27], "big")
 
@@ -90,7 +90,7 @@ def test_a_batch_whose_time_was_changed_is_not_passed_over(make: Make) -> None:
 
 
 def of(segments: Segments, object_: str, region: str) -> list[Damage]:
-    return [each for each in damages(segments) if each.row == (object_, region)]
+    return [damage for damage in damages(segments) if damage.row == (object_, region)]
 
 
 def test_no_time_index_but_the_one_that_was_copied_is_believed(make: Make) -> None:
@@ -117,24 +117,24 @@ def test_a_time_index_is_proven_once_and_again_where_it_is_another(make: Make) -
 def test_a_segment_that_is_scanned_from_end_to_end_is_the_one_that_was_copied(reader: Reader, make: Make) -> None:
     segments = make(older=True)
     pasted(segments)
-    found = list[Row]()
+    rows = list[Row]()
     with pytest.raises(AnotherLog, match=segments.segment.object_key):
-        found.extend(reader.rows(segments, segments.extent))
-    assert found == segments.expected(segments.extent)[: len(found)]
+        rows.extend(reader.rows(segments, segments.extent))
+    assert rows == segments.expected(segments.extent)[: len(rows)]
 
 
 @pytest.mark.parametrize("layout", ["full", "compacted", "transactions"])
 def test_a_consumer_takes_nothing_of_another_log(layout: str, make: Make) -> None:
     segments = make(layout, older=True)
     pasted(segments)
-    found = list[Row]()
+    rows = list[Row]()
     with pytest.raises(AnotherLog):
-        found.extend(consumer(segments, segments.extent))
-    assert found == segments.expected(Extent(Offset(0), Offset(40)))
+        rows.extend(consumer(segments, segments.extent))
+    assert rows == segments.expected(Extent(Offset(0), Offset(40)))
 
 
 def test_another_log_is_read_from_its_start_again_before_a_consumer_gets_more_of_it(make: Make) -> None:
-    """Also where an earlier piece was handed out before the end of the log told."""
+    """This holds also if an earlier piece was handed out before the end of the log showed the difference."""
     segments = make(older=True)
     runs, part = RemoteRuns(), AssignedPartition(TopicPartition(TOPIC, 0, 40))
     with segments.reader() as reader:
@@ -160,17 +160,17 @@ def test_another_log_is_read_from_its_start_again_before_a_consumer_gets_more_of
 
 
 def test_a_moved_batch_is_not_taken_alone_where_a_gap_is_legal(make: Make) -> None:
-    """The batch behind it tells. Where none may be missing, each batch tells by itself, and all before it are given."""
+    """The next batch shows it. In a log without gaps each batch shows it by itself, and all before it come out."""
     for layout in ("transactions", "full"):
         segments = make(layout)
         at = batch_positions(segments.log)[6]
         base = int.from_bytes(segments.log[at : at + 8], "big")
         moved = (base + 1).to_bytes(8, "big")
         segments.put({**segments.whole, LOG: segments.log[:at] + moved + segments.log[at + 8 :]})
-        found = list[Row]()
+        rows = list[Row]()
         with pytest.raises(CorruptData):
-            found.extend(consumer(segments, segments.extent))
-        assert found == segments.expected(Extent(Offset(0), Offset(base)))
+            rows.extend(consumer(segments, segments.extent))
+        assert rows == segments.expected(Extent(Offset(0), Offset(base)))
 
 
 def test_crcs_of_pasted_batches_are_right(make: Make) -> None:
@@ -186,7 +186,7 @@ def test_crcs_of_pasted_batches_are_right(make: Make) -> None:
 
 @pytest.mark.parametrize("reader", [*SEGMENTS[:2], *SEGMENTS[3:], *PIECES, OTHERS[0]], ids=lambda reader: reader.name)
 def test_a_part_of_another_log_is_not_handed_out(reader: Reader, make: Make) -> None:
-    """Though each batch of it is right, and nobody reads to its end."""
+    """Each batch of it is valid, and no reader reads to its end."""
     segments = make()
     pasted(segments)
     with pytest.raises(TierstateError, match=f"other bytes|{TOPIC}-0"):
@@ -194,14 +194,14 @@ def test_a_part_of_another_log_is_not_handed_out(reader: Reader, make: Make) -> 
 
 
 @pytest.mark.parametrize("reader", [*PIECES, OTHERS[0]], ids=lambda reader: reader.name)
-def test_what_lies_before_a_bad_batch_in_its_chunks_is_handed_out(reader: Reader, make: Make) -> None:
-    """Whether it is the first batch in its chunk, or the last one, which goes on in the next chunk."""
+def test_batches_before_a_bad_one_in_its_chunks_are_handed_out(reader: Reader, make: Make) -> None:
+    """This holds for the first batch in its chunk, and for the last one, which goes on in the next chunk."""
     segments = make()
     for at in batch_positions(segments.log):
         value = at + 160
         flipped = bytes([segments.log[value] ^ 1])
         segments.put({**segments.whole, LOG: segments.log[:value] + flipped + segments.log[value + 1 :]})
-        found = list[Row]()
+        rows = list[Row]()
         with pytest.raises(TierstateError):
-            found.extend(reader.rows(segments, segments.extent))
-        assert found == segments.expected(Extent(Offset(0), Offset(span(segments.log, at)[0])))
+            rows.extend(reader.rows(segments, segments.extent))
+        assert rows == segments.expected(Extent(Offset(0), Offset(span(segments.log, at)[0])))

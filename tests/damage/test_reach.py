@@ -1,4 +1,4 @@
-"""Where something is damaged, every reader hands out the records before it, and says where it is."""
+"""Every reader hands out the records before the damage, and reports where the damage is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tierstate.state.errors import TierstateError
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import parse_manifest
 
-READERS = [each for each in (*SEGMENTS, *PIECES, *OTHERS) if not each.whole and not each.one_segment]
+READERS = [reader for reader in (*SEGMENTS, *PIECES, *OTHERS) if not reader.whole and not reader.one_segment]
 LOG, MANIFEST = ObjectKind.LOG, ObjectKind.MANIFEST
 BASE, RECORDS = 7, 70
 """Bytes of a batch: the last one of its base offset, which no CRC covers, and one of its records."""
@@ -24,8 +24,8 @@ BASE, RECORDS = 7, 70
 def segments(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Segments]:
     form: Form = request.param
     folder: Path = tmp_path_factory.mktemp("reach")
-    with made_segments(form, folder / "made") as made:
-        yield made
+    with made_segments(form, folder / "made") as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
@@ -36,29 +36,29 @@ def test_the_records_before_the_damage_come_first(segments: Segments, reader: Re
     try:
         for at, reach in damages(segments, byte):
             segments.put({LOG: whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :]})
-            got, error = read(segments, reader)
-            assert got == expected[: len(got)]
+            rows, error = read(segments, reader)
+            assert rows == expected[: len(rows)]
             assert error is not None, "the last batch is damaged, too"
-            assert got[-1][0] >= reach, f"byte {at}"
-            said = str(error)
-            assert object_key(segments.segment.object_key, LOG) in said
-            assert isinstance(error, Answered) or f"partition={TOPIC}-0" in said
-            assert f"tierstate verify {TOPIC}:0 --level 3" in said
+            assert rows[-1][0] >= reach, f"byte {at}"
+            text = str(error)
+            assert object_key(segments.segment.object_key, LOG) in text
+            assert isinstance(error, Answered) or f"partition={TOPIC}-0" in text
+            assert f"tierstate verify {TOPIC}:0 --level 3" in text
     finally:
         segments.put({LOG: whole})
 
 
 def read(segments: Segments, reader: Reader) -> tuple[list[Row], TierstateError | None]:
-    got = list[Row]()
+    rows = list[Row]()
     try:
-        got.extend(islice(reader.rows(segments, segments.extent), 1000))
+        rows.extend(islice(reader.rows(segments, segments.extent), 1000))
     except TierstateError as error:
-        return got, error
-    return got, None
+        return rows, error
+    return rows, None
 
 
 def damages(segments: Segments, byte: int) -> Iterator[tuple[int, int]]:
-    """A byte of the log object, and up to which offset at least every reader gets when it is damaged."""
+    """Yield a byte of the log object, and the offset up to which every reader must get when that byte is damaged."""
     log, manifest = segments.log, segments.whole[MANIFEST]
     assert manifest is not None
     index = parse_manifest(manifest, source="manifest").chunks
@@ -67,14 +67,14 @@ def damages(segments: Segments, byte: int) -> Iterator[tuple[int, int]]:
     by_batch = segments.form.as_it_is and (byte == RECORDS or segments.form.layout == "full")
     for start, _ in (batches[0], batches[len(batches) // 2], batches[-1]):
         at = start + byte
-        chunk = next(each for each in chunks if each.plain_start <= at < each.plain_stop)
+        chunk = next(chunk for chunk in chunks if chunk.plain_start <= at < chunk.plain_stop)
         limit = start if by_batch else chunk.plain_start
         stored = at if segments.form.as_it_is else (chunk.stored_start + chunk.stored_stop) // 2
-        yield stored, last_record_before(segments, log, [each for each in batches if each[1] <= limit])
+        yield stored, last_record_before(segments, log, [batch for batch in batches if batch[1] <= limit])
 
 
 def last_record_before(segments: Segments, log: bytes, batches: list[tuple[int, int]]) -> int:
-    """The greatest offset that is shown of these batches of the damaged segment, or of the segment before it."""
+    """Return the last visible offset in these batches of the damaged segment, or in the segment before it."""
     stop = DAMAGED * SEGMENT
     if batches:
         start, _ = batches[-1]

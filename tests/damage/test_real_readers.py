@@ -1,4 +1,4 @@
-"""A few damages before real commands, beside a broker that has the rest of the log."""
+"""A few damages, read by real commands with a broker that has the rest of the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def swapped(data: bytes, other: bytes) -> bytes:
     return other
 
 
-DAMAGES = {each.__name__: each for each in (flipped, moved, cut, swapped)}
+DAMAGES = {change.__name__: change for change in (flipped, moved, cut, swapped)}
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -64,11 +64,11 @@ def test_commands_refuse_damage_by_name(
         code = run([*commands[command], *more, "--config", str(cluster.settings_file)])
         return code, "".join(capfd.readouterr())
 
-    assert {each: ended(each)[0] for each in commands} == dict.fromkeys(commands, 0)
+    assert {command: ended(command)[0] for command in commands} == dict.fromkeys(commands, 0)
     damaged.write_bytes(DAMAGES[name](whole, other))
     for command, more in (("consume", ()), ("digest", ()), ("export", ("--check",)), ("verify", ())):
-        code, said = ended(command, *more)
-        assert (command, code) == (command, CORRUPT), said
-        assert damaged.name.removesuffix(".log") in said
+        code, text = ended(command, *more)
+        assert (command, code) == (command, CORRUPT), text
+        assert damaged.name.removesuffix(".log") in text
     damaged.write_bytes(whole)
     assert ended("export", "--check")[0] == 0

@@ -1,4 +1,4 @@
-"""As much of curl as `docs/http.md` uses, for machines without it: ``python curl.py -s -i -H NAME:VALUE … URL``."""
+"""The part of curl that `docs/http.md` uses, for machines without it: ``python curl.py -s -i -H NAME:VALUE … URL``."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ def main() -> None:
     parser.add_argument("-r", "--range")
     parser.add_argument("--cacert")
     parser.add_argument("url")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     headers = {"user-agent": "curl", "accept": "*/*"}
-    for header in [Path(each[1:]).read_text() if each.startswith("@") else each for each in asked.header]:
+    for header in [Path(text[1:]).read_text() if text.startswith("@") else text for text in options.header]:
         name, _, value = header.partition(":")
         headers[name.lower()] = value.strip()
-    trusted = ssl.create_default_context(cafile=asked.cacert) if asked.cacert else True
-    if asked.range:
-        headers["range"] = f"bytes={asked.range}"
+    trusted = ssl.create_default_context(cafile=options.cacert) if options.cacert else True
+    if options.range:
+        headers["range"] = f"bytes={options.range}"
     answer = httpx.request(
-        asked.request if asked.data is None else "POST",
-        asked.url,
-        content=asked.data,
+        options.request if options.data is None else "POST",
+        options.url,
+        content=options.data,
         headers={"accept-encoding": "identity", **headers},
         verify=trusted,
         timeout=60,
     )
     head = f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}\r\n".encode()
     head += b"".join(name + b": " + value + b"\r\n" for name, value in answer.headers.raw) + b"\r\n"
-    if asked.dump_header:
-        asked.dump_header.write_bytes(head)
-    if asked.output:
-        asked.output.write_bytes(answer.content)
-    shown = (head if asked.include else b"") + (b"" if asked.output else answer.content)
+    if options.dump_header:
+        options.dump_header.write_bytes(head)
+    if options.output:
+        options.output.write_bytes(answer.content)
+    shown = (head if options.include else b"") + (b"" if options.output else answer.content)
     facts = {
         "%{http_code}": str(answer.status_code),
         "%{content_type}": answer.headers.get("content-type", ""),
@@ -53,8 +53,8 @@ def main() -> None:
         "\\n": "\n",
     }
     for name, value in facts.items():
-        asked.write_out = asked.write_out.replace(name, value)
-    sys.stdout.buffer.write(shown + asked.write_out.encode())
+        options.write_out = options.write_out.replace(name, value)
+    sys.stdout.buffer.write(shown + options.write_out.encode())
 
 
 if __name__ == "__main__":

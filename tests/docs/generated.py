@@ -1,4 +1,4 @@
-"""Parts of a page that are made from code: what stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``."""
+"""Parts of a page that are generated from code: the text between ``<!-- NAME -->`` and ``<!-- /NAME -->``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def shown(page: str, name: str) -> str:
-    """What the page has there. Raises ValueError when it has no such place."""
+    """Return the text of the page at this place. Raises ValueError when the page has no such place."""
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     if page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(f"the page has no {begin.strip()} … {end}")
@@ -14,7 +14,7 @@ def shown(page: str, name: str) -> str:
 
 
 def with_parts(page: str, parts: Mapping[str, str]) -> str:
-    """The page with these parts as they are now."""
+    """Return the page with these parts replaced."""
     for name, text in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         page = page.replace(f"{begin}{shown(page, name)}{end}", f"{begin}{text}{end}")
@@ -22,6 +22,6 @@ def with_parts(page: str, parts: Mapping[str, str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown."""
+    """Return a table in Markdown."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]]) + "\n"

@@ -1,6 +1,6 @@
-"""`docs/http.md`: its tables are made from the gateway's code, its answers from a gateway that is asked.
+"""`docs/http.md`: its tables are generated from the gateway's code, its answers come from a running gateway.
 
-python -m tests.docs.http_page            # what does not hold any more
+python -m tests.docs.http_page            # print what no longer holds
 python -m tests.docs.http_page --write    # put it right
 """
 
@@ -26,7 +26,7 @@ from tierstate.api.problems import INVALID_PARAMETER, OF_ERROR, UNKNOWN_PARTITIO
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 OPEN, GUARDED = "http://127.0.0.1:8080", "https://127.0.0.1:8443"
-"""As the page calls them."""
+"""The addresses on the page."""
 _BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 _OURS = (
     (re.compile(r"^(date: ).*$", re.MULTILINE), r"\1…"),
@@ -34,12 +34,12 @@ _OURS = (
     (re.compile(r"(retry.after\W{1,3})\d+", re.IGNORECASE), r"\1…"),
     (re.compile(r"^(content-length: ).*$", re.MULTILINE), r"\1…"),
 )
-"""What is another's on another machine, on another day, or with another version of a compressor."""
+"""Values that differ between machines, days, and versions of a compressor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """As typed, continuation lines included; the answer is empty, or ends with a newline."""
+    """A command as typed, continuation lines included. The answer is empty, or ends with a newline."""
 
     typed: str
     answer: str
@@ -50,27 +50,27 @@ class Example:
 
 
 def examples(block: str) -> list[Example]:
-    """Of one ``console`` block."""
-    found: list[Example] = []
+    """Return the examples of one ``console`` block."""
+    parsed: list[Example] = []
     for line in block.splitlines(keepends=True):
         if line.startswith("$ "):
-            found.append(Example(line, ""))
-        elif line.startswith("> ") and not found[-1].answer:
-            found[-1] = Example(found[-1].typed + line, "")
+            parsed.append(Example(line, ""))
+        elif line.startswith("> ") and not parsed[-1].answer:
+            parsed[-1] = Example(parsed[-1].typed + line, "")
         else:
-            found[-1] = Example(found[-1].typed, found[-1].answer + line)
-    return found
+            parsed[-1] = Example(parsed[-1].typed, parsed[-1].answer + line)
+    return parsed
 
 
 def masked(answer: str) -> str:
-    """Equal for two answers that say the same."""
+    """Return the answer without the values that differ from run to run."""
     for pattern, instead in _OURS:
         answer = pattern.sub(instead, answer)
     return answer
 
 
 class Terminal:
-    """Runs what a reader of the page types, in one folder. ``curl``: another than the machine's."""
+    """A shell that runs what a reader of the page types, in one folder. ``curl``: instead of the machine's program."""
 
     def __init__(self, folder: Path, asked: Gateways, curl: str | None = None) -> None:
         self._folder, self._asked = folder, asked
@@ -85,7 +85,7 @@ class Terminal:
         shutil.copy(asked.certificate, folder / "ca.pem")
 
     def run(self, command: str) -> str:
-        """What it printed, with the page's addresses. Variables set by earlier lines are set."""
+        """Return the output of a command, with the page's addresses. It has the variables that earlier commands set."""
         settings = "\n".join(self._typed).replace(OPEN, self._asked.open).replace(GUARDED, self._asked.guarded)
         if re.fullmatch(r"(\w+=\S+ ?)+", command):
             self._typed.append(command)
@@ -100,19 +100,19 @@ class Terminal:
             timeout=120,
             check=False,
         )
-        said = done.stdout.replace("\r", "").replace(self._asked.open, OPEN).replace(self._asked.guarded, GUARDED)
-        return said.rstrip("\n") + "\n" if said.strip() else ""
+        output = done.stdout.replace("\r", "").replace(self._asked.open, OPEN).replace(self._asked.guarded, GUARDED)
+        return output.rstrip("\n") + "\n" if output.strip() else ""
 
 
 def answered(page: str, curl: str | None = None) -> str:
-    """The page with what a gateway answers now; an answer that says the same stays as it is."""
-    with tempfile.TemporaryDirectory() as name, gateways(Path(name)) as asked:
+    """Return the page with a gateway's answers of now; an answer that differs in masked values only stays."""
+    with tempfile.TemporaryDirectory() as name, gateways(Path(name)) as running:
         folder = Path(name) / "reader"
         folder.mkdir()
-        terminal = Terminal(folder, asked, curl)
+        terminal = Terminal(folder, running, curl)
 
         def block(found: re.Match[str]) -> str:
-            return "".join(each.typed + _kept(each.answer, terminal.run(each.command)) for each in examples(found[0]))
+            return "".join(case.typed + _kept(case.answer, terminal.run(case.command)) for case in examples(found[0]))
 
         return _BLOCK.sub(block, page)
 
@@ -125,47 +125,47 @@ def _kept(before: str, now: str) -> str:
 
 
 def parts() -> dict[str, str]:
-    """By the name of their place in the page."""
-    said = app().openapi()
-    records = said["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["get"]["parameters"]
-    fields = said["components"]["schemas"][Partition.__name__]["properties"]
+    """Return the generated parts, by the name of their place in the page."""
+    document = app().openapi()
+    records = document["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["get"]["parameters"]
+    fields = document["components"]["schemas"][Partition.__name__]["properties"]
     return {
         "parameters": table(
             ("parameter", "is", "default", ""),
             [
                 (
-                    f"`{each['name']}`",
-                    _kind(each["schema"], said),
-                    _default(each["schema"]),
-                    each.get("description", ""),
+                    f"`{row['name']}`",
+                    _kind(row["schema"], document),
+                    _default(row["schema"]),
+                    row.get("description", ""),
                 )
-                for each in records
-                if each["in"] == "query"
+                for row in records
+                if row["in"] == "query"
             ],
         ),
         "partition": table(
             ("field", "is", ""),
-            [(f"`{name}`", _kind(each, said), each.get("description", "")) for name, each in fields.items()],
+            [(f"`{name}`", _kind(field, document), field.get("description", "")) for name, field in fields.items()],
         ),
         "plan": table(
             ("field", "is", "default", ""),
             [
-                (f"`{name}`", _kind(each, said), _default(each), each.get("description", ""))
+                (f"`{name}`", _kind(field, document), _default(field), field.get("description", ""))
                 for model in (PlanCall, PlanRange)
-                for name, each in said["components"]["schemas"][model.__name__]["properties"].items()
+                for name, field in document["components"]["schemas"][model.__name__]["properties"].items()
             ],
         ),
-        "problems": table(("status", "`error_code`", "`error`", "`Retry-After`", ""), sorted(_problems())),
+        "problems": table(("status", "`error_code` `error`, `Retry-After`", ""), sorted(_problems())),
     }
 
 
 def _kind(schema: dict[str, Any], said: dict[str, Any]) -> str:
     if "anyOf" in schema:
-        return " or ".join(_kind(each, said) for each in schema["anyOf"])
+        return " or ".join(_kind(kind, said) for kind in schema["anyOf"])
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        found = said["components"]["schemas"][name]
-        return ", ".join(f"`{each}`" for each in found["enum"]) if "enum" in found else name
+        model = said["components"]["schemas"][name]
+        return ", ".join(f"`{value}`" for value in model["enum"]) if "enum" in model else name
     if schema["type"] == "array":
         return f"list of {_kind(schema['items'], said)}"
     low = schema.get("minimum")
@@ -181,16 +181,16 @@ def _default(schema: dict[str, Any]) -> str:
 
 
 def _problems() -> Iterator[tuple[str, ...]]:
-    for kind, found in OF_ERROR.items():
+    for kind, problem in OF_ERROR.items():
         name = "InternalError" if kind is Exception else kind.__name__
         about = "A bug in tierstate." if kind is Exception else (kind.__doc__ or "").strip().partition("\n")[0]
         about = about.replace("``", "`")
-        wait = "" if found.retry_after is None else f"{found.retry_after} s"
-        yield str(found.status), str(found.error_code), f"`{name}`", wait, about
-    yield "404", str(UNKNOWN_PARTITION), "`UnknownTopic`", "", "The topic has no such partition."
-    yield "400", str(INVALID_PARAMETER), "`InvalidRequest`", "", "A parameter is not what it must be; each is named."
-    yield "404", "40450", "`HttpError`", "", "No such route."
-    yield "405", "40550", "`HttpError`", "", "Not a GET; of a plan, not a POST."
+        wait = "" if problem.retry_after is None else f", {problem.retry_after} s"
+        yield str(problem.status), f"{problem.error_code} `{name}`{wait}", about
+    yield "404", f"{UNKNOWN_PARTITION} `UnknownTopic`", "The topic has no such partition."
+    yield "400", f"{INVALID_PARAMETER} `InvalidRequest`", "A parameter is wrong; each is named."
+    yield "404", "40450 `HttpError`", "No such route."
+    yield "405", "40550 `HttpError`", "Not a GET; of a plan, not a POST."
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What `docs/http.md` shows: twelve orders in two tiers, served by an open gateway and by a guarded one."""
+"""The gateways of `docs/http.md`: twelve orders in two tiers, served by an open gateway and by a guarded one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Gateways:
 
 @contextmanager
 def gateways(folder: Path) -> Iterator[Gateways]:
-    """Both on loopback, for as long as the block lasts."""
+    """Run both gateways on loopback until the block ends."""
     with ExitStack() as opened:
         reader, plans = opened.enter_context(_orders(_log_folder(folder / "orders-0")))
         certificate, key = self_signed(folder)
@@ -68,7 +68,7 @@ def gateways(folder: Path) -> Iterator[Gateways]:
 
 
 class Groups:
-    """One group that stands in the remote tier, and one at the end."""
+    """The positions of two groups: one in the remote tier, and one at the end."""
 
     def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
         return TopicGroups((GroupPosition("audit", 0, Offset(5)), GroupPosition("billing", 0, Offset(ORDERS))))
@@ -78,7 +78,7 @@ class Groups:
 
 
 def app() -> FastAPI:
-    """The routes and what they say of themselves; nothing behind them."""
+    """Return the routes with their descriptions; there is nothing behind them."""
     nobody: Any = None
     service = FetchService(nobody, Gateway(), SystemClock())
     return create_app(service)
@@ -100,7 +100,7 @@ def _served(reader: LogReader, plans: Plans, settings: Gateway) -> Iterator[str]
 
 @contextmanager
 def _orders(folder: Folder) -> Iterator[tuple[LogReader, Plans]]:
-    """Every segment but the last is copied, and the broker has the last one alone. Its plans take no lease."""
+    """Yield a reader and plans without leases. All segments but the last are copied; the broker has the last alone."""
     store, clock = MemoryStore(SystemClock()), SystemClock()
     tiers = TwoTiers(PLACE, TOPIC, store)
     with closing(tiers.view):
@@ -122,7 +122,7 @@ def _orders(folder: Folder) -> Iterator[tuple[LogReader, Plans]]:
 
 
 def _log_folder(path: Path) -> Folder:
-    """As a broker would leave it, without what readers do not ask for."""
+    """Write a folder as a broker would leave it, without the files that readers do not use."""
     path.mkdir()
     (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     for base in range(0, ORDERS, A_SEGMENT):
@@ -141,5 +141,5 @@ def _batch(first: int) -> bytes:
         builder.append(at, NOW + number * 60_000, b"customer-%d" % number, value, [])
     data = bytearray(builder.build())
     struct.pack_into(">q", data, 0, first)
-    data[12:16] = bytes(4)  # the leader epoch: the broker's to fill in
+    data[12:16] = bytes(4)  # the leader epoch, which the broker fills in
     return bytes(data)

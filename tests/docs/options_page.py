@@ -1,6 +1,6 @@
-"""The tables of `docs/options.md` and `docs/spark.md`, made from code.
+"""The tables of `docs/options.md` and `docs/spark.md`, generated from code.
 
-python -m tests.docs.options_page            # what does not hold any more
+python -m tests.docs.options_page            # print what no longer holds
 python -m tests.docs.options_page --write    # put it right
 """
 
@@ -23,14 +23,14 @@ SPARK_PAGE = PAGE.with_name("spark.md")
 PYTHON = {
     "kafka": "librdkafka's properties, `bootstrap.servers` at least.",
     "store": "`file:///folder`, `s3://bucket/prefix`, gs://, az://.",
-    "topic": "Its name; its topic id, once the cluster has it no more.",
+    "topic": "Its name, or the topic id of a deleted topic.",
     "partition": "",
     "start": "First offset.",
-    "end": "The offset behind the last.",
+    "end": "The offset after the last.",
     "isolation": "`read_committed` or `read_uncommitted`, which shows aborted transactions too.",
     "settings": 'Any [setting](settings.md) by its name: `{"store.endpoint": "https://…", "encryption.keyring": "…"}`.',
 }
-"""What each parameter of `read_records` means."""
+"""The meaning of each parameter of `read_records`."""
 COLUMNS = {
     "key": "",
     "value": "",
@@ -39,42 +39,46 @@ COLUMNS = {
     "offset": "",
     "timestamp": "Kafka's milliseconds.",
     "timestampType": "0: the producer's time; 1: the broker's, at append.",
-    "headers": "In the record's order; null for a record without any. Spark: where asked for.",
+    "headers": "In the record's order; null without any. Spark: only on request.",
 }
 
 
 def parts() -> dict[str, str]:
-    """By the name of their place in the page."""
+    """Return the generated parts, by the name of their place in the page."""
     return {"spark": _spark(), "kafka": _kafka(), "python": _python(), "columns": _columns()}
 
 
 def spark_parts() -> dict[str, str]:
-    """Of `docs/spark.md`."""
+    """Return the table of `docs/spark.md`: options of the Kafka source with the same treatment are one line."""
     known = {option.name for option in OPTIONS}
-    rows = []
+    options: dict[str, list[str]] = {}
     for name, (default, here) in KAFKA_SOURCE.items():
         same = "The same." if name in known else "Ignored: for streams, which are not read yet."
-        rows.append((f"`{name}`", default, here or same))
-    return {"kafka-source": table(("Spark's Kafka source", "default there", "here"), rows)}
+        options.setdefault(here or same, []).append(f"`{name}`" + (f" ({default})" if default else ""))
+    rows = [(", ".join(names), here) for here, names in options.items()]
+    return {"kafka-source": table(("Spark's Kafka source (default there)", "here"), rows)}
 
 
 def _spark() -> str:
     groups = []
     for title, options in GROUPS.items():
-        rows = [(f"`{each.name}`", f"`{each.default}`" if each.default else "", each.meaning) for each in options]
-        groups.append(f"**{title}**\n\n" + table(("option", "default", ""), rows))
+        rows = [(f"`{each.name}`" + (f" (`{each.default}`)" if each.default else ""), each.meaning) for each in options]
+        if title.endswith("without effect"):
+            names = ", ".join(name for name, _ in rows)
+            groups.append(f"**{title}**: {names} ([why](spark.md#from-sparks-kafka-source)).\n")
+        else:
+            groups.append(f"**{title}**\n\n" + table(("option (default)", ""), rows))
     others = [f"tierstate.{name}" for path in SETTING_FIELDS if (name := ".".join(path)).startswith(READ_BY)]
     known = {option.setting for option in OPTIONS}
     listed = ", ".join(f"`{name}`" for name in others if name.removeprefix("tierstate.") not in known)
-    groups.append(f"**Any other setting that a reader goes by**, as in [settings](settings.md): {listed}.\n")
+    groups.append(f"**Any other setting of readers**, as in [settings](settings.md): {listed}.\n")
     return "\n".join(groups)
 
 
 def _kafka() -> str:
-    passed = [(f"`kafka.{name}`", "passed on") for name in PASSED]
-    passed += [(f"`kafka.{prefix}*`", "passed on") for prefix in PASSED_PREFIXES]
+    passed = ", ".join(f"`kafka.{name}`" for name in (*PASSED, *(f"{prefix}*" for prefix in PASSED_PREFIXES)))
     refused = [(f"`kafka.{name}`", f"refused: {why}") for name, why in REFUSED.items()]
-    return table(("option", ""), [*passed, *refused])
+    return table(("option", ""), [(passed, "passed on"), *refused])
 
 
 def _python() -> str:
@@ -96,9 +100,9 @@ def _columns() -> str:
 
 def main() -> int:
     wrong = 0
-    for path, made in ((PAGE, parts()), (SPARK_PAGE, spark_parts())):
+    for path, generated in ((PAGE, parts()), (SPARK_PAGE, spark_parts())):
         page = path.read_text()
-        now = with_parts(page, made)
+        now = with_parts(page, generated)
         if "--write" in sys.argv[1:]:
             path.write_text(now)
         elif now != page:

@@ -1,6 +1,6 @@
-"""The table of `docs/proxy.md`, made from code.
+"""The table of `docs/proxy.md`, generated from code.
 
-python -m tests.docs.proxy_page            # what does not hold any more
+python -m tests.docs.proxy_page            # print what no longer holds
 python -m tests.docs.proxy_page --write    # put it right
 """
 
@@ -10,19 +10,19 @@ import sys
 from pathlib import Path
 
 from tests.docs.generated import table, with_parts
-from tierstate.proxy.apis import APIS, Api
+from tierstate.proxy.apis import APIS
 
 PAGE = Path(__file__).parents[2] / "docs" / "proxy.md"
 
 
-def row(api: Api) -> tuple[str, ...]:
-    refused = "not offered" if api.changes else ""
-    return str(int(api.key)), f"`{api.name}`", f"{api.oldest} to {api.newest}", api.done, refused
-
-
 def parts() -> dict[str, str]:
-    head = ("key", "request", "versions", "what is done", "when read-only")
-    return {"apis": table(head, [row(api) for api in APIS.values()])}
+    """Return the tables: requests with the same treatment are one line, in the order of their keys."""
+    requests: dict[tuple[str, bool], list[str]] = {}
+    for api in APIS.values():
+        name = f"`{api.name}` ({int(api.key)}) {api.oldest}-{api.newest}"
+        requests.setdefault((api.done, api.changes), []).append(name)
+    rows = [(", ".join(names), done, "not offered" if changes else "") for (done, changes), names in requests.items()]
+    return {"apis": table(("request (key) versions", "what is done", "when read-only"), rows)}
 
 
 if __name__ == "__main__":

@@ -30,23 +30,23 @@ def page() -> str:
 
 
 def typed(page: str) -> list[Example]:
-    return [each for block in re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S) for each in examples(block)]
+    return [case for block in re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S) for case in examples(block)]
 
 
 def every_route(router: Any) -> Iterator[Any]:
-    """FastAPI keeps what it included as a router of its own, or copies its routes, by version."""
-    for each in router.routes:
-        included = getattr(each, "original_router", None)
-        yield from (each,) if included is None else every_route(included)
+    """Yield all routes. FastAPI keeps an included router as it is, or copies its routes, depending on its version."""
+    for route in router.routes:
+        included = getattr(route, "original_router", None)
+        yield from (route,) if included is None else every_route(included)
 
 
 @pytest.mark.parametrize("curl", ["curl", pytest.param(STAND_IN, marks=pytest.mark.extended)], ids=["curl", "stand-in"])
 def test_a_gateway_answers_every_command_of_the_page_as_it_says(page: str, curl: str) -> None:
     if curl == "curl" and shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
-    wanted, found = typed(page), typed(answered(page, shutil.which(curl) or curl))
-    assert len(wanted) > 20
-    for before, now in zip(wanted, found, strict=True):
+    expected, answers = typed(page), typed(answered(page, shutil.which(curl) or curl))
+    assert len(expected) > 20
+    for before, now in zip(expected, answers, strict=True):
         assert masked(before.answer) == masked(now.answer), f"{now.command}\n{REFRESH}"
 
 
@@ -73,10 +73,10 @@ def test_every_route_is_in_the_table_and_no_other(page: str) -> None:
 
 
 def test_every_route_of_the_api_is_shown_by_a_command(page: str) -> None:
-    asked = [url for each in typed(page) for url in re.findall(r"\$[GS](/v1[^?\"]*)", each.command)]
+    urls = [url for example in typed(page) for url in re.findall(r"\$[GS](/v1[^?\"]*)", example.command)]
     for path in app().openapi()["paths"]:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
-        assert any(re.fullmatch(pattern, url) for url in asked), path
+        assert any(re.fullmatch(pattern, url) for url in urls), path
 
 
 def test_every_media_type_is_in_the_table_and_no_other(page: str) -> None:

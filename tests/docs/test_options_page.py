@@ -1,4 +1,4 @@
-"""`docs/options.md` and `docs/spark.md` are what the code says, and the table of options is what the parser knows."""
+"""`docs/options.md` and `docs/spark.md` agree with the code, and the table has exactly the options of the parser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page() -> str:
 
 
 def parsed(given: dict[str, str]) -> SourceOptions | None:
-    """None: refused."""
+    """Return the parsed options, or None if they are refused."""
     try:
         return parse_options(given)
     except (InvalidRequest, InvalidSettings):
@@ -46,12 +46,12 @@ def test_the_page_on_spark_is_what_the_code_says() -> None:
         assert shown(SPARK_PAGE.read_text(), name) == text, "python -m tests.docs.options_page --write"
 
 
-def test_what_is_the_same_as_for_the_kafka_source_has_its_default() -> None:
+def test_an_option_that_equals_the_kafka_sources_has_its_default() -> None:
     same = {name: default for name, (default, here) in KAFKA_SOURCE.items() if not here}
     ours = {option.name: option.default for option in OPTIONS if option.name in same and option.default is not None}
     assert ours
     assert all(f"`{default}`" in same[name] for name, default in ours.items())
-    # what is left without a default of its own here has none there
+    # options without a default here have none there
     assert {name for name, default in same.items() if default} - set(ours) <= {
         "kafka.isolation.level",
         "maxTriggerDelay",
@@ -65,17 +65,17 @@ def test_an_option_that_is_said_to_be_ignored_changes_nothing(name: str) -> None
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_every_option_of_the_table_is_looked_at(option: Option) -> None:
-    """No value is ignored: what cannot be is refused, anything else changes what is read."""
+    """Every option counts: a wrong value is refused, and any other value changes what is read."""
     assert parsed({**BASE, option.name: "somebody's"}) != parsed(BASE)
 
 
-@pytest.mark.parametrize("option", [each for each in OPTIONS if each.default], ids=lambda option: option.name)
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.default], ids=lambda option: option.name)
 def test_a_default_is_what_is_read_without_the_option(option: Option) -> None:
     assert parsed({**BASE, option.name: str(option.default)}) == parse_options(BASE)
 
 
 class Asked(dict[str, str]):
-    """Options that remember which of them anybody asked for."""
+    """Options that remember which names were asked for."""
 
     names: set[str]
 
@@ -96,15 +96,15 @@ def test_the_parser_asks_for_no_option_that_the_table_does_not_have(monkeypatch:
     names: set[str] = set()
 
     def watched(given: dict[str, str]) -> Asked:
-        made = Asked(with_defaults(given))
-        made.names = names
-        return made
+        options = Asked(with_defaults(given))
+        options.names = names
+        return options
 
     monkeypatch.setattr(parser, "with_defaults", watched)
     for more in ({}, {"kafka.isolation.level": "read_committed"}):
         parse_options({**BASE, **more})
-    known = {option.name.lower() for option in OPTIONS} | set(KAFKA)
-    assert names - known == set()
+    documented = {option.name.lower() for option in OPTIONS} | set(KAFKA)
+    assert names - documented == set()
     assert names >= set(DEFAULTS)
 
 
@@ -112,7 +112,7 @@ def test_no_option_is_in_the_table_twice() -> None:
     assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
 
 
-def test_what_is_said_of_the_kafka_client_holds() -> None:
+def test_the_claims_about_the_kafka_client_hold() -> None:
     for name in (*PASSED, *(f"{prefix}anything" for prefix in PASSED_PREFIXES)):
         assert name in kafka_properties({**KAFKA, f"kafka.{name}": "x"})
     for name in REFUSED:
@@ -123,9 +123,9 @@ def test_what_is_said_of_the_kafka_client_holds() -> None:
 
 def test_the_spark_snippet_is_accepted() -> None:
     code = snippet("spark.session")
-    given = dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', code))
-    assert set(given) <= {option.name for option in OPTIONS}
-    assert parsed(given) is not None
+    options = dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', code))
+    assert set(options) <= {option.name for option in OPTIONS}
+    assert parsed(options) is not None
 
 
 def test_the_python_snippet_can_be_called() -> None:
@@ -135,7 +135,7 @@ def test_the_python_snippet_can_be_called() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "read_records"
     ]
     assert len(calls) == 1
-    inspect.signature(read_records).bind(*calls[0].args, **{str(each.arg): each.value for each in calls[0].keywords})
+    inspect.signature(read_records).bind(*calls[0].args, **{str(pair.arg): pair.value for pair in calls[0].keywords})
 
 
 def snippet(name: str) -> str:

@@ -17,11 +17,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "profiling.md"
 
 
 def commands(module: str) -> list[list[str]]:
-    """The arguments of every ``python -m MODULE`` in the page's blocks."""
+    """Return the arguments of every ``python -m MODULE`` in the page's blocks."""
     blocks = re.findall(r"^```console\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    found = [re.search(rf"python -m {re.escape(module)}(?: (.*))?$", re.split(r" [|&]", line)[0]) for line in lines]
-    return [shlex.split(each[1] or "") for each in found if each]
+    matches = [re.search(rf"python -m {re.escape(module)}(?: (.*))?$", re.split(r" [|&]", line)[0]) for line in lines]
+    return [shlex.split(match[1] or "") for match in matches if match]
 
 
 def test_every_command_of_the_page_is_understood() -> None:
@@ -42,14 +42,14 @@ def test_a_hot_path_runs_and_shows_what_took_the_time(
 ) -> None:
     into = tmp_path / "whole.prof"
     assert hot_paths.main([name, "--quick", "--seconds", "0", "--lines", "3", "--into", str(into)]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{name}: ")
-    assert "Ordered by: internal time" in said
+    output = capsys.readouterr().out
+    assert output.startswith(f"{name}: ")
+    assert "Ordered by: internal time" in output
     assert pstats.Stats(str(into)).get_stats_profile().func_profiles
 
 
 def test_without_a_profiler_the_process_is_named_for_another_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert hot_paths.main(["decode", "--quick", "--seconds", "0", "--bare"]) == 0
-    said = capsys.readouterr()
-    assert re.fullmatch(r"process \d+\n", said.err)
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert re.fullmatch(r"process \d+\n", output.err)
+    assert output.out == ""

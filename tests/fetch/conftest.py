@@ -23,7 +23,7 @@ from tierstate.storage.segment.cache import ChunkCache
 
 @pytest.fixture
 def golden_log() -> Iterator[Callable[..., Golden]]:
-    made: list[Golden] = []
+    logs: list[Golden] = []
 
     def make(
         case: str = "transactions",
@@ -37,8 +37,8 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         compression: Compression = Compression.ZSTD,
         **copy: Any,
     ) -> Golden:
-        """``path``: of a folder, other than the golden one. ``store``: other than the twin, which runs ``gets``."""
-        folder = Folder(path or next(each for each in (GOLDEN / case).iterdir() if each.is_dir()))
+        """``path``: of a folder other than the golden one. ``store``: replaces the twin, which runs ``gets``."""
+        folder = Folder(path or next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         gets: list[Callable[[str], None]] = []
 
@@ -61,10 +61,10 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         control = OneTopic("t", place.topic_id)
         seam: Any = control
         reader = LogReader(tiers.view, seam, local, remote, clock or SystemClock())
-        made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched, control))
-        return made[-1]
+        logs.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched, control))
+        return logs[-1]
 
     yield make
-    for golden in made:
+    for golden in logs:
         golden.reader.close()
         golden.tiers.view.close()

@@ -17,22 +17,22 @@ GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"
 
 
 def test_abort_markers_of_a_real_log_are_those_its_transaction_index_names() -> None:
-    seen = 0
+    count = 0
     for file in sorted((GOLDEN / "transactions" / "gold-s7b-transactions-0").glob("*.log")):
         data = file.read_bytes()
         headers = list(iter_batches(data, source=file.name))
         index = file.with_suffix(".txnindex")
         entries = parse_transaction_index(index.read_bytes(), index.name) if index.exists() else []
-        wanted = sorted((entry.range.last, entry.range.producer_id) for entry in entries)
-        assert sorted((offset, producer) for producer, offset in abort_markers(data, headers, "f")) == wanted
+        expected = sorted((entry.range.last, entry.range.producer_id) for entry in entries)
+        assert sorted((offset, producer) for producer, offset in abort_markers(data, headers, "f")) == expected
         commits = [header for header in headers if header.is_control and marker_type(header, data, source="f") != ABORT]
-        seen += len(wanted) + len(commits)
-    assert seen > 20
+        count += len(expected) + len(commits)
+    assert count > 20
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[tuple[int, str]]:
-    """Batches of one record each, as (producer id, kind); every transaction is decided in the end."""
+    """Draw batches of one record each, as (producer id, kind). Every transaction is decided at the end."""
     log: list[tuple[int, str]] = []
     open_producers: set[int] = set()
     for _ in range(draw(st.integers(1, 40))):
@@ -50,21 +50,21 @@ def logs(draw: st.DrawFn) -> list[tuple[int, str]]:
 
 
 def aborted_transactions(log: list[tuple[int, str]]) -> list[tuple[int, int, int]]:
-    """(producer id, first, last), as the broker's transaction index has them."""
+    """Return (producer id, first, last) of the aborted transactions, as the broker's transaction index has them."""
     first: dict[int, int] = {}
-    found = []
+    transactions = []
     for offset, (producer, kind) in enumerate(log):
         if kind == "data":
             first.setdefault(producer, offset)
         elif kind in ("commit", "abort"):
             began = first.pop(producer)
             if kind == "abort":
-                found.append((producer, began, offset))
-    return found
+                transactions.append((producer, began, offset))
+    return transactions
 
 
 def as_kafka_consumes(log: list[tuple[int, str]], listed: list[tuple[int, int]], start: int, stop: int) -> set[int]:
-    """`CompletedFetch.nextFetchedRecord`: the offsets a read_committed consumer hands out of one answer."""
+    """Return the offsets of one answer that a read_committed consumer gets (`CompletedFetch.nextFetchedRecord`)."""
     waiting = sorted(listed, key=lambda each: each[1])
     aborting: set[int] = set()
     shown = set()
@@ -105,7 +105,7 @@ def test_ranges_hide_what_kafkas_consumer_hides_however_an_answer_cuts_transacti
         if log[offset][1] == "plain"
         or (
             log[offset][1] == "data"
-            and not any(each.producer_id == log[offset][0] and each.first <= offset <= each.last for each in ranges)
+            and not any(range.producer_id == log[offset][0] and range.first <= offset <= range.last for range in ranges)
         )
     }
     truth = aborted_transactions(log)

@@ -1,4 +1,4 @@
-"""Readers at an accepted gap: they go on behind it, by a fresh view only."""
+"""Readers at an accepted gap go on after it, but only with a fresh view."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = Isolation.READ_UNCOMMITTED
 
 
 def accept(golden: Golden) -> tuple[int, int]:
-    """The second segment was never copied, the broker begins behind it. Returns its start and its end, exclusive."""
+    """Accept the loss of the second segment, which was never copied. Return its start and its end, exclusive."""
     _, start, end, *_ = golden.folder.bases
     golden.local.local_start = end
     offsets = OffsetRange(Offset(start), Offset(end - 1))
@@ -40,9 +40,9 @@ def test_a_scan_goes_on_behind_an_accepted_gap_and_ends_where_it_should(golden_l
     golden = golden_log(copies=1)
     start, end = accept(golden)
     offsets = [row[0] for row in golden_rows("transactions", PLAIN)]
-    assert read(golden.reader, 0, golden.folder.end()) == [each for each in offsets if not start <= each < end]
+    assert read(golden.reader, 0, golden.folder.end()) == [offset for offset in offsets if not start <= offset < end]
     assert read(golden.reader, start, end - 1) == []
-    assert read(golden.reader, 0, start + 1) == [each for each in offsets if each < start]
+    assert read(golden.reader, 0, start + 1) == [offset for offset in offsets if offset < start]
     assert golden.reader.offset_for_time("t", 0, TimestampMs(2**60)) is None
 
 
@@ -60,36 +60,36 @@ def test_a_plan_leaves_an_accepted_gap_out(golden_log: Make) -> None:
 def test_a_gateway_s_plan_says_the_same_of_an_accepted_gap(golden_log: Make, where: str) -> None:
     golden = golden_log(copies=1)
     start, end = accept(golden)
-    asked = (Offset(0), Offset(golden.folder.end())) if where == "around" else (Offset(start), Offset(end))
-    own = planned(golden.reader, {("t", 0): asked})
+    extent = (Offset(0), Offset(golden.folder.end())) if where == "around" else (Offset(start), Offset(end))
+    own = planned(golden.reader, {("t", 0): extent})
     assert own[0].whole.skipped == (Skipped(0, Offset(start), Offset(end)),)
-    _, found = plan_from(b"".join(plan_lines(PlanHead("", 0.0), own, None)), "gateway")
-    assert found == own
+    _, parts = plan_from(b"".join(plan_lines(PlanHead("", 0.0), own, None)), "gateway")
+    assert parts == own
     pieces = [split for split, _ in own[0].cut(Groups(1_000, 1_000))]
     assert [split for split in pieces if split.skipped] == []
 
 
-def test_what_came_back_is_read_though_the_view_does_not_know_it_yet(
+def test_offsets_that_came_back_are_read_before_the_view_knows_them(
     golden_log: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     golden = golden_log(copies=1)
     start, end = accept(golden)
     old, view = golden.tiers.view.partition(golden.tiers.partition), golden.tiers.view
     golden.tiers.copy(golden.folder, start, end)
-    known, asked, fresh = view.partition, [], view.require_fresh
+    old_view, calls, fresh = view.partition, [], view.require_fresh
 
     def freshened(tier_partition: int, max_age: float) -> None:
         if max_age == 0:
-            asked.append(tier_partition)
+            calls.append(tier_partition)
         fresh(tier_partition, max_age)
 
     monkeypatch.setattr(view, "require_fresh", freshened)
-    monkeypatch.setattr(view, "partition", lambda place: known(place) if asked else old)
+    monkeypatch.setattr(view, "partition", lambda place: old_view(place) if calls else old)
     assert golden.reader.fetch("t", 0, start).offset == start
-    assert asked
+    assert calls
 
 
-def test_the_same_gap_that_nobody_accepted_is_an_error(golden_log: Make) -> None:
+def test_the_same_gap_without_acceptance_is_an_error(golden_log: Make) -> None:
     golden = golden_log(copies=1)
     golden.local.local_start = golden.folder.bases[2]
     with pytest.raises(LogGap):

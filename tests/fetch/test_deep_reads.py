@@ -1,4 +1,4 @@
-"""A read from deep within a chunk that lies in memory: what is before it is passed by its headers, and in order."""
+"""A read deep within a chunk in memory skips the batches before it by their headers, and checks their order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def segment(tmp_path: Path, store: MemoryStore) -> Iterator[RemoteSegment]:
-    assert {len(each) for each in BATCHES} == {SIZE}
+    assert {len(batch) for batch in BATCHES} == {SIZE}
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(BATCHES))
     (tmp_path / f"{0:020d}.index").write_bytes(struct.pack(">ii", 0, 0))
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
@@ -56,8 +56,8 @@ def remote(store: MemoryStore) -> RemoteTier:
 
 
 def first_of(remote: RemoteTier, segment: RemoteSegment, offset: int) -> int:
-    asked = OffsetRange(Offset(offset), segment.offsets.end)
-    piece = remote.read(segment, asked, 3 * SIZE, Isolation.READ_UNCOMMITTED)
+    offsets = OffsetRange(Offset(offset), segment.offsets.end)
+    piece = remote.read(segment, offsets, 3 * SIZE, Isolation.READ_UNCOMMITTED)
     return next(iter_batches(piece.data, source="piece")).base_offset
 
 
@@ -70,7 +70,7 @@ def test_the_first_batch_of_a_chunk_is_looked_for_once(
     assert first_of(remote, segment, SECOND) == SECOND
 
 
-def test_what_lies_before_the_wanted_batch_is_passed_at_once(
+def test_batches_before_the_wanted_one_are_skipped_at_once(
     remote: RemoteTier, segment: RemoteSegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in (0, SECOND):
@@ -87,7 +87,7 @@ def test_what_lies_before_the_wanted_batch_is_passed_at_once(
     assert ranges == [offset * SIZE for offset in (SECOND + 150, SECOND + 199, 150)]
 
 
-def test_what_is_passed_has_to_be_in_order(remote: RemoteTier, store: MemoryStore, segment: RemoteSegment) -> None:
+def test_skipped_batches_have_to_be_in_order(remote: RemoteTier, store: MemoryStore, segment: RemoteSegment) -> None:
     key = object_key(segment.object_key, ObjectKind.LOG)
     store.delete(key)
     swapped = [*BATCHES]
@@ -101,7 +101,7 @@ def test_what_is_passed_has_to_be_in_order(remote: RemoteTier, store: MemoryStor
 def test_bytes_that_look_like_the_first_batch_are_not_taken_for_it(
     remote: RemoteTier, store: MemoryStore, segment: RemoteSegment
 ) -> None:
-    """Two of them overlap in the end of the batch before."""
+    """Two such places overlap at the end of the batch before."""
     sign = (SECOND).to_bytes(8, "big")
-    found = locate.proven_batch(remote.open(segment), 1, memoryview(sign[1:] + sign + BATCHES[SECOND]), "test")
-    assert found == 15
+    position = locate.proven_batch(remote.open(segment), 1, memoryview(sign[1:] + sign + BATCHES[SECOND]), "test")
+    assert position == 15

@@ -1,4 +1,4 @@
-"""Facts that name another partition's objects, and objects that are another's in spite of their name: none is read."""
+"""Facts that name another partition's objects, and objects that are another's in spite of their name, are not read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(golden: Golden, segment: RemoteSegment) -> bytes | memoryview:
 
 
 def under_own_name(golden: Golden, owner: TopicIdPartition) -> RemoteSegment:
-    """The objects of the first segment, copied to where ``owner`` would have them; what a fact of it would say."""
+    """Copy the first segment's objects to the name that ``owner`` would use. Return the segment for its fact."""
     segment = golden.segments[0]
     key = str(ObjectName("evil", owner, segment.offsets.start, segment.segment_id))
     for kind in ObjectKind:

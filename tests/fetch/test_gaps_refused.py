@@ -1,4 +1,4 @@
-"""No gap is accepted while anything of it may still be brought back."""
+"""No gap is accepted while any part of it may still be brought back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Make = Callable[..., Golden]
 
 
 def forget(golden: Golden, number: int) -> OffsetRange:
-    """Erase the facts of a segment, as if they had been lost: its objects stay. Returns its offsets."""
+    """Erase the facts of a segment, as if they had been lost; its objects stay. Return its offsets."""
     segment = golden.segments[number]
     for live in golden.tiers.view.facts(golden.tiers.partition):
         if segment.segment_id in live.key:
@@ -34,7 +34,7 @@ def require(golden: Golden, offsets: OffsetRange) -> None:
     require_gone(Gaps(view, bounds, missing), offsets, golden.tiers.store, ObjectKeys())
 
 
-def test_what_the_bucket_has_and_no_fact_names_is_not_lost(golden_log: Make) -> None:
+def test_objects_that_no_fact_names_are_not_lost(golden_log: Make) -> None:
     golden = golden_log()
     offsets = forget(golden, 1)
     with pytest.raises(InvalidRequest, match="the bucket has"):
@@ -43,7 +43,7 @@ def test_what_the_bucket_has_and_no_fact_names_is_not_lost(golden_log: Make) -> 
     require(golden, offsets)
 
 
-def test_what_a_tier_has_is_not_lost(golden_log: Make) -> None:
+def test_offsets_that_a_tier_has_are_not_lost(golden_log: Make) -> None:
     golden = golden_log()
     offsets = forget(golden, 1)
     delete_segment(golden.tiers.store, golden.segments[1])
@@ -64,8 +64,8 @@ def test_a_lost_object_is_no_gap_and_the_refusal_says_what_to_do(golden_log: Mak
     golden.tiers.store.delete(key)
     with pytest.raises(InvalidRequest) as refused:
         require(golden, segment.offsets)
-    for said in (f"{key} is missing", "restore the object", f"delete-records t:0 --before {segment.offsets.end + 1}"):
-        assert said in str(refused.value)
+    for text in (f"{key} is missing", "restore the object", f"delete-records t:0 --before {segment.offsets.end + 1}"):
+        assert text in str(refused.value)
 
 
 def test_nothing_is_accepted_while_the_partition_is_in_doubt(golden_log: Make) -> None:

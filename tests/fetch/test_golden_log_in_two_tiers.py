@@ -48,15 +48,15 @@ def test_every_offset_is_a_start(golden_log: Make, isolation: Isolation, foreign
     expected = golden_rows("transactions", isolation)
     end = golden.folder.end()
     for start in range(end):
-        position, found = start, list[Row]()
-        while not found and position < end:
+        position, read = start, list[Row]()
+        while not read and position < end:
             piece = golden.reader.fetch("t", 0, position, max_bytes=1, isolation=isolation)
-            found = rows_of([piece])
+            read = rows_of([piece])
             assert piece.next_offset > position
             position = piece.next_offset
-        wanted = [row for row in expected if row[0] >= start]
-        assert found == wanted[: len(found)]
-        assert bool(found) == bool(wanted)
+        expected_rows = [row for row in expected if row[0] >= start]
+        assert read == expected_rows[: len(read)]
+        assert bool(read) == bool(expected_rows)
 
 
 @pytest.mark.extended
@@ -72,7 +72,7 @@ def test_a_scan_is_exactly_its_range(golden_log: Make, isolation: Isolation) -> 
             assert rows_of(pieces) == [row for row in expected if start <= row[0] < stop]
 
 
-def test_what_both_tiers_have_comes_from_the_broker_unless_the_other_is_asked_for(golden_log: Make) -> None:
+def test_records_of_both_tiers_come_from_the_broker_by_default(golden_log: Make) -> None:
     golden = golden_log("transactions")
     assert golden.reader.fetch("t", 0, 0).tier is Tier.LOCAL
     assert golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE).tier is Tier.REMOTE
@@ -97,8 +97,8 @@ def test_aborted_ranges_beyond_the_inline_limit_come_from_the_manifest(golden_lo
     golden = golden_log("transactions", many_aborted=True)
     assert not all(segment.aborted.inline for segment in golden.segments)
     golden.local.local_start = golden.folder.bases[-1]
-    found = rows_of(read_all(golden, 0, 4_000, Isolation.READ_COMMITTED))
-    assert found == golden_rows("transactions", Isolation.READ_COMMITTED)
+    records = rows_of(read_all(golden, 0, 4_000, Isolation.READ_COMMITTED))
+    assert records == golden_rows("transactions", Isolation.READ_COMMITTED)
 
 
 def test_an_empty_answer_is_given_only_at_the_end(golden_log: Make) -> None:

@@ -1,4 +1,4 @@
-"""A topic that the cluster has no more is read by its topic id, from the remote tier alone."""
+"""A topic that the cluster no longer has is read by its topic id, from the remote tier alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_everything_that_was_copied_is_read(gone: Golden, isolation: Isolation) 
     assert read == [row for row in golden_rows("transactions", isolation) if row[0] < end]
 
 
-def test_what_was_never_copied_is_out_of_range_and_not_an_empty_answer(gone: Golden) -> None:
+def test_records_that_were_never_copied_are_out_of_range_and_not_empty(gone: Golden) -> None:
     end = gone.segments[-1].offsets.end + 1
     with pytest.raises(OffsetOutOfRange):
         gone.reader.scan(by_id(gone), 0, 0, end + 1)
@@ -66,16 +66,16 @@ def test_a_time_is_found_in_it(gone: Golden) -> None:
 
 
 def test_the_id_of_a_topic_that_is_there_is_refused_with_its_name(golden_log: Make) -> None:
-    """Its log goes on at the broker: without that it would end too early."""
+    """Its log goes on at the broker: without the broker it would end too early."""
     golden = golden_log()
     with pytest.raises(UnknownTopic, match=r"name it by its name. topic=t "):
         golden.reader.topic(by_id(golden))
 
 
-def test_an_id_that_no_fact_names_and_a_name_that_nobody_has_are_unknown(gone: Golden) -> None:
-    for each in ("t", "AAAAAAAAAAAAAAAAAAAAAQ"):
+def test_an_id_without_facts_and_a_name_without_a_topic_are_unknown(gone: Golden) -> None:
+    for name in ("t", "AAAAAAAAAAAAAAAAAAAAAQ"):
         with pytest.raises(UnknownTopic):
-            gone.reader.topic(each)
+            gone.reader.topic(name)
 
 
 def test_a_partition_is_placed_by_name_while_there_is_one_and_by_id_afterwards(golden_log: Make) -> None:

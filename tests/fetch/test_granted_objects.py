@@ -1,4 +1,4 @@
-"""Objects read by URLs that end: whatever breaks on the way, the bytes are right, or an error names the object."""
+"""Objects read by URLs that expire: after any failure the bytes are right, or an error names the object."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tierstate.storage.object_store import RangeNotSatisfiable
 from tierstate.storage.patience import Limits
 
 DATA = bytes(range(256)) * 40
-"""Of every object."""
+"""The content of every object."""
 SEGMENT = segment(1, 0, 9, (0, 0))
 
 
 class Store(ThreadingHTTPServer):
-    """Answers paths that end with the newest signature. ``ill``: what is wrong with the next answers, one each."""
+    """Answers paths that end with the newest signature. ``ill``: the faults of the next answers, one each."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
@@ -50,10 +50,10 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         ill = self.server.ill.pop(0) if self.server.ill else ""
-        said = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
         self.server.asked.append(self.headers.get("range", "all"))
-        status = 206 if said else 200
-        start, stop = (int(said[1]), min(int(said[2]) + 1, len(DATA))) if said else (0, len(DATA))
+        status = 206 if match else 200
+        start, stop = (int(match[1]), min(int(match[2]) + 1, len(DATA))) if match else (0, len(DATA))
         if not self.path.endswith(f"?signature={self.server.signature}"):
             status = 403
         if ill.isdigit():
@@ -77,7 +77,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 class Grants:
-    """``lasts``: seconds of each grant."""
+    """``lasts``: the lifetime of each grant in seconds."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.lasts, self.asked = store, 900.0, 0
@@ -141,7 +141,7 @@ def test_ranges_and_whole_objects_and_their_sizes(objects: GrantedObjects, grant
 
 
 @pytest.mark.parametrize("ill", ["cut", "500", "503", "429"])
-def test_what_breaks_off_or_fails_is_asked_for_again_from_there(
+def test_a_read_that_breaks_off_or_fails_is_resumed_there(
     objects: GrantedObjects, store: Store, key: str, ill: str
 ) -> None:
     store.ill = [ill, ill]
@@ -151,7 +151,7 @@ def test_what_breaks_off_or_fails_is_asked_for_again_from_there(
     assert objects.get(key) == DATA
 
 
-def test_nobody_waits_for_ever(objects: GrantedObjects, store: Store, key: str) -> None:
+def test_a_read_does_not_wait_for_ever(objects: GrantedObjects, store: Store, key: str) -> None:
     store.ill = ["cut"] * 3
     with pytest.raises(StorageUnavailable, match="breaks off"):
         ranged(objects, key)
@@ -160,7 +160,7 @@ def test_nobody_waits_for_ever(objects: GrantedObjects, store: Store, key: str) 
         ranged(objects, key)
 
 
-def test_a_url_is_asked_for_anew_before_it_ends_and_once_more_when_it_is_refused(
+def test_a_url_is_renewed_before_it_expires_and_when_it_is_refused(
     objects: GrantedObjects, grants: Grants, store: Store, clock: ManualClock, key: str
 ) -> None:
     assert ranged(objects, key) == DATA
@@ -170,7 +170,7 @@ def test_a_url_is_asked_for_anew_before_it_ends_and_once_more_when_it_is_refused
     clock.advance(1)
     assert ranged(objects, key) == DATA
     assert grants.asked == 2
-    store.signature += 1  # the credentials that signed ended early
+    store.signature += 1  # the credentials that signed it expired early
     assert ranged(objects, key) == DATA
     assert grants.asked == 3
     store.ill = ["403", "403"]
@@ -199,7 +199,7 @@ def test_two_versions_are_never_joined(objects: GrantedObjects, store: Store, ke
         ranged(objects, key)
 
 
-def test_a_data_key_is_told_by_the_grant_of_its_segment(objects: GrantedObjects, key: str) -> None:
+def test_the_grant_of_a_segment_has_its_data_key(objects: GrantedObjects, key: str) -> None:
     with pytest.raises(InvalidRequest, match="no data key"):
         objects.unwrap("key1", b"wrapped")
     objects.get(key)

@@ -1,4 +1,4 @@
-"""What a view lacks that is still being read, nobody says is not there."""
+"""A view that is still being read reports nothing as missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Make = Callable[..., Golden]
 
 @pytest.fixture
 def behind(golden_log: Make) -> Golden:
-    """Nobody has told its view of the topic, ten seconds ago."""
+    """Return a log whose view has not yet read about the topic, and is ten seconds old."""
     golden = golden_log(copies=0)
     clock = ManualClock()
     golden.tiers.topic = MemoryTierTopic()

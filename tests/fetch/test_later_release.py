@@ -1,5 +1,5 @@
-"""Readers of a partition of which a later release wrote facts: what this release can answer is answered, and what the
-facts it cannot read may explain is an error that says to upgrade, never a gap and never a lost state.
+"""Readers of a partition to which a later release wrote facts answer what the facts of this release show. An error that
+asks for an upgrade covers what the unreadable facts may explain; it is never called a gap or a lost state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def say_later(golden: Golden, number: int = 1, ignorable_since: str | None = Non
     golden.tiers.view.require_fresh(0, 0)
 
 
-def test_what_the_facts_of_this_release_answer_is_answered(golden_log: Make) -> None:
+def test_questions_that_the_facts_of_this_release_decide_are_answered(golden_log: Make) -> None:
     golden = golden_log()
     golden.local.local_start = golden.folder.bases[-1]
     say_later(golden)
@@ -48,7 +48,7 @@ def test_a_gap_that_a_later_fact_may_explain_asks_for_an_upgrade(golden_log: Mak
         golden.reader.offset_for_time("t", 0, TimestampMs(2**60))
 
 
-def test_a_gap_that_is_there_beside_a_fact_that_may_be_ignored_is_a_gap(golden_log: Make) -> None:
+def test_a_gap_next_to_an_ignorable_fact_is_a_gap(golden_log: Make) -> None:
     golden = golden_log(copies=1)
     bases = golden.folder.bases
     golden.local.local_start = bases[2]
@@ -60,9 +60,9 @@ def test_a_gap_that_is_there_beside_a_fact_that_may_be_ignored_is_a_gap(golden_l
 def test_a_missing_object_that_a_later_deletion_may_explain_asks_for_an_upgrade(golden_log: Make) -> None:
     golden = golden_log()
     golden.local.local_start = golden.folder.bases[-1]
-    gone = golden.segments[0]
-    delete_segment(golden.tiers.store, gone)
-    deletion = SegmentDeleteStarted(gone, golden.tiers.term, 9, DeleteReason.RETENTION_TIME, NOW)
+    segment = golden.segments[0]
+    delete_segment(golden.tiers.store, segment)
+    deletion = SegmentDeleteStarted(segment, golden.tiers.term, 9, DeleteReason.RETENTION_TIME, NOW)
     golden.tiers.topic.append(0, key_of(deletion), later_version(deletion))
     with pytest.raises(UpgradeNeeded, match=LATER):
         golden.reader.fetch("t", 0, 0)
@@ -78,9 +78,9 @@ def test_a_log_start_of_a_later_version_is_no_lost_fact(golden_log: Make) -> Non
     moved = LogStartAdvanced(golden.tiers.partition, Offset(0), term, 99, "retention-time", NOW)
     golden.tiers.topic.append(0, key_of(moved), later_version(moved))
     golden.tiers.view.require_fresh(0, 0)
-    with pytest.raises(UpgradeNeeded, match=LATER) as told:
+    with pytest.raises(UpgradeNeeded, match=LATER) as error:
         golden.reader.fetch("t", 0, 0)
-    assert TierStateLost.WAY_OUT not in str(told.value)
+    assert TierStateLost.WAY_OUT not in str(error.value)
 
 
 def test_a_term_of_a_later_version_is_no_missing_agent(golden_log: Make) -> None:

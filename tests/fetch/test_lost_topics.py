@@ -1,4 +1,4 @@
-"""A tier-state topic that is new beside a full bucket: no reader takes what the broker has left for the whole log."""
+"""A new tier-state topic with a full bucket: no reader takes the records that the broker has left for the whole log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOST = r"no fact speaks of this partition, but the bucket has segments of it; .*
 
 
 class Lost:
-    """``tierstate init`` alone, after the topic was lost; ``lists``: how often the store was listed."""
+    """The state after ``tierstate init`` alone, once the topic was lost; ``lists``: how often the store was listed."""
 
     def __init__(self, golden: Golden, prefix: str = "") -> None:
         self.golden, self.lists = golden, 0
@@ -51,13 +51,13 @@ class Lost:
 
 @pytest.fixture
 def lost(golden_log: Make) -> Iterator[Lost]:
-    made = Lost(golden_log())
-    yield made
-    made.close()
+    state = Lost(golden_log())
+    yield state
+    state.close()
 
 
 @pytest.mark.parametrize("face", ["extent", "bounds", "scan", "fetch below", "fetch local", "by time", "plan"])
-def test_every_read_says_what_is_lost_and_the_way_out(lost: Lost, face: str) -> None:
+def test_every_read_reports_the_loss_and_the_way_out(lost: Lost, face: str) -> None:
     reader, start, end = lost.reader, lost.golden.local.local_start, lost.golden.local.high_watermark
     faces: dict[str, Callable[[], object]] = {
         "extent": lambda: reader.extent("t", 0),
@@ -83,10 +83,10 @@ def test_once_it_is_recovered_reading_goes_on(lost: Lost) -> None:
     again.view.close()
 
 
-def test_a_view_that_was_only_behind_is_made_fresh_before_anything_is_said(golden_log: Make) -> None:
+def test_a_view_that_is_only_behind_is_made_fresh_before_an_error(golden_log: Make) -> None:
     golden = golden_log()
     golden.local.local_start = golden.folder.bases[2]
-    tail = open_view(golden.tiers.topic, "cluster", SystemClock(), Following(tail=False))  # it has read nothing yet
+    tail = open_view(golden.tiers.topic, "cluster", SystemClock(), Following(tail=False))  # it has read nothing so far
     control: Any = OneTopic("t", golden.tiers.partition.topic_id)
     reader = LogReader(tail, control, golden.local, golden.remote, SystemClock())
     start, end = reader.extent("t", 0)
@@ -99,14 +99,14 @@ def test_a_view_that_was_only_behind_is_made_fresh_before_anything_is_said(golde
 def test_a_partition_that_was_never_tiered_is_the_brokers_and_its_bucket_is_asked_once(
     golden_log: Make, prefix: str
 ) -> None:
-    made = Lost(golden_log(copies=0 if not prefix else None), prefix)
-    start, end = made.reader.extent("t", 0)
-    assert start == made.golden.local.local_start
-    assert rows_of(made.reader.scan("t", 0, start, end))
+    state = Lost(golden_log(copies=0 if not prefix else None), prefix)
+    start, end = state.reader.extent("t", 0)
+    assert start == state.golden.local.local_start
+    assert rows_of(state.reader.scan("t", 0, start, end))
     with pytest.raises(OffsetOutOfRange):
-        made.reader.fetch("t", 0, 0)
-    assert made.lists == 1
-    made.close()
+        state.reader.fetch("t", 0, 0)
+    assert state.lists == 1
+    state.close()
 
 
 def test_a_broker_that_has_everything_needs_no_bucket(lost: Lost) -> None:

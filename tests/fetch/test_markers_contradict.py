@@ -1,4 +1,4 @@
-"""Whoever says what is aborted, the markers have the last word: broker, manifest and transaction index.
+"""Markers decide what is aborted, whatever a broker, a manifest or a transaction index says.
 
 `TwoTiers.copy` copies as versions before 0029 did: it believes the broker's transaction indexes.
 """
@@ -31,11 +31,11 @@ from tierstate.state.routing import Isolation, Tier
 NewGolden = Callable[..., Golden]
 CASE = "opentxn"
 LATER = 861
-"""A segment whose index has an abort that began in segments before it."""
+"""The base offset of a segment whose index has an abort that began in segments before it."""
 
 
 def folder_without(tmp_path: Path, base: int, number: int, producer: int | None = None) -> Path:
-    """The golden folder, one entry of a transaction index gone, or of another producer."""
+    """Return the golden folder with one entry of a transaction index removed, or changed to another producer."""
     source = next(path for path in (GOLDEN / CASE).iterdir() if path.is_dir())
     folder = tmp_path / source.name
     shutil.copytree(source, folder)
@@ -48,7 +48,7 @@ def folder_without(tmp_path: Path, base: int, number: int, producer: int | None 
 
 
 def spanning(base: int) -> int:
-    """The number of the entry that began in a segment before."""
+    """Return the number of the entry that began in an earlier segment."""
     source = next(path for path in (GOLDEN / CASE).iterdir() if path.is_dir())
     entries = struct.iter_unpack(">hqqqq", (source / f"{base:020d}.txnindex").read_bytes())
     return next(number for number, (_, _, first, _, _) in enumerate(entries) if first < base)
@@ -60,7 +60,7 @@ def read_as_planned(
     end = Offset(golden.segments[-1].offsets.end + 1)
     splits = plan(golden.reader, {("t", 0): (Offset(0), end)}, isolation=isolation, tier=Tier.REMOTE)
     pieces = [read_split(split, golden.tiers.store, None, piece_bytes=piece_bytes) for split in splits]
-    return [row[0] for each in pieces for row in rows_of(each)]
+    return [row[0] for piece in pieces for row in rows_of(piece)]
 
 
 def read(golden: Golden, isolation: Isolation = Isolation.READ_COMMITTED, piece_bytes: int = 1 << 20) -> list[int]:
@@ -92,7 +92,7 @@ def test_what_a_copy_shows_of_an_aborted_transaction_is_corrupt_and_named(
         read(golden, piece_bytes=piece_bytes)
     assert raised.value.facts["file"] == f"{golden.segments[1].object_key}.log"
     aborted = Folder(next((GOLDEN / CASE).glob("*-0"))).aborted()
-    missing = next(each for each in aborted if each.last == raised.value.facts["marker"])
+    missing = next(entry for entry in aborted if entry.last == raised.value.facts["marker"])
     assert raised.value.facts["producer"] == missing.producer_id
     assert raised.value.facts["offset"] in range(missing.first, missing.last)
     assert read(golden, Isolation.READ_UNCOMMITTED)
@@ -102,7 +102,7 @@ def test_what_a_copy_shows_of_an_aborted_transaction_is_corrupt_and_named(
 def test_what_a_copy_hides_of_a_committed_transaction_is_corrupt(
     read: Read, golden_log: NewGolden, tmp_path: Path
 ) -> None:
-    """An entry too many: of a transaction that was committed."""
+    """The index has an entry too many: of a transaction that was committed."""
     source = next((GOLDEN / CASE).glob("*-0"))
     folder = tmp_path / source.name
     shutil.copytree(source, folder)
@@ -116,7 +116,7 @@ def test_what_a_copy_hides_of_a_committed_transaction_is_corrupt(
 
 
 def committed(folder: Folder) -> Iterator[tuple[int, int, int]]:
-    """Producer, first offset and marker of transactions within the segment that begins at 34."""
+    """Yield producer, first offset and marker of transactions within the segment that begins at 34."""
     log, open_since = folder.file(34, ".log"), dict[int, int]()
     for batch in iter_batches(log, source="folder"):
         if batch.is_transactional and not batch.is_control:
@@ -134,12 +134,12 @@ def test_a_sound_copy_reads_as_kafkas_consumer_did_however_it_is_cut(
 ) -> None:
     golden = golden_log("transactions")
     end = golden.segments[-1].offsets.end + 1
-    wanted = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] < end]
-    assert read(golden, piece_bytes=piece_bytes) == wanted
+    expected = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] < end]
+    assert read(golden, piece_bytes=piece_bytes) == expected
 
 
 def pieces_of(kinds: list[int | None]) -> tuple[bytes, list[BatchHeader]]:
-    """Transactions of producer 7, a batch and its marker each; None: it has none."""
+    """Return transactions of producer 7, a batch and its marker each; None stands for a missing marker."""
     data, at = b"", 0
     for kind in kinds:
         data += plain_batch(at, 2, producer=7, attributes=TRANSACTIONAL)
@@ -158,11 +158,11 @@ def test_a_broker_that_lists_other_transactions_than_its_markers_abort_is_found(
     aborted = [(7, Offset(3 * at)) for at, kind in enumerate(kinds) if kind == ABORT]
     last = [(7, Offset(3 * len(kinds)))] if undecided else []
     ranges = hidden_ranges(data, headers, aborted + choose.draw(st.sampled_from([[], last])), "t-0@0")
-    assert [(each.producer_id, each.first) for each in ranges][: len(aborted)] == aborted
+    assert [(entry.producer_id, entry.first) for entry in ranges][: len(aborted)] == aborted
     if aborted:
         left_out = choose.draw(st.sampled_from(aborted))
         with pytest.raises(CorruptData, match="aborted") as raised:
-            hidden_ranges(data, headers, [each for each in aborted if each != left_out], "t-0@0")
+            hidden_ranges(data, headers, [entry for entry in aborted if entry != left_out], "t-0@0")
         assert raised.value.facts == {
             "file": "t-0@0", "producer": 7, "offset": left_out[1], "marker": left_out[1] + 2
         }  # fmt: skip
@@ -177,7 +177,7 @@ def test_a_batch_that_a_cleaner_emptied_contradicts_nothing() -> None:
     assert hidden_ranges(data, list(iter_batches(data, source="broker")), (), "t-0@0") == ()
 
 
-# What was copied before.
+# Copies of earlier versions.
 
 
 @pytest.mark.parametrize("case", ["transactions", CASE, "gzip"])
@@ -189,15 +189,15 @@ def test_a_copy_that_believed_a_damaged_index_is_a_finding_at_level_3_only(
     golden_log: NewGolden, tmp_path: Path
 ) -> None:
     golden = golden_log(CASE, path=folder_without(tmp_path, 34, 3))
-    (found,) = verify(golden)
-    assert (found.severity, found.segment_id) == (Severity.CORRUPT, golden.segments[1].segment_id)
-    assert found.object == object_key(golden.segments[1].object_key, ObjectKind.MANIFEST)
-    assert "aborted transaction would be shown" in found.what
+    (finding,) = verify(golden)
+    assert (finding.severity, finding.segment_id) == (Severity.CORRUPT, golden.segments[1].segment_id)
+    assert finding.object == object_key(golden.segments[1].object_key, ObjectKind.MANIFEST)
+    assert "aborted transaction would be shown" in finding.what
     assert verify(golden, level=2) == []
 
 
 def test_a_copied_index_that_says_otherwise_than_the_markers_is_named(golden_log: NewGolden, tmp_path: Path) -> None:
-    """Kafka's readers of the same objects go by it, also by its last stable offsets, which we never read."""
+    """Kafka's readers of the same objects use it, and also its last stable offsets, which we never read."""
     source = next(path for path in (GOLDEN / CASE).iterdir() if path.is_dir())
     folder = tmp_path / source.name
     shutil.copytree(source, folder)
@@ -206,17 +206,17 @@ def test_a_copied_index_that_says_otherwise_than_the_markers_is_named(golden_log
     data[34 * 4 - 1] ^= 0x80
     file.write_bytes(bytes(data))
     golden = golden_log(CASE, path=folder)
-    (found,) = verify(golden)
-    assert found.object == object_key(golden.segments[1].object_key, ObjectKind.INDEXES)
-    assert "entry 3 says" in found.what
+    (finding,) = verify(golden)
+    assert finding.object == object_key(golden.segments[1].object_key, ObjectKind.INDEXES)
+    assert "entry 3 says" in finding.what
 
 
 def test_a_segment_whose_abort_lies_in_the_next_one_is_found_by_that_ones_marker(
     golden_log: NewGolden, tmp_path: Path
 ) -> None:
     golden = golden_log(CASE, path=folder_without(tmp_path, LATER, spanning(LATER)))
-    found = {each.segment_id: each.what for each in verify(golden)}
-    before = [each for each in golden.segments if each.offsets.end < LATER]
-    wrong = {each.segment_id for each in before} & found.keys()
+    findings = {finding.segment_id: finding.what for finding in verify(golden)}
+    before = [segment for segment in golden.segments if segment.offsets.end < LATER]
+    wrong = {segment.segment_id for segment in before} & findings.keys()
     assert wrong
-    assert all("aborted transaction would be shown" in found[each] for each in wrong)
+    assert all("aborted transaction would be shown" in findings[segment] for segment in wrong)

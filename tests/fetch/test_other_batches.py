@@ -1,4 +1,4 @@
-"""What no batch's own CRC shows: another base offset, another leader epoch, and batches of another log."""
+"""Damage that no batch's own CRC shows: another base offset, another leader epoch, and batches of another log."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def test_a_flipped_bit_of_any_batch_is_refused_before_its_records_are_handed_out
             damaged[header.position + byte] ^= 1
             store.delete(key)
             store.put_if_absent(key, bytes(damaged))
-            found: list[Row] = []
+            records: list[Row] = []
             with pytest.raises(CorruptData):
-                found.extend(read(store, segment, read_bytes))
-            assert found == expected[: len(found)]
-            assert len(found) <= header.base_offset - segment.offsets.start
+                records.extend(read(store, segment, read_bytes))
+            assert records == expected[: len(records)]
+            assert len(records) <= header.base_offset - segment.offsets.start
 
 
 @pytest.mark.parametrize("chunk_bytes", [4096, 1 << 20])
 @pytest.mark.parametrize("read_bytes", [1, 1 << 20])
-def test_who_reads_a_segment_from_end_to_end_refuses_another_log_of_the_same_offsets(
+def test_a_read_of_a_whole_segment_refuses_another_log_of_the_same_offsets(
     read_bytes: int, chunk_bytes: int, golden_log: Callable[..., Golden]
 ) -> None:
     golden = golden_log("none", copies=1, chunk_bytes=chunk_bytes, compression=Compression.NONE, older=True)
@@ -57,7 +57,7 @@ def test_who_reads_a_segment_from_end_to_end_refuses_another_log_of_the_same_off
     another = bytearray(store.get(key))
     header = list(iter_batches(bytes(another), source="log"))[-1]
     batch = memoryview(another)[header.position : header.position + header.size_bytes]
-    batch[-3] ^= 1  # of its last value
+    batch[-3] ^= 1  # a byte of its last value
     batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big")
     list(iter_batches(bytes(another), source="log"))
     store.delete(key)

@@ -1,4 +1,4 @@
-"""A read far from the last one opens of a compressed segment what it needs; who goes on has whole chunks."""
+"""A read far from the last one decodes only what it needs of a compressed segment; the next one gets whole chunks."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def segment(store: MemoryStore, write_segment: WriteSegment) -> RemoteSegment:
 
 
 def read(remote: RemoteTier, segment: RemoteSegment, start: int) -> tuple[int, int]:
-    """The first offset of what comes, and where to go on."""
-    asked = OffsetRange(Offset(start), segment.offsets.end)
-    piece = remote.read(segment, asked, ROOM, Isolation.READ_UNCOMMITTED)
+    """Return the first offset that a read brings, and where to go on."""
+    offsets = OffsetRange(Offset(start), segment.offsets.end)
+    piece = remote.read(segment, offsets, ROOM, Isolation.READ_UNCOMMITTED)
     return next(iter_batches(piece.data, source="piece")).base_offset, piece.next_offset
 
 
@@ -58,7 +58,7 @@ def test_a_read_from_the_middle_of_a_chunk_opens_it_up_to_there(remote: RemoteTi
     assert reached < remote.cache.counts.bytes - stored < reached + ROOM + STEP_BYTES
 
 
-def test_who_goes_on_where_it_stopped_has_the_whole_chunk_at_once(remote: RemoteTier, segment: RemoteSegment) -> None:
+def test_a_read_that_goes_on_gets_the_whole_chunk_at_once(remote: RemoteTier, segment: RemoteSegment) -> None:
     _, following = read(remote, segment, FIRST + 300)
     assert read(remote, segment, following)[0] == following
     assert remote.cache.counts.bytes == CHUNK

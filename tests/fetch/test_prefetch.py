@@ -1,4 +1,4 @@
-"""Loading ahead: a sequential reader finds its bytes there, and nobody ever sees more of it than that."""
+"""Loading ahead: a sequential reader finds its bytes in memory, and sees no other difference."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def log(golden_log: Make) -> Golden:
 
 
 def settle(golden: Golden) -> None:
-    """Until nothing is loaded ahead any more."""
+    """Wait until nothing is being loaded ahead."""
     clock = SystemClock()
     while not golden.remote.prefetch.idle:
         clock.sleep(0.001)
 
 
 def fetch(golden: Golden, offset: int, max_bytes: int = 1000) -> int:
-    """Where the next read begins."""
+    """Read a piece, and return where the next read begins."""
     return golden.reader.fetch("t", 0, offset, max_bytes=max_bytes).next_offset
 
 
 def gets(golden: Golden) -> list[str]:
-    """Keys asked of the store since the last call."""
+    """Return the keys that were read from the store since the last call."""
     keys = [event.object_key for event in golden.fetched]
     golden.fetched.clear()
     return keys
 
 
-def test_what_a_sequential_reader_comes_to_is_there_when_it_asks(log: Golden) -> None:
+def test_a_sequential_reader_finds_its_next_bytes_loaded(log: Golden) -> None:
     offset = fetch(log, 0)
     assert log.remote.prefetch.bytes == 0
     offset = fetch(log, offset)
@@ -94,7 +94,7 @@ def test_a_request_ahead_is_of_half_the_budget_or_ends_a_segment(golden_log: Mak
         settle(log)
     second = log.segments[1]
     sizes = [event.bytes for event in log.fetched if event.object_key == second.object_key + ".log"]
-    # the last batch begins in the chunk before the last, which is therefore the reader's own business
+    # the last batch begins in the chunk before the last, which the reader therefore loads by itself
     assert sizes == [BUDGET // 2] * 7 + [CHUNK, second.log_bytes % CHUNK]
 
 
@@ -162,9 +162,9 @@ def test_nothing_is_loaded_past_the_end_of_a_scan(log: Golden) -> None:
         pass
     settle(log)
     reader = log.remote.open(log.segments[1])
-    wanted = reader.chunk_for_offset(end + 59)
-    assert wanted is not None
-    assert not log.remote.cache.knows(reader.log.key, wanted + 2)
+    chunk = reader.chunk_for_offset(end + 59)
+    assert chunk is not None
+    assert not log.remote.cache.knows(reader.log.key, chunk + 2)
 
 
 def test_nothing_is_loaded_that_the_broker_has(golden_log: Make) -> None:
@@ -215,7 +215,7 @@ def test_a_reader_waits_for_no_load_ahead_that_only_waits(log: Golden) -> None:
     assert fetch(log, offset) > offset
 
 
-def test_a_load_that_fails_in_the_store_is_done_by_the_reader_who_waits_for_it(log: Golden) -> None:
+def test_a_load_that_fails_is_done_by_the_reader_that_waits_for_it(log: Golden) -> None:
     failed = threading.Event()
 
     def fail(key: str) -> None:
@@ -235,7 +235,7 @@ def test_a_load_that_fails_in_the_store_is_done_by_the_reader_who_waits_for_it(l
 
 
 def test_no_more_is_loaded_ahead_than_half_of_the_cache_holds(golden_log: Make) -> None:
-    """Readers that came and left must not push each other's chunks out."""
+    """Readers that came and left must not push each other's chunks out of the cache."""
     golden = golden_log("none", prefetch=BUDGET)
     golden.local.local_start = golden.folder.bases[-1]
     cache = golden.remote.cache = golden.remote.prefetch._cache = ChunkCache(6 * CHUNK)

@@ -51,7 +51,7 @@ def test_a_gap_is_named_only_by_a_view_that_is_fresh(golden_log: Make) -> None:
         golden.reader.fetch("t", 0, bases[1] + 5)
     assert (gap.value.start, gap.value.end) == (bases[1] + 5, bases[2] - 1)
 
-    # The fact lands: nobody told the view, but the very next read knows.
+    # The fact lands: the view was not notified, but the very next read knows it.
     golden.tiers.copy(golden.folder, bases[1], bases[2])
     assert golden.reader.fetch("t", 0, bases[1] + 5).tier is Tier.REMOTE
 

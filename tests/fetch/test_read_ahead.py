@@ -22,12 +22,12 @@ def test_pieces_come_in_order_and_an_error_after_those_before_it() -> None:
 
 
 def test_no_more_than_its_depth_is_made_ahead() -> None:
-    made: list[int] = []
+    numbers: list[int] = []
     waiting = threading.Event()
 
     def pieces() -> Iterator[int]:
         for number in range(100):
-            made.append(number)
+            numbers.append(number)
             if number == 3:
                 waiting.set()
             yield number
@@ -35,7 +35,7 @@ def test_no_more_than_its_depth_is_made_ahead() -> None:
     ahead = read_ahead(pieces(), 2)
     assert next(ahead) == 0
     assert waiting.wait(10)  # 1 and 2 wait, 3 is being made
-    assert len(made) <= 4
+    assert len(numbers) <= 4
     ahead.close()
 
 

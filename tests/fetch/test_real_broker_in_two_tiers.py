@@ -45,8 +45,8 @@ Edges = dict[str, set[int]]
 
 @dataclass
 class Real:
-    """``edges``: the first and the last offset of every segment, chunk and batch. ``before``: what the broker answered
-    at each of them and one to either side, before anything was trimmed."""
+    """``edges``: the first and the last offset of every segment, chunk and batch. ``before``: the broker's answers
+    there and one offset to either side, before anything was trimmed."""
 
     reader: LogReader
     broker: Broker
@@ -111,8 +111,8 @@ def real(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         with closing(tiers.view):
             cache = Cache(memory=1 << 20)
             with closing(open_reader(tiers.view, broker, store, SystemClock(), Reading(cache))) as reader:
-                asked = [(isolation, offset) for isolation in BOTH for offset in beside(edges)]
-                before = {each: answer(reader, *each, Tier.LOCAL) for each in asked}
+                places = [(isolation, offset) for isolation in BOTH for offset in beside(edges)]
+                before = {place: answer(reader, *place, Tier.LOCAL) for place in places}
                 broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
                 yield Real(reader, broker, store, expected, border, end, edges, before)
 
@@ -132,17 +132,17 @@ def edges_of(folder: Folder, store: DirectoryStore, copied: list[RemoteSegment])
 
 
 def beside(edges: Edges) -> list[int]:
-    return sorted({at + near for found in edges.values() for at in found for near in (-1, 0, 1)})
+    return sorted({at + near for offsets in edges.values() for at in offsets for near in (-1, 0, 1)})
 
 
 def answer(reader: LogReader, isolation: Isolation, start: int, tier: Tier) -> Answer:
-    """The records from there on of the first batch that has one; or that there is none, or no such offset."""
+    """Return the records, from ``start`` on, of the first batch that has any; or which end or error came instead."""
     position = start
     try:
         while True:
             piece = reader.fetch(TOPIC, 0, position, max_bytes=1, isolation=isolation, tier=tier)
-            if found := rows_of([piece]):
-                return found
+            if records := rows_of([piece]):
+                return records
             if piece.next_offset == position:
                 return "the end"
             position = piece.next_offset
@@ -179,29 +179,29 @@ def test_every_offset_is_a_start_on_both_sides_of_the_border(real: Real, isolati
     for start in range(real.end):
         piece = real.reader.fetch(TOPIC, 0, start, max_bytes=1, isolation=isolation)
         assert piece.tier is (Tier.REMOTE if start < real.local_start else Tier.LOCAL)
-        wanted = [row for row in real.expected[isolation] if start <= row[0] < piece.next_offset]
-        assert rows_of([piece]) == wanted
+        expected = [row for row in real.expected[isolation] if start <= row[0] < piece.next_offset]
+        assert rows_of([piece]) == expected
 
 
 @pytest.mark.parametrize("isolation", BOTH)
-def test_at_the_ends_of_every_segment_chunk_and_batch_and_beside_them_the_answers_are_those_of_before_the_trim(
+def test_answers_at_every_edge_of_segments_chunks_and_batches_are_those_before_the_trim(
     real: Real, isolation: Isolation
 ) -> None:
     _, remote_end = real.reader.extent(TOPIC, 0, tier=Tier.REMOTE)
-    sides = {kind: {at < real.local_start for at in found} for kind, found in real.edges.items()}
+    sides = {kind: {at < real.local_start for at in offsets} for kind, offsets in real.edges.items()}
     assert sides == {"batch": {True, False}, "segment": {True, False}, "chunk": {True, False}}
-    asked = beside(real.edges)
-    assert asked[0] == -1
-    assert asked[-1] == real.end
+    starts = beside(real.edges)
+    assert starts[0] == -1
+    assert starts[-1] == real.end
     assert real.before[isolation, -1] == "out of range"
-    for start in asked:
+    for start in starts:
         before = real.before[isolation, start]
-        found = answer(real.reader, isolation, start, Tier.AUTO)
-        if isinstance(before, list) and isinstance(found, list) and found[-1][0] < real.local_start <= before[-1][0]:
+        after = answer(real.reader, isolation, start, Tier.AUTO)
+        if isinstance(before, list) and isinstance(after, list) and after[-1][0] < real.local_start <= before[-1][0]:
             rest = answer(real.reader, isolation, real.local_start, Tier.AUTO)
             assert isinstance(rest, list)
-            found += rest  # the border lies within a batch: each tier gives its part of it
-        assert found == before, start
+            after += rest  # the border lies within a batch: each tier gives its part of it
+        assert after == before, start
         if 0 <= start < remote_end and isinstance(before, list) and before[0][0] < remote_end:
             assert answer(real.reader, isolation, start, Tier.REMOTE) == before, start
         if start >= real.local_start:
@@ -219,8 +219,8 @@ def test_the_first_record_at_or_after_a_time_is_found_in_the_tier_that_has_it(re
     rows = real.expected[Isolation.READ_UNCOMMITTED]
     times = [row[1] for row in rows]
     for time in range(min(times) - 5, max(times) + 5, 97):
-        wanted = next(((row[0], row[1]) for row in rows if row[1] >= time), None)
-        assert real.reader.offset_for_time(TOPIC, 0, TimestampMs(time)) == wanted
+        expected = next(((row[0], row[1]) for row in rows if row[1] >= time), None)
+        assert real.reader.offset_for_time(TOPIC, 0, TimestampMs(time)) == expected
 
 
 @pytest.mark.parametrize("isolation", BOTH)
@@ -232,5 +232,5 @@ def test_a_plan_reads_exactly_its_ranges_without_a_view(real: Real, isolation: I
     assert sent == splits
     assert (len(splits) > 5) == (max_split_bytes == 2_000)
     local = BrokerTier(real.broker)
-    found = [row for split in sent for row in rows_of(read_split(split, real.store, local))]
-    assert found == [row for row in real.expected[isolation] if 3 <= row[0] < real.end - 2]
+    records = [row for split in sent for row in rows_of(read_split(split, real.store, local))]
+    assert records == [row for row in real.expected[isolation] if 3 <= row[0] < real.end - 2]

@@ -35,7 +35,7 @@ FORMS = (Compression.NONE, Compression.ZSTD)
 
 @pytest.fixture(params=["far", "near"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    """Asked ahead by several requests, or read in the caller's thread."""
+    """Return a store that is read ahead by several requests, or one that is read in the caller's thread."""
     return MemoryStore() if request.param == "far" else DirectoryStore(tmp_path / "store")
 
 
@@ -96,8 +96,8 @@ def test_any_range_is_exact(
         for start, end in ((border, border + 1), (border - 1, border + 40), (max(0, border - 90), border)):
             end = min(end, golden.folder.bases[-1])
             if start < end:
-                found = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
-                assert found == [row for row in expected if start <= row[0] < end]
+                records = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
+                assert records == [row for row in expected if start <= row[0] < end]
 
 
 @pytest.mark.parametrize("compression", FORMS)
@@ -116,12 +116,12 @@ def test_every_byte_of_a_log_is_asked_for_once_and_none_behind_the_end(
     chunk = golden.remote.open(golden.segments[0]).chunk_for_offset(middle)
     assert chunk
     index = golden.remote.open(golden.segments[0]).manifest.chunks
-    wanted = index.stored_bytes - index.chunk(chunk).stored_start
-    assert store.log_bytes() == {golden.segments[0].object_key: wanted}
+    expected = index.stored_bytes - index.chunk(chunk).stored_start
+    assert store.log_bytes() == {golden.segments[0].object_key: expected}
 
 
 class Asked(MemoryStore):
-    """Remembers what ranges were asked for, and how many requests were open; a test may hold them."""
+    """A store that remembers the requested ranges, and how many requests were open; a test may hold them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ def test_four_requests_are_in_flight_also_where_segments_are_small(piece_bytes: 
     assert (store.most_open, store.now_open) == (4, 0)
 
 
-def test_who_leaves_early_leaves_no_request_open(golden_log: Make) -> None:
+def test_a_reader_that_leaves_early_leaves_no_request_open(golden_log: Make) -> None:
     store = Asked()
     golden = golden_log("none", store=store, compression=Compression.NONE)
     split, held, first = split_of(golden, 0, golden.folder.bases[-1]), threading.Event(), iter([True])
@@ -198,10 +198,10 @@ def test_an_error_comes_after_the_pieces_before_it(store: ObjectStore, golden_lo
     golden = golden_log("none", store=store, compression=Compression.NONE)
     split = split_of(golden, 0, golden.folder.bases[-1])
     store.delete(object_key(golden.segments[1].object_key, ObjectKind.MANIFEST))
-    found: list[Fetched] = []
+    pieces: list[Fetched] = []
     with pytest.raises(ObjectNotFound):
-        found.extend(read_split(split, store, None))
-    offsets = [row[0] for row in rows_of(found)]
+        pieces.extend(read_split(split, store, None))
+    offsets = [row[0] for row in rows_of(pieces)]
     assert offsets == list(range(golden.folder.bases[1]))
 
 
@@ -221,7 +221,7 @@ def test_an_object_that_is_too_short_is_corrupt_never_a_short_read(
 
 
 def test_a_log_that_ends_inside_a_batch_is_corrupt(store: ObjectStore, golden_log: Make) -> None:
-    """Also where only zeros follow, which a broker's reader takes for the end."""
+    """This holds also if only zeros follow, which a broker's reader takes for the end."""
     golden = golden_log("none", store=store, compression=Compression.NONE, older=True)
     key = object_key(golden.segments[0].object_key, ObjectKind.LOG)
     whole = store.get(key)
@@ -233,7 +233,7 @@ def test_a_log_that_ends_inside_a_batch_is_corrupt(store: ObjectStore, golden_lo
             read(golden, 0, golden.folder.bases[1], Isolation.READ_COMMITTED, 3_000)
 
 
-def test_a_store_that_fails_is_heard(golden_log: Make) -> None:
+def test_a_failure_of_the_store_is_raised(golden_log: Make) -> None:
     store = Asked()
     golden = golden_log("none", store=store, compression=Compression.NONE)
     split = split_of(golden, 0, golden.folder.bases[-1])
@@ -243,13 +243,13 @@ def test_a_store_that_fails_is_heard(golden_log: Make) -> None:
             raise StorageUnavailable("the store does not answer")
 
     store.before = fail
-    found: list[Fetched] = []
+    pieces: list[Fetched] = []
     with pytest.raises(StorageUnavailable):
-        found.extend(read_split(split, store, None, piece_bytes=4096))
-    assert [row[0] for row in rows_of(found)] == list(range(golden.folder.bases[2]))
+        pieces.extend(read_split(split, store, None, piece_bytes=4096))
+    assert [row[0] for row in rows_of(pieces)] == list(range(golden.folder.bases[2]))
 
 
-def test_memory_is_used_again_when_nobody_holds_it_and_not_before() -> None:
+def test_memory_is_reused_only_when_it_is_no_longer_held() -> None:
     buffers = Buffers(2)
     first = buffers.take(0, 1000)
     first.data[:] = b"x" * 1000
@@ -265,7 +265,7 @@ def test_memory_is_used_again_when_nobody_holds_it_and_not_before() -> None:
     assert bytes(third.after(b"z" * (HEAD_BYTES + 1))[-500:]) == b"y" * 500
 
 
-def test_a_part_of_a_segment_that_somebody_else_described_is_refused(store: ObjectStore, golden_log: Make) -> None:
+def test_a_part_with_another_description_of_its_segment_is_refused(store: ObjectStore, golden_log: Make) -> None:
     golden = golden_log("none", store=store)
     one, other = golden.segments[:2]
     split = split_of(golden, 0, 10)
@@ -285,7 +285,7 @@ COUNT = 8
 
 @pytest.fixture
 def large_batches(tmp_path: Path) -> Path:
-    """A record a batch, each larger than many chunks and than what is read behind the last one."""
+    """Write a folder with one record a batch, each larger than many chunks and than what is read behind it."""
     folder = tmp_path / "t-0"
     folder.mkdir()
     log = b"".join(Batch(at, [record(0, None, b"%08d" % at * (RECORD_BYTES // 8))]).bytes for at in range(COUNT))
@@ -302,8 +302,8 @@ def test_batches_larger_than_a_window_are_whole(
 ) -> None:
     golden = golden_log(path=large_batches, store=store, compression=compression, chunk_bytes=65_536)
     for start, end in ((0, COUNT), (0, 1), (3, 5), (COUNT - 1, COUNT)):
-        found = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
-        assert [(row[0], row[4]) for row in found] == [
+        records = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
+        assert [(row[0], row[4]) for row in records] == [
             (at, b"%08d" % at * (RECORD_BYTES // 8)) for at in range(start, end)
         ]
 
@@ -311,13 +311,13 @@ def test_batches_larger_than_a_window_are_whole(
 def test_a_chunk_table_that_ends_too_early_hides_nothing(
     store: ObjectStore, large_batches: Path, golden_log: Make
 ) -> None:
-    """It says how far to read ahead; the end is where the last offset was seen."""
+    """The table only decides how far to read ahead; a read ends where the last offset was seen."""
     golden = golden_log(path=large_batches, store=store, compression=Compression.NONE, chunk_bytes=65_536)
     key = golden.segments[0].object_key
     manifest = read_manifest(store, key)
     block = manifest.tierstate
     assert block is not None
-    firsts = tuple(each if each is None or each < 4 else None for each in block.chunk_first_offsets)
+    firsts = tuple(offset if offset is None or offset < 4 else None for offset in block.chunk_first_offsets)
     store.delete(object_key(key, ObjectKind.MANIFEST))
     put_manifest(store, key, with_own_size(replace(manifest, tierstate=replace(block, chunk_first_offsets=firsts))))
     with pytest.raises(CorruptData, match="another chunk than its manifest says"):

@@ -1,4 +1,4 @@
-"""What readers cost the store, what the metrics say of it, and what the disk cache spares."""
+"""Requests of readers to the store, the metrics that count them, and the requests that the disk cache saves."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tierstate.storage.segment.cache import ChunkCache
 Make = Callable[..., Golden]
 
 
-def test_the_bytes_told_are_those_the_store_gave(golden_log: Make) -> None:
+def test_the_reported_bytes_are_those_that_the_store_gave(golden_log: Make) -> None:
     golden = golden_log("none")
     segment = golden.segments[0]
-    told: list[Event] = []
-    remote = RemoteTier(golden.tiers.store, ChunkCache(1 << 20), SystemClock(), listener=told.append)
+    events: list[Event] = []
+    remote = RemoteTier(golden.tiers.store, ChunkCache(1 << 20), SystemClock(), listener=events.append)
     for _ in range(3):
         remote.read(segment, segment.offsets, 1 << 20, Isolation.READ_UNCOMMITTED)
-    found = [(event.object_key, event.bytes) for event in told if isinstance(event, RemoteFetched)]
-    assert found == [
+    requests = [(event.object_key, event.bytes) for event in events if isinstance(event, RemoteFetched)]
+    assert requests == [
         (segment.object_key + ".rsm-manifest", segment.manifest_bytes),
         (segment.object_key + ".log", segment.log_object_bytes),
     ]
 
 
-def test_a_request_that_fails_is_told_too(golden_log: Make) -> None:
+def test_a_failed_request_is_reported_too(golden_log: Make) -> None:
     golden = golden_log("none")
     golden.local.local_start = golden.folder.bases[-1]
 
@@ -55,20 +55,20 @@ def test_a_time_is_looked_for_in_the_store_only_below_what_the_broker_has(golden
     golden.reader.offset_for_time("t", 0, 0)
     assert golden.fetched == []
     golden.local.local_start = golden.folder.bases[-1]
-    found = golden.reader.offset_for_time("t", 0, 0)
-    assert (found and found[0], len(golden.fetched) > 0) == (0, True)
+    record = golden.reader.offset_for_time("t", 0, 0)
+    assert (record and record[0], len(golden.fetched) > 0) == (0, True)
 
 
 def test_a_cold_point_read_costs_two_requests_whatever_the_size_of_the_cache(golden_log: Make) -> None:
-    """The chunk in which the batch is looked up is the chunk it is read from."""
+    """The chunk in which the batch is looked up is the chunk from which it is read."""
     golden = golden_log("none", chunk_bytes=16 * 1024)
     segment = golden.segments[0]
     middle = OffsetRange(Offset(segment.offsets.end - 200), segment.offsets.end)
     for size in (1 << 20, 10):
-        told: list[Event] = []
-        remote = RemoteTier(golden.tiers.store, ChunkCache(size), SystemClock(), listener=told.append)
+        events: list[Event] = []
+        remote = RemoteTier(golden.tiers.store, ChunkCache(size), SystemClock(), listener=events.append)
         remote.read(segment, middle, 100, Isolation.READ_UNCOMMITTED)
-        assert len(told) == 2
+        assert len(events) == 2
 
 
 def opened(golden: Golden, state_dir: Path, metrics: Metrics, told: list[Event], disk: int = 1 << 20) -> RemoteTier:
@@ -81,16 +81,16 @@ def opened(golden: Golden, state_dir: Path, metrics: Metrics, told: list[Event],
 
 
 def sample(metrics: Metrics, line: str) -> float:
-    found = [each for each in metrics.exposition().decode().splitlines() if each.startswith(line + " ")]
-    return float(found[0].rpartition(" ")[2])
+    lines = [text for text in metrics.exposition().decode().splitlines() if text.startswith(line + " ")]
+    return float(lines[0].rpartition(" ")[2])
 
 
 def test_the_disk_spares_the_store_after_a_restart_and_the_metrics_say_so(golden_log: Make, tmp_path: Path) -> None:
     golden = golden_log("none")
     segment = golden.segments[0]
     for start in ("first", "second"):
-        metrics, told = Metrics(), list[Event]()
-        remote = opened(golden, tmp_path, metrics, told)
+        metrics, events = Metrics(), list[Event]()
+        remote = opened(golden, tmp_path, metrics, events)
         add_cache_gauges(metrics, remote)
         remote.read(segment, segment.offsets, 1 << 20, Isolation.READ_UNCOMMITTED)
         remote.close()
@@ -106,11 +106,11 @@ def test_the_disk_spares_the_store_after_a_restart_and_the_metrics_say_so(golden
 
 def test_a_second_process_reads_without_the_disk_and_says_so(golden_log: Make, tmp_path: Path) -> None:
     golden = golden_log("none")
-    told: list[Event] = []
-    first = opened(golden, tmp_path, Metrics(), told)
+    events: list[Event] = []
+    first = opened(golden, tmp_path, Metrics(), events)
     metrics = Metrics()
-    second = opened(golden, tmp_path, metrics, told)
-    assert told == [ChunkCacheOff(str(tmp_path / "chunks"), "another process uses it")]
+    second = opened(golden, tmp_path, metrics, events)
+    assert events == [ChunkCacheOff(str(tmp_path / "chunks"), "another process uses it")]
     assert sample(metrics, "tierstate_chunk_cache_off_total") == 1
     segment = golden.segments[0]
     assert second.read(segment, segment.offsets, 1 << 20, Isolation.READ_UNCOMMITTED).data

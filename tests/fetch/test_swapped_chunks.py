@@ -1,4 +1,4 @@
-"""Chunks of equal size that changed places: decryption cannot tell (Aiven's AAD has no chunk number), records do."""
+"""Chunks of equal size that were swapped: decryption cannot notice (Aiven's AAD has no chunk number), records can."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHUNK_BYTES = 4096
 
 
 def encrypted(folder: Folder, objects: ObjectStore, segment: RemoteSegment, chunk_bytes: int) -> MemoryStore:
-    """The same segment again, in chunks that are encrypted and not compressed: all of one size, but for the last."""
+    """Copy the same segment again, in encrypted chunks without compression: all of one size, except the last."""
     cipher, encryption = SegmentCipher.new(KEYS, os.urandom)
     iv, store, base, key = partial(os.urandom, IV_BYTES), MemoryStore(), segment.offsets.start, segment.object_key
     log, index, times = (folder.file(base, suffix) for suffix in (".log", ".index", ".timeindex"))
@@ -51,7 +51,7 @@ def encrypted(folder: Folder, objects: ObjectStore, segment: RemoteSegment, chun
 
 
 def read_as_planned(store: ObjectStore, segment: RemoteSegment, read_bytes: int) -> Iterator[Row]:
-    """As a split does."""
+    """Yield the rows that a split reads."""
     reads = RemoteReads(store, KEYS, Isolation.READ_UNCOMMITTED, read_bytes)
     end = Offset(segment.offsets.end + 1)
     for piece in read_parts([(segment, segment.offsets)], reads):
@@ -59,7 +59,7 @@ def read_as_planned(store: ObjectStore, segment: RemoteSegment, read_bytes: int)
 
 
 def read(store: MemoryStore, segment: RemoteSegment, read_bytes: int) -> Iterator[Row]:
-    """As a consumer does, from the segment's first offset to its last."""
+    """Yield the rows that a consumer reads, from the segment's first offset to its last."""
     tier, at = RemoteTier(store, ChunkCache(1 << 20), SystemClock(), keys=KEYS), segment.offsets.start
     while at <= segment.offsets.end:
         left = OffsetRange(at, segment.offsets.end)
@@ -98,12 +98,12 @@ def test_swapped_chunks_are_corrupt_and_nothing_wrong_is_read_before(
         whole.put_if_absent(log_key, b"".join(order))
         reader = SegmentReader.open(whole, segment.object_key, keys=KEYS)
         assert len(b"".join(reader.read_log())) == segment.log_bytes, "storage alone cannot tell"
-        found: list[Row] = []
+        records: list[Row] = []
         with pytest.raises(CorruptData):
-            found.extend(read(whole, segment, read_bytes))
-        assert found == expected[: len(found)]
-        read_before = max(read_before, len(found))
-    # who reads all at once meets the border before anything is handed out
+            records.extend(read(whole, segment, read_bytes))
+        assert records == expected[: len(records)]
+        read_before = max(read_before, len(records))
+    # a read of everything at once meets the border before it hands out anything
     assert read_before or read_bytes > segment.log_bytes, "no swap left anything to read: the test shows little"
 
 
@@ -112,9 +112,9 @@ RECORDS, BATCHES = 5, 8
 
 @pytest.fixture
 def aligned(tmp_path: Path, full: bool) -> Callable[[bool], tuple[MemoryStore, RemoteSegment]]:
-    """Batches of one size, one a chunk: the borders of chunks are borders of batches, and betray nothing.
+    """Return batches of one size, one a chunk: borders of chunks are borders of batches, and do not show a swap.
 
-    A segment that is not full lacks its last record, as one of a topic that was compacted once.
+    A segment that is not full lacks its last record, like one of a topic that was compacted once.
     """
     firsts = range(0, RECORDS * BATCHES, RECORDS)
     numbers = {first: range(RECORDS - (not full and first == firsts[-1])) for first in firsts}
@@ -147,22 +147,22 @@ def aligned(tmp_path: Path, full: bool) -> Callable[[bool], tuple[MemoryStore, R
 def test_whole_batches_that_changed_places_are_corrupt_too(
     full: bool, foreign: bool, read_bytes: int, read: Read, aligned: Callable[[bool], tuple[MemoryStore, RemoteSegment]]
 ) -> None:
-    """Where a gap is legal, the batch that comes too early looks like one. Our manifest knows which chunk is its own;
-    of a foreign segment only the next batch tells: its offset goes back, or there should be none."""
+    """A batch that comes too early looks like a legal gap. Our manifest knows which chunk is its own. In a foreign
+    segment only the next batch shows it: its offset goes back, or there should be none."""
     store, segment = aligned(foreign)
     assert [row[0] for row in read(store, segment, read_bytes)] == list(range(RECORDS * BATCHES - (not full)))
     log_key = object_key(segment.object_key, ObjectKind.LOG)
     stored = store.get(log_key)
-    chunks = [stored[each.stored_start : each.stored_stop] for each in read_manifest(store, segment.object_key).chunks]
+    chunks = [stored[part.stored_start : part.stored_stop] for part in read_manifest(store, segment.object_key).chunks]
     assert len(chunks) == BATCHES
-    said = "does not begin where|follow the last" if full else "do not increase" if foreign else "another chunk"
+    message = "does not begin where|follow the last" if full else "do not increase" if foreign else "another chunk"
     for one, other in combinations(range(BATCHES if full else BATCHES - 1), 2):
         order = list(chunks)
         order[one], order[other] = order[other], order[one]
         store.delete(log_key)
         store.put_if_absent(log_key, b"".join(order))
-        found: list[Row] = []
-        with pytest.raises(CorruptData, match=said):
-            found.extend(read(store, segment, read_bytes))
+        reads: list[Row] = []
+        with pytest.raises(CorruptData, match=message):
+            reads.extend(read(store, segment, read_bytes))
         if full or not foreign:
-            assert [row[0] for row in found] == list(range(len(found))), "nothing was left out before it was noticed"
+            assert [row[0] for row in reads] == list(range(len(reads))), "nothing was left out before it was noticed"

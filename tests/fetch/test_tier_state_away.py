@@ -1,4 +1,4 @@
-"""Reads while the tier-state topic is away: they go on from the view as it is, until it is too old, and never guess."""
+"""Reads while the tier-state topic is away: they go on from the view until it is too old, and never guess."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Make = Callable[..., Golden]
 
 
 class Away:
-    """A topic that can go away, and a view that stood at its end when it did."""
+    """A topic that can go away, and a view that was at its end when it did."""
 
     def __init__(self) -> None:
         self.clock, self.topic = ManualClock(), FaultyTopic()
@@ -45,9 +45,9 @@ class Away:
 
 @pytest.fixture
 def away() -> Iterator[Away]:
-    made = Away()
-    yield made
-    made.view.close()
+    topic = Away()
+    yield topic
+    topic.view.close()
 
 
 def test_reads_go_on_from_the_view_until_it_is_too_old_and_then_say_so(away: Away) -> None:
@@ -65,7 +65,7 @@ def test_reads_go_on_from_the_view_until_it_is_too_old_and_then_say_so(away: Awa
 
 
 def test_a_topic_that_is_away_is_asked_only_now_and_then(away: Away) -> None:
-    """Each time costs the patience of a look; all partitions of its tier-state partition share it."""
+    """Each attempt takes the time-out of a look; all partitions of its tier-state partition share it."""
     away.goes()
     away.clock.advance(VIEW_AGE_S)
     for _ in range(100):
@@ -95,8 +95,8 @@ def test_reads_want_a_fresh_view_again_once_the_topic_answers(away: Away) -> Non
     assert away.asked == before + 1
 
 
-def test_an_old_view_never_makes_a_gap_of_what_was_trimmed_meanwhile(golden_log: Make) -> None:
-    """The agent's view is not ours: it may go on copying and trimming while we are cut off."""
+def test_an_old_view_never_makes_a_gap_of_later_trims(golden_log: Make) -> None:
+    """The agent's view is another one: it may go on copying and trimming while we are cut off."""
     topic = FaultyTopic()
     golden = golden_log(copies=1, topic=topic)
     bases = golden.folder.bases

@@ -1,4 +1,4 @@
-"""Readers while the leader's own agent is down: what the broker confirms is read on, a lost branch never."""
+"""Readers while the leader's own agent is down: they read what the broker confirms, and never a lost branch."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Make = Callable[..., Golden]
 
 @pytest.fixture
 def golden(golden_log: Make) -> Golden:
-    """The broker begins in the last segment; all before it is copied. The lineage has epoch 0 alone."""
-    made = golden_log()
-    made.local.delete_records(made.folder.bases[-1])
-    return made
+    """Return a log of which the broker has the last segment; all before is copied. The lineage has epoch 0 alone."""
+    log = golden_log()
+    log.local.delete_records(log.folder.bases[-1])
+    return log
 
 
 def lose(golden: Golden, at: int) -> None:
-    """An unclean election: another leads, who had the log up to there; DeleteRecords above that."""
+    """Elect a leader uncleanly that had the log up to ``at``, and delete its records above that."""
     end = golden.local.high_watermark
     golden.local.local_start = 0
     golden.local.epochs = [(0, 0)]
@@ -51,7 +51,7 @@ def test_after_a_clean_election_reads_go_on_and_the_leader_is_asked_once(golden:
     assert golden.local.asked == [0, 0], "a new leader is asked anew"
 
 
-def test_while_the_leaders_own_term_rules_nobody_is_asked(golden: Golden) -> None:
+def test_no_broker_is_asked_during_the_leaders_own_term(golden: Golden) -> None:
     golden.local.elect(1)
     golden.tiers.elect(Lineage.of((0, 0), (1, golden.local.high_watermark)))
     golden.tiers.view.require_fresh(0, 0)
@@ -75,7 +75,7 @@ def test_a_lost_branch_is_never_read_when_the_broker_forgot_where_it_left_it(gol
 
 
 def part_at(golden: Golden, at: int) -> None:
-    """The term in force is of a leader who had the log up to there; then one leads who had all of it before."""
+    """Put a term in force whose leader had the log up to ``at``. Then elect a leader that had all of it before."""
     golden.tiers.elect(Lineage.of((0, 0), (1, at)))
     golden.tiers.view.require_fresh(0, 0)
     golden.local.elect(2)
@@ -120,7 +120,7 @@ def test_what_is_loaded_ahead_ends_where_the_leader_left_it(golden: Golden) -> N
 
 
 def test_the_log_start_of_a_lost_branch_refuses_nothing_that_the_broker_has(golden: Golden) -> None:
-    """Nor does a reader begin there: where the log begins is not known before the agent says it."""
+    """A reader does not begin there, either: the log start is unknown until the agent writes it."""
     golden.tiers.start_log_at(890)
     golden.tiers.view.require_fresh(0, 0)
     lose(golden, at=500)
@@ -134,7 +134,7 @@ def test_the_log_start_of_a_lost_branch_refuses_nothing_that_the_broker_has(gold
     assert golden.reader.extent("t", 0, tier=Tier.LOCAL) == (700, golden.local.high_watermark)
 
 
-def test_a_log_start_below_the_point_where_the_leader_left_is_told(golden: Golden) -> None:
+def test_a_log_start_below_the_point_where_the_leader_left_is_reported(golden: Golden) -> None:
     golden.tiers.start_log_at(34)
     golden.tiers.view.require_fresh(0, 0)
     golden.local.elect(1)
@@ -156,7 +156,7 @@ def test_a_time_is_found_below_that_point_and_not_looked_for_above_it(golden: Go
 
 
 def test_while_the_tier_state_topic_is_away_the_broker_alone_says_what_is_read(golden_log: Make) -> None:
-    """Decision 0024 let a lost branch be read then."""
+    """Decision 0024 allowed reads of a lost branch then."""
     topic, clock = FaultyTopic(), ManualClock()
     golden = golden_log(topic=topic, clock=clock)
     golden.local.delete_records(golden.folder.bases[-1])

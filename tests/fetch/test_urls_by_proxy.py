@@ -1,4 +1,4 @@
-"""Signed URLs where nobody gets out but by a proxy: as the environment says, and the proxy sees an address alone."""
+"""Signed URLs in a network with a proxy: the environment names the proxy, which sees only addresses."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class _Object(BaseHTTPRequestHandler):
         self.wfile.write(BODY)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Write no line for a request."""
 
 
 class _Proxy(BaseHTTPRequestHandler):
-    """CONNECT alone. All that it is told and all that passes is kept."""
+    """Answers CONNECT alone, and keeps all requests and all bytes that pass."""
 
     server: Proxying
 
@@ -55,7 +55,7 @@ class _Proxy(BaseHTTPRequestHandler):
             target.shutdown(socket.SHUT_WR)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Write no line for a request."""
 
 
 class Proxying(ThreadingHTTPServer):
@@ -75,7 +75,7 @@ def served(server: ThreadingHTTPServer) -> Iterator[str]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A store by TLS, whose authority is one of the machine's."""
+    """Run a store with TLS, whose authority the machine trusts; yield its address."""
     authority, identity = self_signed(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Object)
@@ -104,7 +104,7 @@ def test_a_signed_url_is_asked_for_by_the_proxy_of_the_environment(
             answer.release_conn()
         grants.close()
         client.close()
-    assert {each.partition(" ")[0] for each in proxy.asked} == (set() if bypassed else {store})
-    seen = "".join(proxy.asked).encode() + b"".join(proxy.passed)
+    assert {line.partition(" ")[0] for line in proxy.asked} == (set() if bypassed else {store})
+    traffic = "".join(proxy.asked).encode() + b"".join(proxy.passed)
     for secret in (b"signature", b"secret"):
-        assert secret not in seen
+        assert secret not in traffic

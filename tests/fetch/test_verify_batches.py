@@ -1,4 +1,4 @@
-"""A manifest's chunk table is checked against the batches that are there: nothing else would find a wrong one."""
+"""A manifest's chunk table is checked against the batches in the log: no other check would find a wrong table."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tierstate.storage.segment.reader import read_manifest
 
 CHUNK_BYTES, PLAIN = 1000, 4000
 SIZES = (1, 40, 3, 500, 2500, 1, 1, 200, 90)
-"""Of values: some chunks begin inside a batch, in some no batch begins."""
+"""The sizes of values: some chunks begin inside a batch, and in some no batch begins."""
 
 
 @pytest.fixture
 def segment(write_segment: WriteSegment) -> tuple[bytes, SegmentManifest]:
-    """A log, and a manifest that tells the truth about it."""
+    """Return a log, and a manifest that describes it correctly."""
     log, starts = b"", list[tuple[int, Offset]]()
     for number, size in enumerate(SIZES):
         offset = Offset(1234 + 10 * number)
@@ -65,9 +65,9 @@ def test_every_wrong_entry_is_named_by_its_chunk(segment: tuple[bytes, SegmentMa
     log, manifest = segment
     block = manifest.tierstate
     assert block is not None
-    for chunk, said in enumerate(block.chunk_first_offsets):
-        for wrong in (None, Offset(0), Offset((said or 0) ^ 8)):
-            if wrong == said:
+    for chunk, offset in enumerate(block.chunk_first_offsets):
+        for wrong in (None, Offset(0), Offset((offset or 0) ^ 8)):
+            if wrong == offset:
                 continue
             firsts = (*block.chunk_first_offsets[:chunk], wrong, *block.chunk_first_offsets[chunk + 1 :])
             lying = replace(manifest, tierstate=replace(block, chunk_first_offsets=firsts))
@@ -90,11 +90,11 @@ def test_a_log_that_is_not_whole_batches_is_corrupt(segment: tuple[bytes, Segmen
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, "none", {"local.retention.bytes": "0"})
-    made.clock.advance(10 * 365 * 86_400.0)  # no record is of the future
-    made.process().work()
-    yield made
-    made.close()
+    new_world = World(tmp_path, "none", {"local.retention.bytes": "0"})
+    new_world.clock.advance(10 * 365 * 86_400.0)  # so that no record is from the future
+    new_world.process().work()
+    yield new_world
+    new_world.close()
 
 
 def verify(world: World, level: int) -> list[Finding]:
@@ -115,10 +115,10 @@ def test_a_flipped_digit_in_the_chunk_table_is_found_at_level_3(world: World) ->
     assert not verify(world, 3)
     rewrite(world, segment, flip)
     assert not verify(world, 2)
-    (found,) = verify(world, 3)
-    assert (found.level, found.severity) == (3, Severity.CORRUPT)
-    assert found.object == object_key(segment.object_key, ObjectKind.MANIFEST)
-    assert "chunk=0" in found.what
+    (finding,) = verify(world, 3)
+    assert (finding.level, finding.severity) == (3, Severity.CORRUPT)
+    assert finding.object == object_key(segment.object_key, ObjectKind.MANIFEST)
+    assert "chunk=0" in finding.what
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 60, 61, 77, 78, 79, 777, 1 << 20])
@@ -132,16 +132,16 @@ def test_batches_of_transactions_are_handed_on_and_markers_whole_however_the_log
         + plain_batch(5, 1, producer=8)
         + marker(6, 8, 1)
     )
-    found: list[tuple[int, bytes]] = []
+    control: list[tuple[int, bytes]] = []
 
     def take(batch: BatchHeader, window: bytes, position: int) -> None:
         at = batch.position - position
-        found.append((batch.base_offset, window[at : at + batch.size_bytes] if batch.is_control else b""))
+        control.append((batch.base_offset, window[at : at + batch.size_bytes] if batch.is_control else b""))
 
     table = ChunkTable(BASE_KEY, segment[1], take)
     for at in range(0, len(data), piece_bytes):
         table.take(data[at : at + piece_bytes])
-    assert found == [(2, b""), (4, marker(4, 7, 0)), (6, marker(6, 8, 1))]
+    assert control == [(2, b""), (4, marker(4, 7, 0)), (6, marker(6, 8, 1))]
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["noted", "of a release that noted none"])
@@ -160,9 +160,9 @@ def test_a_batch_that_kafka_serves_and_readers_refuse_is_found_at_level_3(
     assert block is not None
     assert block.undecodable == (None if older else batch)
     assert not verify(world, 2)
-    (found,) = verify(world, 3)
-    assert (found.level, found.severity, found.segment_id) == (3, Severity.FINDING, segment.segment_id)
-    assert f"the batch at offset {batch}" in found.what
+    (finding,) = verify(world, 3)
+    assert (finding.level, finding.severity, finding.segment_id) == (3, Severity.FINDING, segment.segment_id)
+    assert f"the batch at offset {batch}" in finding.what
     world.close()
 
 

@@ -1,4 +1,4 @@
-"""Verify over encrypted segments, and over segments whose keys begin with what is set no more."""
+"""Verify over encrypted segments, and over segments below prefixes that are no longer set."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SALTED = ObjectKeys.minting("{salt}/", "memory", 6)
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, "none")
-    yield made
-    made.close()
+    new_world = World(tmp_path, "none")
+    yield new_world
+    new_world.close()
 
 
 def verify(world: World, keys: KeyUnwrapper | None = None, names: ObjectKeys | None = None) -> list[Finding]:
@@ -63,8 +63,8 @@ def test_level_3_finds_a_flipped_bit_of_an_encrypted_log(world: World) -> None:
     data[len(data) // 2] ^= 1
     world.store.delete(key)
     world.store.put_if_absent(key, data)
-    found = verify(world, RING)
-    assert [(each.level, each.object) for each in found] == [(3, key)]
+    findings = verify(world, RING)
+    assert [(finding.level, finding.object) for finding in findings] == [(3, key)]
 
 
 def test_a_manifest_that_became_plain_is_found(world: World) -> None:
@@ -72,8 +72,8 @@ def test_a_manifest_that_became_plain_is_found(world: World) -> None:
     key = object_key(segment.object_key, ObjectKind.MANIFEST)
     manifest = replace(read_manifest(world.store, key), encryption=None)
     overwrite(world, key, format_manifest(manifest).ljust(segment.manifest_bytes))  # as long as its fact says
-    found = verify(world, RING)
-    assert [(each.object, each.what) for each in found] == [
+    findings = verify(world, RING)
+    assert [(finding.object, finding.what) for finding in findings] == [
         (key, "the manifest is not encrypted, its fact says otherwise")
     ]
 
@@ -90,24 +90,24 @@ def copied_under_three_prefixes(world: World) -> Reign:
 def test_a_change_of_prefix_breaks_no_read_no_verify_and_no_recover(world: World) -> None:
     reign = copied_under_three_prefixes(world)
     segments = reign.view().readable
-    begins = {each.object_key.split("/")[0] for each in segments}
+    begins = {segment.object_key.split("/")[0] for segment in segments}
     assert len(begins) == 3
-    for each in segments:
-        assert SegmentReader.open(world.store, each.object_key).verify(each).against_checksums
+    for segment in segments:
+        assert SegmentReader.open(world.store, segment.object_key).verify(segment).against_checksums
     assert verify(world, names=SALTED) == []
-    found = [each.segment for each in scan_bucket(world.store) if isinstance(each, FoundSegment)]
-    assert sorted(each.object_key for each in found) == sorted(each.object_key for each in segments)
+    copies = [entry.segment for entry in scan_bucket(world.store) if isinstance(entry, FoundSegment)]
+    assert sorted(copy.object_key for copy in copies) == sorted(copy.object_key for copy in segments)
 
 
-def test_a_stray_beside_old_keys_is_found_whatever_the_prefix_is_now(world: World) -> None:
+def test_a_stray_next_to_old_keys_is_found_under_any_current_prefix(world: World) -> None:
     segments = copied_under_three_prefixes(world).view().readable
-    strays = [f"{each.object_key[:-22]}{'A' * 22}.log" for each in segments]
+    strays = [f"{segment.object_key[:-22]}{'A' * 22}.log" for segment in segments]
     for key in strays:
         world.store.put_if_absent(key, b"stray")
-    assert sorted(str(each.object) for each in verify(world, names=ObjectKeys("now/"))) == sorted(strays)
+    assert sorted(str(finding.object) for finding in verify(world, names=ObjectKeys("now/"))) == sorted(strays)
 
 
 def test_a_delete_takes_the_key_from_the_fact(world: World) -> None:
-    for each in copied_under_three_prefixes(world).view().readable:
-        delete_segment(world.store, each)
+    for segment in copied_under_three_prefixes(world).view().readable:
+        delete_segment(world.store, segment)
     assert world.objects() == set()

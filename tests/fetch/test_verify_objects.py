@@ -31,10 +31,10 @@ TEN_YEARS_S = 10 * 365 * 86_400.0
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, "none", {"local.retention.bytes": "0"})
-    made.clock.advance(TEN_YEARS_S)  # no record is of the future
-    yield made
-    made.close()
+    new_world = World(tmp_path, "none", {"local.retention.bytes": "0"})
+    new_world.clock.advance(TEN_YEARS_S)  # so that no record is from the future
+    yield new_world
+    new_world.close()
 
 
 def verify(
@@ -43,7 +43,7 @@ def verify(
     view: PartitionView | None = None,
     look: Callable[[], PartitionView] | None = None,
 ) -> list[Finding]:
-    """By default of the view as it stands, before and afterwards."""
+    """Verify the view, by default as it stands before and afterwards."""
     view = view or world.view()
     again = look or world.view
     verifier = Verifier(world.store, level, lambda partition: again())
@@ -51,13 +51,13 @@ def verify(
 
 
 def only(found: list[Finding], level: int, severity: Severity, key: str, what: str) -> None:
-    assert [(each.level, each.severity, each.object) for each in found] == [(level, severity, key)], found
+    assert [(finding.level, finding.severity, finding.object) for finding in found] == [(level, severity, key)], found
     assert what in found[0].what
 
 
 @pytest.fixture
 def segment(world: World) -> RemoteSegment:
-    """The second of five, all of which are copied and trimmed."""
+    """Return the second of five segments, all of which are copied and trimmed."""
     world.process().work()
     return world.view().readable[1]
 
@@ -70,7 +70,7 @@ def test_a_clean_world_gives_no_finding(level: int, world: World, segment: Remot
 
 
 @pytest.mark.parametrize("key", [None, "no-name-at-all"])
-def test_what_a_forged_fact_names_is_no_folder_to_look_into(
+def test_verify_does_not_list_the_folder_that_a_forged_fact_names(
     key: str | None, world: World, segment: RemoteSegment
 ) -> None:
     events = put_events(world.store)
@@ -88,8 +88,8 @@ def test_what_was_checked_is_counted(world: World, segment: RemoteSegment) -> No
     assert verifier.checked.segments == sum(done) == len(view.readable)
     assert verifier.checked.objects == 3 * len(view.readable)
     assert verifier.checked.object_bytes == view.remote_bytes
-    indexes = sum(each.indexes_object_bytes for each in view.readable)
-    assert verifier.checked.bytes_read == sum(each.log_bytes for each in view.readable) + indexes
+    indexes = sum(segment.indexes_object_bytes for segment in view.readable)
+    assert verifier.checked.bytes_read == sum(segment.log_bytes for segment in view.readable) + indexes
 
 
 @pytest.mark.parametrize("kind", list(ObjectKind))
@@ -125,15 +125,15 @@ def test_a_manifest_that_cannot_be_read_is_named(world: World, segment: RemoteSe
 
 
 def with_manifest(world: World, segment: RemoteSegment, change: Callable[[SegmentManifest], SegmentManifest]) -> str:
-    """What is found when a manifest is another one, but as long as its fact says."""
+    """Change a manifest to another one of the length that its fact names. Return the findings."""
     key = object_key(segment.object_key, ObjectKind.MANIFEST)
     rewrite(world, segment, change)
     fact = replace(segment, manifest_bytes=len(world.store.get(key)))
     view = world.view()
-    view = replace(view, readable=tuple(fact if each == segment else each for each in view.readable))
-    found = verify(world, view=view, look=lambda: view)
-    assert {(each.level, each.severity, each.object) for each in found} == {(2, "corrupt", key)}
-    return "; ".join(each.what for each in found)
+    view = replace(view, readable=tuple(fact if old == segment else old for old in view.readable))
+    findings = verify(world, view=view, look=lambda: view)
+    assert {(finding.level, finding.severity, finding.object) for finding in findings} == {(2, "corrupt", key)}
+    return "; ".join(finding.what for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_a_manifest_of_another_segment_differs_in_all_that_tells_them_apart(
     world: World, segment: RemoteSegment
 ) -> None:
     other = read_manifest(world.store, world.view().readable[2].object_key)
-    found = with_manifest(world, segment, lambda manifest: other)
+    text = with_manifest(world, segment, lambda manifest: other)
     for name in ("segment_id", "object_key", "offsets", "log_sha256"):
-        assert f"the manifest says {name}" in found
+        assert f"the manifest says {name}" in text
 
 
 def test_a_manifest_of_another_program_is_named(world: World, segment: RemoteSegment) -> None:
@@ -185,20 +185,20 @@ def test_objects_that_no_fact_names_are_orphans_and_counted(world: World, segmen
     base = segment.object_key.replace(segment.segment_id, "AAAAAAAAAAAAAAAAAAAAzA")
     world.store.put_if_absent(object_key(base, ObjectKind.LOG), b"12345")
     verifier = Verifier(world.store, 1, lambda partition: world.view())
-    found = list(verifier.objects(world.view()))
-    only(found, 1, Severity.FINDING, object_key(base, ObjectKind.LOG), "orphan")
+    findings = list(verifier.objects(world.view()))
+    only(findings, 1, Severity.FINDING, object_key(base, ObjectKind.LOG), "orphan")
     assert (verifier.checked.orphan_objects, verifier.checked.orphan_bytes) == (1, 5)
 
 
-def test_what_a_copy_began_while_we_looked_is_no_orphan(world: World, segment: RemoteSegment) -> None:
+def test_objects_of_a_copy_that_began_during_the_check_are_no_orphans(world: World, segment: RemoteSegment) -> None:
     view = world.view()
-    known = replace(view, segments={sid: each for sid, each in view.segments.items() if sid != segment.segment_id})
-    known = replace(known, readable=tuple(each for each in view.readable if each != segment))
-    assert not verify(world, view=known)
-    assert len(verify(world, view=known, look=lambda: known)) == 3
+    earlier = replace(view, segments={sid: one for sid, one in view.segments.items() if sid != segment.segment_id})
+    earlier = replace(earlier, readable=tuple(one for one in view.readable if one != segment))
+    assert not verify(world, view=earlier)
+    assert len(verify(world, view=earlier, look=lambda: earlier)) == 3
 
 
-def test_what_was_deleted_while_we_looked_is_not_missing(world: World, segment: RemoteSegment) -> None:
+def test_objects_deleted_during_the_check_are_not_missing(world: World, segment: RemoteSegment) -> None:
     before = world.view()
     reign = world.process().begin()
     reign.append(SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
@@ -206,14 +206,14 @@ def test_what_was_deleted_while_we_looked_is_not_missing(world: World, segment: 
     assert not verify(world, view=before)
 
 
-def test_objects_of_a_finished_delete_are_told(world: World, segment: RemoteSegment) -> None:
+def test_objects_of_a_finished_delete_are_reported(world: World, segment: RemoteSegment) -> None:
     reign = world.process().begin()
     reign.append(SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
     assert not verify(world)
     reign.append(SegmentDeleteFinished(segment, reign.term, reign.counter(), reign.now()))
-    found = verify(world)
-    assert {each.object for each in found} == set(object_keys(segment))
-    assert {(each.level, each.severity, each.segment_id) for each in found} == {(1, "finding", segment.segment_id)}
+    findings = verify(world)
+    assert {finding.object for finding in findings} == set(object_keys(segment))
+    assert {(item.level, item.severity, item.segment_id) for item in findings} == {(1, "finding", segment.segment_id)}
 
 
 def test_a_store_that_does_not_answer_is_no_finding(world: World, segment: RemoteSegment) -> None:
@@ -227,7 +227,7 @@ def test_a_store_that_does_not_answer_is_no_finding(world: World, segment: Remot
 
 
 @pytest.mark.parametrize("level", [2, 3])
-def test_what_was_recovered_verifies_although_its_terms_are_new(
+def test_recovered_segments_verify_although_their_terms_are_new(
     level: int, world: World, segment: RemoteSegment
 ) -> None:
     recovered = Target.fresh(world).recover([plan(world)])

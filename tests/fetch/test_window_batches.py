@@ -1,4 +1,4 @@
-"""Headers of batches are read alike by the kernel and by what does without numba."""
+"""The kernel and the code for machines without numba read headers of batches alike."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def without_numba() -> Iterator[None]:
 
 
 def both(data: bytes, final: int) -> list[list[int]]:
-    """The rows, the same by both."""
+    """Return the rows, which must be the same by both."""
     by_kernel: list[list[int]] = headers_of(memoryview(data), Offset(final)).tolist()
     with without_numba():
         assert headers_of(memoryview(data), Offset(final)).tolist() == by_kernel
@@ -62,7 +62,7 @@ def test_a_batch_that_contradicts_itself_or_the_one_before_ends_the_rows_of_both
 
 
 def test_a_window_of_thousands_of_batches_is_read_by_the_kernel_where_it_is_installed() -> None:
-    """It takes half a second to load, once; without it each batch takes half a microsecond more, again and again."""
+    """The kernel takes half a second to load, once; without it each batch takes half a microsecond more, every time."""
     program = (
         "import sys\nfrom tests.log.batches import plain_batch\nfrom tierstate.fetch.window_batches import headers_of\n"
         "for name in [name for name in sys.modules if name.startswith('tierstate.log.')]: del sys.modules[name]\n"
@@ -70,5 +70,5 @@ def test_a_window_of_thousands_of_batches_is_read_by_the_kernel_where_it_is_inst
         "    data = b''.join(plain_batch(base, 1) for base in range(count))\n"
         "    print(len(headers_of(memoryview(data), 1 << 40)), 'tierstate.log.kernels' in sys.modules)\n"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
-    assert said.stdout == "100 False\n3000 True\n", said.stderr
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    assert done.stdout == "100 False\n3000 True\n", done.stderr

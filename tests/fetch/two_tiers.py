@@ -75,15 +75,15 @@ Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | 
 
 
 def rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    """Offset, milliseconds, timestamp type (0 create, 1 append), key, value, headers."""
-    found: list[Row] = []
+    """Return offset, milliseconds, timestamp type (0 create, 1 append), key, value, headers of each record."""
+    records: list[Row] = []
     for batch in batches:
         times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("offset", "timestampType", "key", "value", "headers")]
         for time, offset, kind, key, value, headers in zip(times, *columns, strict=True):
-            pairs = tuple((each["key"], each["value"]) for each in headers or ())
-            found.append((offset, time, kind, key, value, pairs))
-    return found
+            pairs = tuple((header["key"], header["value"]) for header in headers or ())
+            records.append((offset, time, kind, key, value, pairs))
+    return records
 
 
 def rows_of(pieces: Iterable[Fetched]) -> list[Row]:
@@ -91,15 +91,15 @@ def rows_of(pieces: Iterable[Fetched]) -> list[Row]:
 
 
 def golden_rows(case: str, isolation: Isolation) -> list[Row]:
-    """What librdkafka returned from the folder's broker."""
+    """Return the rows that librdkafka read from the folder's broker."""
 
     def raw(text: str | None) -> bytes | None:
         return None if text is None else b64decode(text)
 
     with gzip.open(GOLDEN / case / f"{isolation}.jsonl.gz", "rt") as lines:
-        said = [json.loads(line) for line in lines]
+        items = [json.loads(line) for line in lines]
     return [
-        (o, t, k - 1, raw(key), raw(v), tuple((n, raw(h)) for n, h in headers)) for o, t, k, key, v, headers in said
+        (o, t, k - 1, raw(key), raw(v), tuple((n, raw(h)) for n, h in headers)) for o, t, k, key, v, headers in items
     ]
 
 
@@ -149,7 +149,7 @@ class TwoTiers:
         self._segments = 0
         self.compression = Compression.ZSTD
         self.keys: KeyRing | None = None
-        """What encrypts the segments; None: they are not encrypted."""
+        """The keys that encrypt the segments; None: they are not encrypted."""
         self.random: Callable[[int], bytes] = os.urandom
         self.term = Term(LeaderEpoch(0), Position(0), FactId.of(bytes(16)))
 
@@ -178,7 +178,7 @@ class TwoTiers:
         older: bool = False,
         many_aborted: bool = False,
     ) -> RemoteSegment:
-        """One segment: objects, then facts.
+        """Copy one segment: write its objects, then its facts.
 
         ``foreign``: without our block in the manifest; ``older``: without checksums of the chunks.
         ``many_aborted``: more aborted ranges than a fact holds.
@@ -194,7 +194,7 @@ class TwoTiers:
         return segment
 
     def copy_all(self, folder: Folder, copies: int | None = None, **copy: Any) -> list[RemoteSegment]:
-        """The log begins at 0; all segments but the last are copied, or the first ``copies``. The view knows it."""
+        """Begin the log at 0, copy all segments but the last, or the first ``copies``, and let the view read them."""
         self.elect(folder.lineage())
         self.start_log_at(0)
         segments = [self.copy(folder, *ends, **copy) for ends in list(pairwise(folder.bases))[:copies]]
@@ -202,7 +202,7 @@ class TwoTiers:
         return segments
 
     def reader(self, local: FolderTier, cache_bytes: int = 1 << 20) -> LogReader:
-        """Of both tiers, with an empty cache."""
+        """Return a reader of both tiers, with an empty cache."""
         control: Any = OneTopic(self.name, self.partition.topic_id)
         remote = RemoteTier(self.store, ChunkCache(cache_bytes), SystemClock())
         return LogReader(self.view, control, local, remote, SystemClock())
@@ -212,8 +212,8 @@ class TwoTiers:
     ) -> RemoteSegment:
         base, log = attempt.offsets.start, folder.file(attempt.offsets.start, ".log")
         headers = list(iter_batches(log, source="folder"))
-        touching = tuple(each for each in folder.aborted() if each.first <= attempt.offsets.end and each.last >= base)
-        if many_aborted:  # of a producer that wrote nothing here
+        touching = tuple(span for span in folder.aborted() if span.first <= attempt.offsets.end and span.last >= base)
+        if many_aborted:  # by a producer that wrote nothing here
             touching += tuple(AbortedRange(10**6, Offset(base), Offset(base + n)) for n in range(MAX_INLINE_ENTRIES))
         source = SegmentSource(
             log=(log,),
@@ -238,7 +238,7 @@ class TwoTiers:
             last_record_offset=Offset(headers[-1].last_offset),
             record_count=sum(header.record_count for header in headers if not header.is_control),
             leader_epochs=epochs,
-            max_timestamp=TimestampMs(max(h.max_timestamp for h in headers)),  # markers too, as an agent does
+            max_timestamp=TimestampMs(max(h.max_timestamp for h in headers)),  # markers count, too, as for an agent
             log_bytes=len(log),
             log_object_bytes=written.stored_bytes,
             indexes_object_bytes=indexes.stored_bytes,
@@ -288,9 +288,9 @@ class FolderTier:
         self.epochs = [(int(entry.epoch), int(entry.start_offset)) for entry in folder.lineage().entries]
         self.epoch: LeaderEpoch | None = LeaderEpoch(self.epochs[-1][0])
         self.asked: list[int] = []
-        """Epochs whose end was asked for."""
+        """The epochs whose end was asked for."""
         self.answers: list[Callable[[], None]] = []
-        """Run before each answer, first in first out: how a test lets something happen in between."""
+        """Run before each answer, first in first out, so that a test lets something happen in between."""
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
         self._happen()
@@ -313,10 +313,10 @@ class FolderTier:
             raise Fenced("a newer leader epoch exists")
         if not bounds.local_start <= spec.offset <= end:
             raise OffsetOutOfRange("not here", valid_start=bounds.local_start, valid_end=end)
-        taken = [h for h in self._headers if h.last_offset >= spec.offset and h.base_offset < end]
+        headers = [h for h in self._headers if h.last_offset >= spec.offset and h.base_offset < end]
         size = 0
         kept: list[BatchHeader] = []
-        for header in taken:
+        for header in headers:
             if kept and size + header.size_bytes > spec.max_bytes:
                 break
             kept.append(header)
@@ -327,9 +327,9 @@ class FolderTier:
         last = Offset(kept[-1].last_offset)
         aborted: tuple[AbortedRange, ...] = ()
         if spec.isolation is Isolation.READ_COMMITTED:
-            listed = [(each.producer_id, each.first) for each in self._aborted if each.last >= spec.offset]
+            listed = [(span.producer_id, span.first) for span in self._aborted if span.last >= spec.offset]
             markers = sorted(
-                (each.last, each.producer_id) for each in self._aborted if spec.offset <= each.last <= last
+                (span.last, span.producer_id) for span in self._aborted if spec.offset <= span.last <= last
             )
             aborted = closed_ranges(listed, [(producer, at) for at, producer in markers], last)
         return LocalPiece(data, aborted, Offset(last + 1), bounds)
@@ -344,7 +344,7 @@ class FolderTier:
         return said_of_epoch(self.epochs, self.local_start, self.high_watermark, epoch)
 
     def elect(self, epoch: int, end: int | None = None) -> None:
-        """Another leads in this epoch; ``end``: an unclean election, its log is not longer."""
+        """Begin an epoch with another leader; ``end``: of its log, after an unclean election."""
         self.high_watermark = self.high_watermark if end is None else end
         self.last_stable_offset = min(self.last_stable_offset, self.high_watermark)
         kept = [entry for entry in self.epochs if entry[1] < self.high_watermark]
@@ -352,10 +352,10 @@ class FolderTier:
         self.epoch = LeaderEpoch(epoch)
 
     def delete_records(self, before: int) -> None:
-        """By whoever; the broker forgets the epochs that end there."""
+        """Move the local start to ``before``; the broker forgets the epochs that end there."""
         self.local_start = before
         covering = [epoch for epoch, start in self.epochs if start <= before][-1:]
-        self.epochs = [(epoch, before) for epoch in covering] + [each for each in self.epochs if each[1] > before]
+        self.epochs = [(epoch, before) for epoch in covering] + [entry for entry in self.epochs if entry[1] > before]
 
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
@@ -365,7 +365,7 @@ class FolderTier:
 
 
 class OneTopic:
-    """Enough of `BrokerControl` for a reader: one topic with one partition."""
+    """The part of `BrokerControl` that a reader needs: one topic with one partition."""
 
     def __init__(self, name: str, topic_id: TopicId) -> None:
         self._described = TopicDescription(name, topic_id, False, (PartitionDescription(0, BrokerId(1), None),))
@@ -399,5 +399,5 @@ class Golden:
     gets: list[Callable[[str], None]]
     """Run before each read of the store, first in first out."""
     fetched: list[RemoteFetched]
-    """Every request for readers."""
+    """All requests for readers."""
     control: OneTopic

@@ -29,12 +29,12 @@ DAY_MS = 24 * HOUR_MS
 
 
 def key_of(number: int) -> str:
-    """One that is somebody's."""
+    """Return a key that belongs to a partition."""
     return f"{OWNER}/0/lease/{FactId.of(number.to_bytes(16, 'big'))}"
 
 
 def run(act: Generator[str, None, R]) -> R:
-    """Every step."""
+    """Run all steps, and return the result."""
     while True:
         try:
             next(act)
@@ -44,7 +44,7 @@ def run(act: Generator[str, None, R]) -> R:
 
 
 def crash(act: Generator[str, None, R], step: int) -> bool:
-    """Stop before its ``step``-th step, from 0. False: it had ended before."""
+    """Stop before the ``step``-th step, counted from 0. Return False if the operation ended before."""
     for at, _ in enumerate(act):
         if at == step:
             act.close()
@@ -53,7 +53,7 @@ def crash(act: Generator[str, None, R], step: int) -> bool:
 
 
 class CleanedTopic(MemoryTierTopic):
-    """A cleaner has run: what stood at the ``cleaned`` positions is gone. Partition 0 of 1."""
+    """A topic after compaction: the records at the ``cleaned`` positions are gone. Partition 0 of 1."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(1, clock=clock)
@@ -86,7 +86,7 @@ class _CleanedReader:
 
 @dataclass
 class Archived:
-    """Tier-state partition 0 of 1."""
+    """Tier-state partition 0 of 1, with its archive."""
 
     clock: ManualClock = field(default_factory=ManualClock)
 
@@ -101,7 +101,7 @@ class Archived:
         return Shelf(self.store, self.identity, 0)
 
     def append(self, records: int, value: bytes = b"v") -> None:
-        """Facts that nobody decodes, and a tombstone now and then."""
+        """Append facts that are never decoded, and a tombstone now and then."""
         first = self.topic.end(0)
         for number in range(first, first + records):
             self.topic.append(0, key_of(number), None if number % 7 == 3 else value + b"%d" % number)
@@ -113,7 +113,7 @@ class Archived:
         return archive(self.topic, self.shelf, now, partial_after_ms, at, people_spoke)
 
     def archived(self, *records: int) -> Archived:
-        """Pieces of so many records each."""
+        """Append and archive pieces of so many records each."""
         for count in records:
             self.append(count)
             run(self.archive())
@@ -135,32 +135,32 @@ class Archived:
         return read_archive(self.store, chain_of(self.store, self.place))
 
     def read(self) -> list[tuple[Entry, TimestampMs]]:
-        return [(each.entry, each.timestamp) for piece in self.pieces() for each in piece.entries]
+        return [(entry.entry, entry.timestamp) for piece in self.pieces() for entry in piece.entries]
 
     def said(self) -> list[tuple[Entry, TimestampMs]]:
-        """What is in the topic."""
-        found = []
+        """Return all entries of the topic with their timestamps."""
+        entries = []
         for batch in self.topic.reader({0: Position(0)}).poll(0):
-            found += list(zip(batch.entries, batch.timestamps, strict=True))
-        return found
+            entries += list(zip(batch.entries, batch.timestamps, strict=True))
+        return entries
 
     def problems(self) -> list[tuple[str, int | None, str]]:
-        found = verify_archive(self.store, self.place)
-        return [(each.object_key.rpartition("/")[2], each.position, each.problem) for each in found]
+        problems = verify_archive(self.store, self.place)
+        return [(problem.object_key.rpartition("/")[2], problem.position, problem.problem) for problem in problems]
 
     def forked(self) -> Archived:
-        """A world with the same past, to go on on its own."""
+        """Return a world with the same past, which goes on independently."""
         cleaned, self.topic.cleaned = self.topic.cleaned, set()
-        said = self.said()
+        entries = self.said()
         self.topic.cleaned = set(cleaned)
-        other = Archived(ManualClock(said[0][1]))
+        other = Archived(ManualClock(entries[0][1]))
         other.topic.cleaned = set(cleaned)
-        for entry, time in said:
+        for entry, time in entries:
             other.clock.advance((time - other.clock.now_ms()) / 1000)
             other.topic.append(0, entry.key, entry.value)
         other.clock.advance((self.clock.now_ms() - other.clock.now_ms()) / 1000)
-        for each in self.store.list():
-            other.store.put_if_absent(each.key, self.store.get(each.key))
+        for info in self.store.list():
+            other.store.put_if_absent(info.key, self.store.get(info.key))
         return other
 
     def overwrite(self, key: str, data: bytes) -> None:
@@ -168,12 +168,12 @@ class Archived:
 
 
 def overwrite(store: MemoryStore, key: str, data: bytes) -> None:
-    """As no program of ours could: under a name that is taken."""
+    """Replace the object of this name, which none of our programs can do."""
     store.delete(key)
     store.put_if_absent(key, data)
 
 
 def flips(data: bytes) -> Iterator[bytes]:
-    """Every byte changed in one bit, one byte at a time."""
+    """Yield the data with one bit of one byte changed, for each byte."""
     for at in range(len(data)):
         yield data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]

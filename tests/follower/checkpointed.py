@@ -29,7 +29,7 @@ KEEP = 3
 
 @dataclass
 class World:
-    """A topic of which partition 0's facts are in one tier-state partition, and checkpoints of that."""
+    """A topic with the facts of partition 0 in one tier-state partition, and checkpoints of that one."""
 
     new_store: NewStore
     said: Topic = field(default_factory=Topic)
@@ -56,7 +56,7 @@ class World:
         return checkpoint(self.said.topic, shelf, self.clock, keep, self.new_store, self._refused)
 
     def checkpoints(self, *offsets: int) -> World:
-        """One after each of these facts."""
+        """Write one checkpoint after each of these facts."""
         for offset in offsets:
             run(self.speak(offset).act())
         return self
@@ -76,7 +76,7 @@ class World:
         )
 
     def follow(self, store: ViewStore) -> tuple[str, int]:
-        """Up to the end: digest of the live set, and position."""
+        """Follow up to the end. Return the digest of the live set, and the position."""
         catch_up(self.said.topic, store, {self.number: self.said.topic.end(self.number)})
         return self.digest(store), store.position(self.number)
 

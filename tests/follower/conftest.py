@@ -25,38 +25,38 @@ def said() -> Topic:
 
 @pytest.fixture(params=["memory", "rocksdb"])
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], ViewStore]]:
-    """The same contract for both: a fresh, empty store on every call."""
-    made: list[ViewStore] = []
+    """Yield a function that returns a fresh, empty store; both kinds of stores keep the same contract."""
+    stores: list[ViewStore] = []
 
     def make() -> ViewStore:
         store: ViewStore
         if request.param == "memory":
             store = MemoryView(decode_fact, PARTITIONS)
         else:
-            store = RocksView(tmp_path / f"view-{len(made)}", identity(), decode_fact)
-        made.append(store)
+            store = RocksView(tmp_path / f"view-{len(stores)}", identity(), decode_fact)
+        stores.append(store)
         return store
 
     yield make
-    for store in made:
+    for store in stores:
         store.close()
 
 
 @pytest.fixture
 def world(new_store: NewStore) -> World:
-    """A topic and its checkpoints, over both stores."""
+    """Return a topic and its checkpoints, over both stores."""
     return World(new_store)
 
 
 @pytest.fixture
 def in_memory() -> World:
-    """The same in memory alone, for what does not depend on the store."""
+    """Return the same in memory alone, for what does not depend on the store."""
     return World(lambda: MemoryView(decode_fact, PARTITIONS))
 
 
 @pytest.fixture
 def follow(tmp_path: Path) -> Iterator[Callable[[MemoryTierTopic], Follower]]:
-    """A started follower on disk, in the test's own state folder."""
+    """Yield a function that starts a follower on disk, in the test's own state folder."""
     followers: list[Follower] = []
 
     def start(topic: MemoryTierTopic) -> Follower:

@@ -1,4 +1,4 @@
-"""A tier-state topic in a file, so that a process can follow what another one says; and the process that follows it.
+"""A tier-state topic in a file, so that a process can follow what another one writes; and the process that follows it.
 
 One JSON line a record, or a truncation. ``python -m tests.follower.file_topic MODE FILE STATE`` prints ``begin`` and
 does one thing until it is killed: ``follow`` applies and rebuilds, ``seeded`` does so from checkpoints, ``checkpoint``
@@ -32,11 +32,11 @@ from tierstate.storage.open import open_store
 
 PARTITIONS = 3
 AT_ONCE = 10
-"""Records of a batch: small, so that there are many write batches to be killed in."""
+"""Records of a batch: few, so that there are many write batches in which to kill the process."""
 
 
 class FileTopic(MemoryTierTopic):
-    """Everything in the file so far; what is said goes into the file only."""
+    """The topic as far as it was read from the file; `say` and `truncate` write to the file only."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(PARTITIONS)
@@ -51,12 +51,12 @@ class FileTopic(MemoryTierTopic):
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
-            said = json.loads(line)
-            if "truncate" in said:
-                super().truncate(*said["truncate"])
+            record = json.loads(line)
+            if "truncate" in record:
+                super().truncate(*record["truncate"])
             else:
-                value = None if said["value"] is None else base64.b64decode(said["value"])
-                super().append(said["partition"], said["key"], value)
+                value = None if record["value"] is None else base64.b64decode(record["value"])
+                super().append(record["partition"], record["key"], value)
 
     def _write(self, lines: list[dict[str, object]]) -> None:
         with self._path.open("ab") as file:
@@ -105,7 +105,7 @@ class _SmallBatches:
 
 
 class StandingStore(DirectoryStore):
-    """Takes so many kilobytes of what is put, and then no more: it says so, for its process to be killed there."""
+    """A store that takes so many kilobytes of what is put, then prints that it blocks: its process is killed there."""
 
     left = 0
 
@@ -136,11 +136,11 @@ def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | 
 
 
 def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> None:
-    """One round over the partitions after the other, each from the checkpoint before."""
-    made = 0
+    """Write checkpoints in rounds over all partitions, each checkpoint from the one before it."""
+    count = 0
     while True:
         for number in range(PARTITIONS):
-            made += 1
+            count += 1
             steps = checkpoint(
                 topic,
                 Shelf(objects, identity_of(topic), number),
@@ -151,7 +151,7 @@ def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> No
             )
             for _ in steps:
                 pass
-        topic.say([(number, f"foreign-{made}", None) for number in range(PARTITIONS)])  # a new position
+        topic.say([(number, f"foreign-{count}", None) for number in range(PARTITIONS)])  # a new position
 
 
 def main(mode: str, file: str, state: str, kilobytes: str = "0") -> None:

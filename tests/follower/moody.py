@@ -1,4 +1,4 @@
-"""A view's store and a tier-state topic that fail when they are told to."""
+"""A view's store and a tier-state topic that fail on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_ROOM = DiskFull("the disk of the view has no room left")
 
 
 class MoodyView(MemoryView):
-    """Raises ``error`` instead of applying, while it has one."""
+    """Raises ``error`` instead of applying, unless it is None."""
 
     error: TierstateError | None = None
 
@@ -35,7 +35,7 @@ class MoodyView(MemoryView):
 
 
 class MoodyTopic(MemoryTierTopic):
-    """Its broker may be away, and its name may be another topic's."""
+    """A topic whose broker may be away, and whose name may be another topic's."""
 
     away = False
     other: str | None = None

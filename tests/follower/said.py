@@ -23,7 +23,7 @@ def partition(number: int) -> TopicIdPartition:
 
 
 def elected(number: int, epoch: int, seed: int, *before: tuple[int, int]) -> LeaderElected:
-    """``before`` are the (epoch, start offset) that its lineage goes on from."""
+    """``before``: the (epoch, start offset) pairs from which its lineage goes on."""
     return LeaderElected(
         partition(number),
         "orders",
@@ -43,7 +43,7 @@ def log_start(number: int, offset: int, leader: LeaderElected, position: int, co
 
 
 def attempt(number: int, base: int, leader: LeaderElected, position: int, *, seed: int = 0) -> CopyAttempt:
-    """Of a hundred offsets."""
+    """Return an attempt to copy a hundred offsets."""
     segment_id = RemoteSegmentId.of(((base + 1) * 1000 + 10 * number + seed).to_bytes(16, "big"))
     return CopyAttempt(
         partition(number),
@@ -58,7 +58,7 @@ def attempt(number: int, base: int, leader: LeaderElected, position: int, *, see
 
 
 def finished(copy: CopyAttempt, size: int = 1000) -> RemoteSegment:
-    """A hundred records, a millisecond apart, beginning at time = offset."""
+    """Return a segment of a hundred records, one per millisecond, the first at the time that equals its offset."""
     return RemoteSegment(
         partition=copy.partition,
         topic=copy.topic,
@@ -88,7 +88,7 @@ def finished(copy: CopyAttempt, size: int = 1000) -> RemoteSegment:
 
 @dataclass
 class Topic:
-    """A topic whose facts go where their keys map."""
+    """A topic that puts each fact into the partition to which its key maps."""
 
     topic: MemoryTierTopic = field(default_factory=lambda: MemoryTierTopic(PARTITIONS))
 

@@ -1,4 +1,4 @@
-"""The archive of a tier-state partition: written in windows by whoever leads, read only when it is whole."""
+"""The archive of a tier-state partition: written in windows by any agent that leads, read only when it is whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
 
 
-def test_what_was_said_is_read_back_with_its_times() -> None:
+def test_archived_facts_are_read_back_with_their_times() -> None:
     world = Archived()
     world.append(5)
     world.clock.advance(60)
@@ -47,8 +47,8 @@ def test_a_piece_of_the_one_record_after_the_base_is_read() -> None:
 
 
 @pytest.mark.parametrize("known", [10, 0])
-def test_an_archive_that_lost_all_pieces_says_so_and_is_not_begun_again(known: int) -> None:
-    """A new process knows it from the base alone."""
+def test_an_archive_that_lost_all_pieces_reports_it_and_is_not_restarted(known: int) -> None:
+    """A new process learns it from the base alone."""
     world = Archived().archived(10)
     if not known:
         world.store.put_if_absent(world.place.base(Position(10)), b"a live set")
@@ -84,7 +84,7 @@ def test_a_window_that_is_not_full_waits_for_its_oldest_record_to_be_old_enough(
 
 
 class AskedStore(MemoryStore):
-    """What it was asked for."""
+    """A store that remembers the requests."""
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
@@ -126,7 +126,7 @@ def test_a_piece_ends_at_its_size_too() -> None:
     assert world.read() == world.said()
 
 
-def test_archiving_again_writes_nothing_until_something_is_said() -> None:
+def test_archiving_again_writes_nothing_until_there_is_a_new_fact() -> None:
     world = Archived().archived(5)
     assert list(world.archive()) == []
     world.append(1)
@@ -163,13 +163,13 @@ def test_an_archive_of_another_cluster_is_not_continued() -> None:
 # --- how far --------------------------------------------------------------------------------------------------------
 
 
-def test_how_far_the_archive_reaches_is_told_by_names_alone() -> None:
+def test_the_end_of_the_archive_is_known_from_names_alone() -> None:
     world = Archived()
     assert world.to == 0
     world.archived(3, 4, WINDOW, 2)
     assert world.to == WINDOW + 9
-    for known in range(0, WINDOW + 9, 97):
-        assert archived_to(world.store, world.place, Position(known)) == WINDOW + 9
+    for position in range(0, WINDOW + 9, 97):
+        assert archived_to(world.store, world.place, Position(position)) == WINDOW + 9
 
 
 def test_the_archive_reaches_only_to_the_first_gap() -> None:
@@ -217,7 +217,7 @@ def test_a_piece_of_another_history_does_not_fit_into_the_chain() -> None:
     other.archived(0, 3)
     name = world.names[1]
     world.overwrite(name.key, other.store.get(name.key))
-    assert [key for key, _, _ in world.problems()] == [each.key.rpartition("/")[2] for each in world.names[1:]]
+    assert [key for key, _, _ in world.problems()] == [name.key.rpartition("/")[2] for name in world.names[1:]]
     with pytest.raises(CorruptData, match="does not continue"):
         world.read()
 
@@ -253,7 +253,7 @@ def test_nothing_is_written_behind_a_damaged_piece() -> None:
     world.append(1)
     with pytest.raises(CorruptData):
         run(world.archive())
-    world.store.delete(name.key)  # what a person does about it
+    world.store.delete(name.key)  # as a person would repair it
     run(world.archive())
     assert world.ranges == [(0, 2), (3, 6)]
     assert world.read() == world.said()
@@ -379,7 +379,7 @@ def test_a_put_that_landed_though_it_failed_is_continued() -> None:
     assert world.problems() == []
 
 
-def test_the_store_tells_whose_archives_it_holds() -> None:
+def test_the_store_lists_the_owners_of_its_archives() -> None:
     world = Archived().archived(3)
     world.store.put_if_absent("_tierstate/check/1", b"")
     world.store.put_if_absent(world.place.checkpoint(5), b"")
@@ -387,7 +387,7 @@ def test_the_store_tells_whose_archives_it_holds() -> None:
     assert archived_topics(world.store) == [world.identity]
 
 
-def test_what_people_say_is_archived_at_once_and_nothing_else_is() -> None:
+def test_only_facts_of_people_are_archived_at_once() -> None:
     world = Archived().archived(5)
     world.append(5)
     assert list(world.archive(HOUR_MS, people_spoke=True)) == [], "they said nothing yet"
@@ -400,16 +400,16 @@ def test_what_people_say_is_archived_at_once_and_nothing_else_is() -> None:
 
 
 @pytest.mark.parametrize("kind", list(KeyKind))
-def test_what_no_manifest_and_no_agent_knows_is_what_people_say(kind: KeyKind) -> None:
-    said = {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
-    assert said_by_people(f"{OWNER}/0/{kind}/{FactId.of(bytes(16))}") is (kind in said)
+def test_facts_of_people_are_those_without_a_manifest_or_an_agent(kind: KeyKind) -> None:
+    kinds = {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
+    assert said_by_people(f"{OWNER}/0/{kind}/{FactId.of(bytes(16))}") is (kind in kinds)
 
 
-def test_a_key_of_any_form_is_asked_whose_it_is() -> None:
+def test_a_key_of_any_form_is_checked_for_its_author() -> None:
     assert not any(said_by_people(key) for key in ("", "order", "meta/topic", "a/b", "hex:00"))
 
 
-def test_a_lost_piece_is_told_once_a_day_by_names_alone() -> None:
+def test_a_lost_piece_is_reported_once_a_day_from_names_alone() -> None:
     world = Archived().archived(5, 5, 5)
     world.store.delete(world.names[1].key)
     with pytest.raises(CorruptData, match="missing") as lost:

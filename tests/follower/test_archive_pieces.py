@@ -61,7 +61,7 @@ def test_what_goes_in_comes_out(draft: Draft) -> None:
     assert read.entries == draft.entries
     assert (read.header.first, read.header.last, read.header.epoch) == (draft.first, draft.last, draft.epoch)
     assert read.holes == draft.last - draft.first + 1 - len(draft.entries)
-    times = [each.timestamp for each in draft.entries] or [TimestampMs(-1)]
+    times = [entry.timestamp for entry in draft.entries] or [TimestampMs(-1)]
     assert (read.header.oldest_timestamp, read.header.newest_timestamp) == (min(times), max(times))
 
 

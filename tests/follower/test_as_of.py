@@ -1,4 +1,4 @@
-"""The age of a view as its tail asks for it at every turn: cheaply, and never too late."""
+"""The age of a view, as its tail asks for it in each iteration: cheaply, and never too late."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def store() -> MemoryView:
 
 @pytest.fixture
 def as_of(clock: ManualClock, store: MemoryView) -> AsOf:
-    made = AsOf(MemoryTierTopic(2, clock=clock), clock, range(2))
-    made.begin(store)
-    made.check(store)
-    return made
+    age = AsOf(MemoryTierTopic(2, clock=clock), clock, range(2))
+    age.begin(store)
+    age.check(store)
+    return age
 
 
 def test_a_view_that_was_young_at_the_last_look_is_found_to_be_too_old(

@@ -33,7 +33,7 @@ def checkpointed(world: Archived) -> Archived:
 
 
 def digest(world: Archived, view: BucketView) -> tuple[str, str]:
-    """Of the topic as it is now, and of the view."""
+    """Return the digests of the topic as it is now, and of the view."""
     now = MemoryView(decode_fact, 1)
     catch_up(world.topic, now, {0: world.topic.end(0)})
     return live_set_digest(now.entries()).hexdigest(), live_set_digest(view.entries()).hexdigest()
@@ -41,7 +41,7 @@ def digest(world: Archived, view: BucketView) -> tuple[str, str]:
 
 @pytest.fixture
 def cut() -> Archived:
-    """A checkpoint below the base that the archive begins with since it was cut."""
+    """Return a world with a checkpoint below the base with which its cut archive begins."""
     world = Archived()
     world.append(50)
     checkpointed(world)

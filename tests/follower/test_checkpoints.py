@@ -1,4 +1,4 @@
-"""Checkpoints: a view that starts from one is the view that a replay makes; anything doubtful is passed over."""
+"""Checkpoints: a view that starts from one equals the view of a replay; any doubtful checkpoint is passed over."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.termless_facts import IntegrityHold
 from tierstate.state.view import MemoryView, ViewStore
 
-# --- what starts from one is what a replay makes ----------------------------------------------------------------------
+# --- a view from a checkpoint equals the view of a replay -------------------------------------------------------------
 
 
 def test_a_view_from_a_checkpoint_is_the_view_of_a_replay_and_follows_on(world: World, new_store: NewStore) -> None:
@@ -202,19 +202,19 @@ def test_a_follower_starts_from_a_checkpoint_and_not_twice_from_the_same(tmp_pat
         with suppress(TierstateError):
             follower.require_fresh(in_memory.number, 0)
     assert follower.partition(partition(0)).log_start == 1
-    # the one at 2 is of the log before it was truncated to 1: its end fits, the record before it is another one
+    # the checkpoint at 2 belongs to the log before the truncation to 1: its end fits, but the record before it differs
     assert used == [(3, 3), (0, 2)]
     follower.close()
     assert not list(tmp_path.rglob("tierstate-*"))
 
 
 def test_a_checkpoint_is_used_once_in_the_life_of_a_process(in_memory: World) -> None:
-    """If the view that began with it is lost again, it may be the reason: the one before it is next."""
+    """If the view that began with a checkpoint is lost again, the checkpoint may be why: an older one is next."""
     in_memory.checkpoints(3, 5)
     seed = CheckpointSeed(in_memory.said.topic, in_memory.objects, identity(), in_memory.clock, in_memory._refused)
     end = in_memory.said.topic.end(in_memory.number)
     headers = [seed(in_memory.new_store(), in_memory.number, end) for _ in range(3)]
-    assert [each.position if each else None for each in headers] == [3, 2, None]
+    assert [header.position if header else None for header in headers] == [3, 2, None]
 
 
 # --- keeping, and crashes ---------------------------------------------------------------------------------------------
@@ -268,4 +268,4 @@ def test_the_checkpoints_of_all_tier_state_partitions_are_one_line_of_the_log(tm
     open_view(topic, "cluster", clock, Following(seed=seed, tail=False), state_dir=tmp_path).close()
     (used,) = events
     assert isinstance(used, CheckpointUsed)
-    assert used.positions == tuple(int(topic.end(each)) if each in with_facts else -1 for each in numbers)
+    assert used.positions == tuple(int(topic.end(number)) if number in with_facts else -1 for number in numbers)

@@ -27,7 +27,7 @@ USERS = 40
 
 @pytest.fixture
 def full(said: Topic, tmp_path: Path) -> Topic:
-    """A topic, and a view of it on disk whose facts are in a table, not only in the write-ahead log."""
+    """Return a topic with a view on disk whose facts are in a table, not only in the write-ahead log."""
     for user in range(USERS):
         leader = elected(user, 1, user + 1)
         at = said.say(leader)
@@ -109,11 +109,11 @@ def test_a_damaged_view_ends_up_equal_to_the_topic(full: Topic, tmp_path: Path, 
             view.require_fresh(number, 0)
     for user in range(USERS):
         try:
-            seen = follower.partition(partition(user))
+            partition_view = follower.partition(partition(user))
         except Unavailable:  # found damaged just now
             follower.require_fresh(tier_partition_of(partition(user), PARTITIONS), 0)
-            seen = follower.partition(partition(user))
-        assert seen == oracle.partition(partition(user))
+            partition_view = follower.partition(partition(user))
+        assert partition_view == oracle.partition(partition(user))
     assert digests_of(follower.store) == digests_of(oracle.store)
     follower.close()
 
@@ -156,7 +156,7 @@ def test_a_view_of_something_else_is_rebuilt(said: Topic, tmp_path: Path, what: 
     follower = open_view(
         said.topic, "cluster", ManualClock(), Following(tail=False, listener=events.append), state_dir=tmp_path
     )
-    assert "another tier-state topic" in next(each for each in events if isinstance(each, ViewRebuilt)).reason
+    assert "another tier-state topic" in next(event for event in events if isinstance(event, ViewRebuilt)).reason
     assert follower.partition(partition(0)).leader == leader
     follower.close()
 

@@ -29,7 +29,7 @@ def test_a_fact_is_seen_once_its_position_is_waited_for(said: Topic, follow: Fol
     assert follower.partition(partition(0)).leader == leader
 
 
-def test_a_fresh_view_has_everything_said_before_it_was_asked_for(said: Topic, follow: Follow) -> None:
+def test_a_fresh_view_has_every_fact_written_before_it_was_asked_for(said: Topic, follow: Follow) -> None:
     follower = follow(said.topic)
     leader = elected(0, 3, 1)
     at = said.say(leader)
@@ -46,7 +46,7 @@ def test_waiting_for_what_never_comes_says_how_far_the_view_is(said: Topic, foll
 
 
 class DeafTopic(MemoryTierTopic):
-    """Its end cannot be asked for any more."""
+    """A topic whose end can no longer be asked for."""
 
     def end(self, tier_partition: int) -> Position:
         raise BrokerUnavailable("Kafka does not answer")

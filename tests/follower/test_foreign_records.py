@@ -1,4 +1,4 @@
-"""Keys that nobody of ours wrote, and values that nobody can read: kept, shown, erased as any other, never fatal."""
+"""Foreign keys and unreadable values are kept, shown, erased like any others, and never fatal."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_foreign_key_degrades_its_whole_tier_state_partition_until_it_is_erase
 
 
 def test_a_foreign_key_degrades_every_partition_there_and_none_elsewhere(said: Topic, follower: Follower) -> None:
-    there = next(each for each in range(1, 99) if tier_partition_of(partition(each), PARTITIONS) == NUMBER)
-    elsewhere = next(each for each in range(99) if tier_partition_of(partition(each), PARTITIONS) != NUMBER)
-    for each in (0, there, elsewhere):
-        said.say(elected(each, 3, each + 1))
+    there = next(number for number in range(1, 99) if tier_partition_of(partition(number), PARTITIONS) == NUMBER)
+    elsewhere = next(number for number in range(99) if tier_partition_of(partition(number), PARTITIONS) != NUMBER)
+    for user in (0, there, elsewhere):
+        said.say(elected(user, 3, user + 1))
     said.topic.append(NUMBER, "foreign", b"v")
     for number in range(PARTITIONS):
         follower.require_fresh(number, 0)
-    degraded = [bool(follower.partition(partition(each)).degraded) for each in (0, there, elsewhere)]
+    degraded = [bool(follower.partition(partition(user)).degraded) for user in (0, there, elsewhere)]
     assert degraded == [True, True, False]
     said.say(elected(elsewhere, 4, 77))
     follower.require_fresh(tier_partition_of(partition(elsewhere), PARTITIONS), 0)
@@ -112,7 +112,7 @@ def test_an_unreadable_value_degrades_only_its_own_partition(said: Topic, follow
     leader = elected(0, 3, 1)
     at = said.say(leader)
     said.topic.append(NUMBER, key_of(log_start(0, 5, leader, at)), b"\xc3\x01garbage")
-    there = next(each for each in range(1, 99) if tier_partition_of(partition(each), PARTITIONS) == NUMBER)
+    there = next(number for number in range(1, 99) if tier_partition_of(partition(number), PARTITIONS) == NUMBER)
     said.say(elected(there, 3, 9))
     follower.require_fresh(NUMBER, 0)
     assert "position=1" in follower.partition(partition(0)).degraded[0]
@@ -141,7 +141,7 @@ MORE = st.sampled_from(
 
 
 @given(st.lists(PARTS | MORE, max_size=8).map("/".join) | st.text(max_size=30))
-def test_what_is_ours_is_what_parses(key: str) -> None:
+def test_a_key_is_ours_if_it_parses(key: str) -> None:
     places = Places()
     places.of(0, f"{T}/0/leader/3/{T}")  # so that the fast way is taken too
     try:

@@ -1,4 +1,4 @@
-"""A view whose disk is full at whichever write: DiskFull and nothing else, and whole again once there is room."""
+"""A view whose disk is full at any write raises DiskFull and nothing else, and is whole again once there is room."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ print(json.dumps(results))
 
 
 @pytest.mark.extended
-def test_whichever_write_meets_a_full_disk_it_is_said_and_the_view_is_whole_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_at_any_write_is_reported_and_the_view_is_whole_once_there_is_room(tmp_path: Path) -> None:
     topic = FileTopic(tmp_path / "topic")
     leader = elected(0, 3, 1)
     facts: list[Fact] = [leader, log_start(0, 0, leader, 0)]
@@ -73,4 +73,4 @@ def test_whichever_write_meets_a_full_disk_it_is_said_and_the_view_is_whole_when
     results = json.loads(done.stdout)
     assert [full for full, _, _ in results].count(True) > 10
     assert results[-1] == [False, results[-1][1], len(facts)], "there was room from the start"
-    assert {tuple(said) for _, *said in results} == {tuple(results[-1][1:])}
+    assert {tuple(state) for _, *state in results} == {tuple(results[-1][1:])}

@@ -1,4 +1,4 @@
-"""A broker is restored from an older backup: what was kept of the lost future is never continued as if it were ours."""
+"""A broker is restored from an older backup: what remains of the lost future is never continued as if it were ours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tierstate.storage.memory import MemoryStore
 
 
 def restored(to: int = 6, regrown: int = 10) -> Archived:
-    """Archived to 10, put back to ``to``, and grown again; epochs tell nothing."""
+    """Return a world that was archived to 10, put back to ``to``, and has grown again; epochs do not show it."""
     world = Archived().archived(10)
     world.topic.restore(0, to)
     world.clock.advance(60)
@@ -79,7 +79,7 @@ def test_where_compaction_took_the_record_that_tells_the_epoch_tells() -> None:
         run(world.archive())
 
 
-def test_what_compaction_took_is_no_evidence_against_anybody() -> None:
+def test_compacted_records_are_no_evidence_of_a_lost_history() -> None:
     world = Archived().archived(10)
     world.append(5)
     world.topic.cleaned |= {8, 9}
@@ -96,7 +96,7 @@ def test_every_agent_sees_that_they_have_parted_also_where_nothing_is_to_be_writ
             seen.check(0)
 
 
-def test_what_one_agent_saw_every_agent_knows_for_ever() -> None:
+def test_a_parting_that_one_agent_saw_is_known_to_all_for_ever() -> None:
     world = restored()
     assert archives(world).problem(0) is not None
     world.topic.cleaned |= set(range(10))  # nothing that tells is left
@@ -104,7 +104,7 @@ def test_what_one_agent_saw_every_agent_knows_for_ever() -> None:
     assert has_parted(world.store, world.topic.topic_id, 0) is not None
 
 
-def test_what_another_agent_sees_later_is_known_to_this_one_within_a_minute() -> None:
+def test_a_parting_that_another_agent_sees_is_known_within_a_minute() -> None:
     world = Archived().archived(10)
     seen = archives(world)
     assert seen.problem(0) is None
@@ -126,7 +126,7 @@ def test_a_process_that_saw_nothing_ends_once_a_person_began_the_next_history() 
         seen.check_over()
 
 
-def test_a_topic_that_was_made_again_has_parted_from_nothing() -> None:
+def test_a_recreated_topic_has_parted_from_nothing() -> None:
     class MadeAgain(CleanedTopic):
         def current_topic_id(self) -> str:
             return "CCCCCCCCCCCCCCCCCCCCCg"
@@ -138,7 +138,7 @@ def test_a_topic_that_was_made_again_has_parted_from_nothing() -> None:
     assert has_parted(world.store, world.topic.topic_id, 0) is None
 
 
-def test_before_topic_and_archive_were_compared_nobody_may_rely_on_them() -> None:
+def test_topic_and_archive_are_unreliable_until_they_were_compared() -> None:
     world = Archived().archived(10)
     world.store = MemoryStore(world.clock, _down)
     assert "not been compared yet" in (archives(world).problem(0) or "")
@@ -158,19 +158,19 @@ def test_a_store_that_is_away_for_a_while_changes_nothing_that_is_known() -> Non
 
 
 def test_a_look_costs_one_list_and_a_small_read_and_comes_once_a_minute() -> None:
-    world, asked = Archived().archived(10), list[str]()
-    objects = MemoryStore(world.clock, lambda operation, key, writes: asked.append(operation))
-    for each in world.store.list():
-        objects.put_if_absent(each.key, world.store.get(each.key))
+    world, calls = Archived().archived(10), list[str]()
+    objects = MemoryStore(world.clock, lambda operation, key, writes: calls.append(operation))
+    for info in world.store.list():
+        objects.put_if_absent(info.key, world.store.get(info.key))
     world.store = objects
     seen = archives(world)
     seen.problem(0)
-    asked.clear()
+    calls.clear()
     seen.problem(0), seen.archived_to(0)
-    assert asked == []
+    assert calls == []
     world.clock.advance(61)
     seen.problem(0)
-    assert asked == ["list", "get", "list"], "what was said about the history, and the pieces; their end is known"
+    assert calls == ["list", "get", "list"], "what was said about the history, and the pieces; their end is known"
 
 
 def test_a_follower_tells_the_archive_that_people_spoke_also_about_what_it_does_not_keep() -> None:
@@ -192,11 +192,11 @@ def test_a_follower_tells_the_archive_that_people_spoke_also_about_what_it_does_
     assert seen.spoken(0)
 
 
-# --- a person's word --------------------------------------------------------------------------------------------------
+# --- a new history, begun by a person ---------------------------------------------------------------------------------
 
 
 def begun(world: Archived) -> Archived:
-    """As `tierstate recover --begin-history --execute` does."""
+    """Begin the next history as `tierstate recover --begin-history --execute` does."""
     topic_id, at = world.topic.topic_id, world.clock.now_ms()
     begin_history(world.store, topic_id, newest_history(world.store, topic_id) + 1, at, "restored", ())
     history = newest_history(world.store, topic_id)
@@ -205,7 +205,7 @@ def begun(world: Archived) -> Archived:
     return world
 
 
-def test_the_next_history_is_archived_anew_from_what_the_topic_has() -> None:
+def test_the_next_history_is_archived_from_the_topics_current_records() -> None:
     world = begun(restored())
     run(world.archive())
     assert world.ranges == [(0, 15)]
@@ -225,7 +225,7 @@ def test_histories_are_kept_apart() -> None:
     moved = world.store.get(world.names[0].key)
     stranger = first[0].piece(10, 25)
     world.store.put_if_absent(stranger, moved)
-    problems = [each.problem for each in verify_archive(world.store, TierPlace(world.topic.topic_id, 0))]
+    problems = [problem.problem for problem in verify_archive(world.store, TierPlace(world.topic.topic_id, 0))]
     assert any("under another's name" in problem for problem in problems)
 
 
@@ -289,25 +289,25 @@ def test_a_view_older_than_the_compaction_lag_is_not_continued_without_the_recor
         check_same(world.topic, 0, anchor, 0, TimestampMs(MIN_COMPACTION_LAG_MS + 1))
 
 
-def test_where_they_part_is_found_and_what_was_lost() -> None:
+def test_the_parting_is_found_with_the_records_that_were_lost() -> None:
     world = restored()
-    found = find_parting(world.topic, world.shelf)
-    assert (found.common, found.at) == (5, 6)
-    assert [each.position for each in found.lost] == [6, 7, 8, 9]
-    assert [each.entry.key for each in found.lost] == [key_of(number) for number in range(6, 10)]
+    parting = find_parting(world.topic, world.shelf)
+    assert (parting.common, parting.at) == (5, 6)
+    assert [record.position for record in parting.lost] == [6, 7, 8, 9]
+    assert [record.entry.key for record in parting.lost] == [key_of(number) for number in range(6, 10)]
 
 
 def test_a_topic_that_only_ends_too_early_parts_at_its_end() -> None:
     world = restored(regrown=0)
-    found = find_parting(world.topic, world.shelf)
-    assert (found.common, found.at, found.end, found.archived_to) == (5, 6, 6, 10)
+    parting = find_parting(world.topic, world.shelf)
+    assert (parting.common, parting.at, parting.end, parting.archived_to) == (5, 6, 6, 10)
 
 
-def test_what_compaction_took_is_no_parting() -> None:
+def test_compacted_records_are_no_parting() -> None:
     world = Archived().archived(10)
     world.topic.cleaned |= {3, 8, 9}
-    found = find_parting(world.topic, world.shelf)
-    assert (found.common, found.at, found.lost) == (7, None, ())
+    parting = find_parting(world.topic, world.shelf)
+    assert (parting.common, parting.at, parting.lost) == (7, None, ())
 
 
 # --- checkpoints and views --------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_a_view_on_disk_of_a_lost_future_is_rebuilt(tmp_path: Path) -> None:
 
 
 def truth(world: Archived) -> str:
-    """What a view from nothing holds."""
+    """Return the digest of a view that was replayed from nothing."""
     memory = InMemory(1)
     follower = Follower(world.topic, memory.fresh(), memory, world.clock, Following(tail=False)).start()
     follower.require_fresh(0, 0)

@@ -1,4 +1,4 @@
-"""A view that keeps some partitions only: of the others nothing stands, and what becomes wanted comes as a whole."""
+"""A view that keeps some partitions only: it has no fact of the others, and reads one that is added as a whole."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tierstate.state.keys import TOPIC_META_KEY, tier_partition_of
 from tierstate.state.offsets import Position
 
 NUMBER = tier_partition_of(partition(0), PARTITIONS)
-MINE, THEIRS, LATER = [each for each in range(99) if tier_partition_of(partition(each), PARTITIONS) == NUMBER][:3]
+MINE, THEIRS, LATER = [number for number in range(99) if tier_partition_of(partition(number), PARTITIONS) == NUMBER][:3]
 
 
 class Hosted:
-    """What this broker hosts; a follower on disk that can be opened again."""
+    """The partitions that this broker hosts, and a follower on disk that can be reopened."""
 
     def __init__(self, topic: MemoryTierTopic, state: Path) -> None:
         self.topic, self.state = topic, state
@@ -59,9 +59,9 @@ class Hosted:
 
 @pytest.fixture
 def hosted(said: Topic, tmp_path: Path) -> Iterator[Hosted]:
-    made = Hosted(said.topic, tmp_path)
-    yield made
-    made.follower.close()
+    state = Hosted(said.topic, tmp_path)
+    yield state
+    state.follower.close()
 
 
 def speak(said: Topic, user: int, epoch: int = 1) -> LeaderElected:
@@ -88,7 +88,7 @@ def test_a_partition_that_becomes_hosted_is_complete_at_once_and_after_a_restart
     hosted.host(MINE, THEIRS)
     with pytest.raises(ViewBehind):
         hosted.follower.partition(partition(THEIRS))
-    hosted.follower.require_fresh(NUMBER, 3600)  # the end that was captured before counts no more
+    hosted.follower.require_fresh(NUMBER, 3600)  # the end that was captured before does not count
     assert hosted.follower.partition(partition(THEIRS)).log_start == 100
     speak(said, THEIRS, epoch=2)
     hosted.restart()
@@ -110,9 +110,7 @@ def test_a_partition_that_became_hosted_while_the_process_was_down_is_taken_back
     assert hosted.follower.partition(partition(THEIRS)).log_start == 100
 
 
-def test_a_partition_that_is_no_longer_hosted_is_gone_and_comes_back_with_what_was_said_meanwhile(
-    said: Topic, hosted: Hosted
-) -> None:
+def test_a_partition_that_is_hosted_again_comes_back_with_all_later_facts(said: Topic, hosted: Hosted) -> None:
     speak(said, MINE)
     hosted.follower.require_fresh(NUMBER, 0)
     hosted.host()
@@ -137,10 +135,10 @@ def test_the_other_partitions_stand_untouched_while_one_is_taken_back(said: Topi
     assert hosted.follower.partition(partition(MINE)) is before
 
 
-def test_what_was_never_dropped_is_not_read_again(said: Topic, hosted: Hosted) -> None:
+def test_a_partition_that_was_never_dropped_is_not_read_again(said: Topic, hosted: Hosted) -> None:
     speak(said, MINE)
     hosted.follower.require_fresh(NUMBER, 0)
-    hosted.host(MINE, LATER)  # of whom nothing was ever said
+    hosted.host(MINE, LATER)  # about which no fact was ever written
     hosted.follower.require_fresh(NUMBER, 0)
     assert hosted.follower.partition(partition(LATER)).leader is None
     speak(said, LATER)
@@ -170,7 +168,7 @@ def test_a_rebuilt_view_drops_the_same_partitions(said: Topic, hosted: Hosted) -
     assert partition(THEIRS) in hosted.follower.store.dropped(NUMBER)
 
 
-def test_a_view_opened_without_a_choice_takes_everybody_back(said: Topic, hosted: Hosted) -> None:
+def test_a_view_opened_without_a_choice_takes_all_partitions_back(said: Topic, hosted: Hosted) -> None:
     speak(said, MINE), speak(said, THEIRS)
     hosted.follower.require_fresh(NUMBER, 0)
     hosted.follower.close()
@@ -180,7 +178,7 @@ def test_a_view_opened_without_a_choice_takes_everybody_back(said: Topic, hosted
 
 
 class Away(MemoryTierTopic):
-    """No reader can be opened while ``away``."""
+    """A topic that opens no reader while ``away``."""
 
     away = False
 
@@ -190,7 +188,7 @@ class Away(MemoryTierTopic):
         return super().reader(positions, epochs)
 
 
-def test_while_nobody_answers_nothing_counts_as_fresh_and_then_it_does(tmp_path: Path) -> None:
+def test_no_partition_is_fresh_until_the_topic_answers_again(tmp_path: Path) -> None:
     topic = Away(PARTITIONS)
     said, hosted = Topic(topic), Hosted(topic, tmp_path)
     speak(said, MINE), speak(said, THEIRS)
@@ -207,16 +205,16 @@ def test_while_nobody_answers_nothing_counts_as_fresh_and_then_it_does(tmp_path:
     hosted.follower.close()
 
 
-def test_with_a_tail_too_whoever_waits_gets_the_whole_partition(
+def test_with_a_tail_too_a_waiting_caller_gets_the_whole_partition(
     said: Topic, follow: Callable[[MemoryTierTopic], Follower]
 ) -> None:
     speak(said, MINE), speak(said, THEIRS)
     follower = follow(said.topic)
-    wanted = {MINE}
-    follower.keep_only(lambda number, user: user.partition in wanted)
+    users = {MINE}
+    follower.keep_only(lambda number, user: user.partition in users)
     follower.require_fresh(NUMBER, 60)
     assert follower.partitions() == [partition(MINE)]
-    wanted.add(THEIRS)
+    users.add(THEIRS)
     follower.reconsider()
     follower.wait_applied(NUMBER, Position(3), 30)
     assert follower.partition(partition(THEIRS)).log_start == 100

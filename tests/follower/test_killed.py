@@ -1,4 +1,4 @@
-"""A real follower process is killed with SIGKILL at random points: whoever starts after it has the whole truth.
+"""A real follower process is killed with SIGKILL at random points: the next process has the whole truth.
 
 Rounds take turns: killed while it applies, while it rebuilds (the log was truncated), while it writes checkpoints.
 """
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Round:
-    """One log, one state folder, and processes that are killed."""
+    """One log, one state folder, and the processes that are killed."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.rnd = random.Random(seed)
@@ -41,7 +41,7 @@ class Round:
         self.said = 0
 
     def speak(self) -> None:
-        """Facts of six partitions, of which some are erased again."""
+        """Write facts of six partitions, and erase some of them again."""
         records: list[tuple[int, str, bytes | None]] = []
         for _ in range(RECORDS):
             self.said += 1
@@ -69,7 +69,7 @@ class Round:
             self.topic.truncate(number, max(0, self.topic.end(number) - self.rnd.randrange(1, 50)))
 
     def kill_one(self, mode: str) -> bool:
-        """A process that does ``mode``, killed soon; whether it had begun."""
+        """Run a process that does ``mode``, and kill it soon. Return whether it had begun."""
         command = [sys.executable, "-m", "tests.follower.file_topic", mode, str(self.file), str(self.state)]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
             try:
@@ -125,8 +125,8 @@ def test_a_follower_that_is_killed_now_and_then_loses_and_invents_nothing(killed
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_follower_that_is_killed_two_hundred_times_loses_and_invents_nothing(tmp_path: Path) -> None:
-    for each in range(20):
-        (tmp_path / str(each)).mkdir()
-        killed = Round(tmp_path / str(each), seed=each)
+    for nth in range(20):
+        (tmp_path / str(nth)).mkdir()
+        killed = Round(tmp_path / str(nth), seed=nth)
         for number in range(10):
             killed.run(number)

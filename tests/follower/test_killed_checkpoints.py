@@ -1,6 +1,6 @@
 """SIGKILL while a checkpoint is written, and while a view is rebuilt from one: none is ever half there.
 
-Beside `test_killed.py`, which proves that views come back right: here every object that a killed process left is read
+`test_killed.py` proves that views come back right. Here, in addition, every object that a killed process left is read
 to its last byte, and no start may fall back to a replay because of one.
 """
 
@@ -33,11 +33,11 @@ from tierstate.state.view import MemoryView, ViewStore
 
 NOW = SystemClock().now_ms()
 MOST_KIB = 64
-"""A few checkpoints of these topics."""
+"""The size of a few checkpoints of these topics."""
 
 
 class Written:
-    """One round after the other over one topic."""
+    """Rounds of killed processes over one topic."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.round = Round(folder, seed)
@@ -49,7 +49,7 @@ class Written:
         return place.checkpoints(objects_of(self.state))
 
     def check(self, number: int, name: PositionName) -> None:
-        """Whole, and the live set of the topic at its position."""
+        """Check that a checkpoint is whole, and equal to the live set of the topic at its position."""
         topic, objects, folder = self.round.topic, objects_of(self.state), Path(mkdtemp(dir=self.state))
         stored, replayed = MemoryView(decode_fact, PARTITIONS), MemoryView(decode_fact, PARTITIONS)
         header, start = read_checkpoint(Shelf(objects, identity_of(topic), number), name, topic.end(number), NOW)
@@ -60,7 +60,7 @@ class Written:
         shutil.rmtree(folder)
 
     def start(self) -> None:
-        """A new view begins with the newest checkpoint of each partition, and is right."""
+        """Start a new view from the newest checkpoint of each partition, and check that it is right."""
         used: dict[int, Position] = {}
         topic = self.round.topic
 
@@ -82,7 +82,7 @@ class Written:
         shutil.rmtree(fresh)
 
     def run(self, number: int) -> None:
-        """Killed at any time, then while a checkpoint is being put, then while a view is rebuilt from one."""
+        """Kill a process at any time, while a checkpoint is being put, or while a view is rebuilt from one, in turn."""
         self.round.speak()
         kind = ("soon", "putting", "seeded")[number % 3]
         if kind == "seeded":
@@ -96,14 +96,14 @@ class Written:
         self.round.topic.refresh()
         for left in self.state.glob("tmp*"):
             shutil.rmtree(left)
-        for each in range(PARTITIONS):
-            for name in {*self.names(each)} - self.seen:
-                self.check(each, name)
+        for at in range(PARTITIONS):
+            for name in {*self.names(at)} - self.seen:
+                self.check(at, name)
                 self.seen.add(name)
         self.start()
 
     def kill_while_it_puts(self, kilobytes: int) -> None:
-        """Once it has put so many: a part of a checkpoint lies where the store keeps what is not whole."""
+        """Kill it once it has put so many: a part of a checkpoint is in the store's folder for unfinished objects."""
         command = [sys.executable, "-m", "tests.follower.file_topic", "putting", str(self.round.file), str(self.state)]
         with subprocess.Popen([*command, str(kilobytes)], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             try:
@@ -126,9 +126,9 @@ def test_a_checkpoint_is_there_whole_or_not_at_all_when_its_writer_is_killed(tmp
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_two_hundred_kills_leave_only_whole_checkpoints(tmp_path: Path) -> None:
-    for each in range(20):
-        (tmp_path / str(each)).mkdir()
-        written = Written(tmp_path / str(each), seed=each)
+    for nth in range(20):
+        (tmp_path / str(nth)).mkdir()
+        written = Written(tmp_path / str(nth), seed=nth)
         for number in range(10):
             written.run(number)
         assert written.seen

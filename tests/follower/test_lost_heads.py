@@ -1,4 +1,4 @@
-"""The head of a tier-state partition is gone: nobody takes what is left for the whole, and all who wait hear it."""
+"""A tier-state partition lost its head: no process takes the rest for the whole, and all waiting callers hear it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOST = rf"partition {NUMBER} of .* begins at \d: its head is gone .*tierstate re
 
 @pytest.fixture
 def told(said: Topic) -> Topic:
-    """Five facts in one tier-state partition."""
+    """Return a topic with five facts in one tier-state partition."""
     speak(said, MINE, epoch=1), speak(said, MINE, epoch=2)
     said.say(log_start(MINE, 300, elected(MINE, 2, 10 * MINE + 2), 2, counter=2))
     return said
@@ -37,9 +37,9 @@ def told(said: Topic) -> Topic:
 
 @pytest.fixture
 def hosted(said: Topic, tmp_path: Path) -> Iterator[Hosted]:
-    made = Hosted(said.topic, tmp_path)
-    yield made
-    made.follower.close()
+    state = Hosted(said.topic, tmp_path)
+    yield state
+    state.follower.close()
 
 
 def followed(topic: MemoryTierTopic, state: Path | None = None, *, tail: bool = False) -> Follower:
@@ -57,13 +57,13 @@ def test_a_view_from_nothing_is_never_made_of_what_is_left(told: Topic, to: int)
     assert follower.store.position(NUMBER) == 0
 
 
-def test_who_waits_for_a_tail_that_met_it_is_told_and_the_tail_lives_on(told: Topic) -> None:
+def test_a_caller_that_waits_for_the_tail_gets_the_error_and_the_tail_lives_on(told: Topic) -> None:
     told.topic.cut_head(NUMBER, 3)
     follower = followed(told.topic, tail=True)
     with pytest.raises(TierStateLost, match=LOST):
         follower.require_fresh(NUMBER, 0)
     assert (type(follower.trouble), follower.failure) == (TierStateLost, None)
-    told.topic.cut_head(NUMBER, 0)  # a replica that has it all leads again
+    told.topic.cut_head(NUMBER, 0)  # a replica with the whole log leads again
     for _ in range(200):
         if follower.trouble is None:
             break
@@ -97,7 +97,7 @@ def test_a_view_that_has_not_consumed_all_that_is_gone_is_lost_and_cannot_be_reb
         follower.require_fresh(NUMBER, 0)
     assert follower.lost is not None
     with pytest.raises(TierStateLost):
-        follower.require_fresh(NUMBER, 3600)  # nor does one that was fresh a moment ago count
+        follower.require_fresh(NUMBER, 3600)  # a view that was fresh a moment ago does not count, either
     follower.close()
     with pytest.raises(TierStateLost):
         followed(told.topic, tmp_path / "empty")
@@ -149,7 +149,7 @@ def test_no_read_goes_on_from_half_a_view(told: Topic) -> None:
             views.require(NUMBER)
 
 
-def test_the_past_is_not_told_by_what_is_left(told: Topic) -> None:
+def test_no_past_view_is_built_from_what_is_left(told: Topic) -> None:
     told.topic.cut_head(NUMBER, 3)
     view = MemoryView(decode_fact, PARTITIONS)
     with pytest.raises(TierStateLost, match=LOST):

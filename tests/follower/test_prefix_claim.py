@@ -30,7 +30,7 @@ DATA = "orders/segment.log"
 
 @dataclass
 class Bucket:
-    """What all sides share: a store, and time."""
+    """The store and the time, which all sides share."""
 
     clock: ManualClock = field(default_factory=ManualClock)
     started: int = 0
@@ -52,16 +52,16 @@ class Bucket:
         return Agent(claim, claimed(self.store, claim.require, ROOT))
 
     def pass_periods(self, periods: int, *agents: Agent) -> None:
-        """They all go on meanwhile."""
+        """Let periods pass, in which each of these agents sends heartbeats."""
         for _ in range(periods):
-            for each in agents:
-                each.claim.beat()
+            for agent in agents:
+                agent.claim.beat()
             self.clock.advance(PERIOD)
-        for each in agents:
-            each.claim.beat()
+        for agent in agents:
+            agent.claim.beat()
 
     def begin(self, topic: MemoryTierTopic) -> Agent:
-        """Production, which has been running for a day."""
+        """Return the agent of a production cluster, which has been running for a day."""
         agent = self.agent(topic)
         agent.claim.beat()
         self.clock.advance(TRIAL)
@@ -118,7 +118,7 @@ def test_a_clone_of_another_broker_is_found_out_too(bucket: Bucket, topic: Memor
     copied = topic.copied()
     clone = bucket.agent(copied, 3)
     bucket.pass_periods(2 * SILENT_PERIODS, production, other, clone)
-    assert all(each.claim.contested for each in (production, other, clone))
+    assert all(agent.claim.contested for agent in (production, other, clone))
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -201,9 +201,9 @@ def test_after_an_upgrade_nothing_is_deleted_until_agents_of_before_would_have_a
 ) -> None:
     agents = [bucket.agent(topic, broker) for broker in (1, 2, 3)]
     bucket.pass_periods(2, *agents)
-    assert not any(each.may_delete for each in agents)
+    assert not any(agent.may_delete for agent in agents)
     bucket.pass_periods(int(FIRST_TRIAL_S / PERIOD), *agents)
-    assert all(each.may_delete for each in agents)
+    assert all(agent.may_delete for agent in agents)
 
 
 def test_agents_that_begin_at_once_in_an_empty_bucket_wait_for_answers_only(
@@ -212,7 +212,7 @@ def test_agents_that_begin_at_once_in_an_empty_bucket_wait_for_answers_only(
     bucket.store.delete(DATA)
     agents = [bucket.agent(topic, broker) for broker in (1, 2, 3)]
     bucket.pass_periods(2, *agents)
-    assert all(each.may_delete for each in agents)
+    assert all(agent.may_delete for agent in agents)
 
 
 @dataclass
@@ -232,18 +232,18 @@ class TwoTopics:
 
 def test_agents_of_two_tier_state_topics_of_one_cluster_share_a_prefix(bucket: Bucket) -> None:
     topics = [MemoryTierTopic(1, f"{name}" * 22, bucket.clock) for name in "AB"]
-    two = TwoTopics(bucket, {each.topic_id: each for each in topics})
-    agents = [two.agent(each) for each in topics]
+    two = TwoTopics(bucket, {topic.topic_id: topic for topic in topics})
+    agents = [two.agent(topic) for topic in topics]
     bucket.pass_periods(2, *agents)
-    assert all(each.has_proof for each in agents)
+    assert all(agent.has_proof for agent in agents)
     agents[1].claim.leave()
     agents[1] = two.agent(topics[1])
     bucket.pass_periods(2, *agents)
-    assert all(each.has_proof for each in agents)
+    assert all(agent.has_proof for agent in agents)
     copied = topics[1].copied()
     clone = TwoTopics(bucket, {copied.topic_id: copied}).agent(copied, "host2:/data")
     bucket.pass_periods(2, *agents, clone)
-    assert all(each.claim.contested for each in (*agents, clone))
+    assert all(agent.claim.contested for agent in (*agents, clone))
 
 
 def test_a_clean_restart_waits_for_nothing(bucket: Bucket, topic: MemoryTierTopic) -> None:
@@ -284,12 +284,12 @@ def test_a_paused_process_has_lost_its_proof_before_its_successor_gets_one(
 def test_agents_of_one_cluster_answer_each_other_and_never_stop(bucket: Bucket, topic: MemoryTierTopic) -> None:
     agents = [bucket.begin(topic), bucket.agent(topic, 2), bucket.agent(topic, 3)]
     bucket.pass_periods(2, *agents)
-    assert all(each.may_delete for each in agents), "an old one vouches for the new ones"
+    assert all(agent.may_delete for agent in agents), "an old one vouches for the new ones"
     for at, broker in enumerate((1, 2, 3)):
         agents[at].claim.leave()
         agents[at] = bucket.agent(topic, broker, place="elsewhere:/data")
         bucket.pass_periods(2, *agents)
-        assert all(each.may_delete for each in agents)
+        assert all(agent.may_delete for agent in agents)
 
 
 def test_a_broker_that_moved_to_another_host_while_it_is_alone_is_on_trial(
@@ -359,9 +359,7 @@ def test_a_proof_is_over_when_the_store_does_not_answer(bucket: Bucket, topic: M
     assert not agent.has_proof
 
 
-def test_who_waits_for_a_proof_is_told_that_the_store_takes_no_heartbeat(
-    bucket: Bucket, topic: MemoryTierTopic
-) -> None:
+def test_a_caller_that_waits_for_a_proof_hears_that_the_store_is_away(bucket: Bucket, topic: MemoryTierTopic) -> None:
     def away(operation: str, key: str, writes: int) -> None:
         raise StorageUnavailable("away", key=key)
 
@@ -394,7 +392,7 @@ def test_a_process_knows_a_rolled_back_bucket_by_its_own_heartbeat_and_goes_on(
     is_there: bool, bucket: Bucket, topic: MemoryTierTopic
 ) -> None:
     production = bucket.begin(topic)
-    (key,) = (each.key for each in bucket.store.list(agents_prefix("cluster")))
+    (key,) = (info.key for info in bucket.store.list(agents_prefix("cluster")))
     before = bucket.store.get(key)
     bucket.pass_periods(3, production)
     bucket.store.delete(key)
@@ -414,7 +412,7 @@ def test_the_side_that_a_person_chose_goes_on_and_the_other_stays_stopped(
     production, copied = bucket.begin(topic), topic.copied()
     clone = bucket.agent(copied, place="host2:/data")
     bucket.pass_periods(SILENT_PERIODS, production, clone)
-    others = [each.key.rsplit("/", 1)[1] for each in bucket.store.list(agents_prefix("cluster"))][1:]
+    others = [info.key.rsplit("/", 1)[1] for info in bucket.store.list(agents_prefix("cluster"))][1:]
     keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, others, True, "me@host", TimestampMs(0)))
     bucket.pass_periods(3 * SILENT_PERIODS, production, clone)
     assert production.may_delete
@@ -446,10 +444,10 @@ def test_a_command_that_ends_while_agents_start_does_not_use_up_the_decision_of_
     assert [each.may_delete for each in agents] == [True] * 4
 
 
-def test_a_recovery_in_a_copy_takes_the_prefix_from_nobody(bucket: Bucket, topic: MemoryTierTopic) -> None:
+def test_a_recovery_in_a_copy_takes_the_prefix_from_no_cluster(bucket: Bucket, topic: MemoryTierTopic) -> None:
     production, copied = bucket.begin(topic), topic.copied()
     production.claim.leave()
-    others = [each.key.rsplit("/", 1)[1] for each in bucket.store.list(agents_prefix("cluster"))]
+    others = [info.key.rsplit("/", 1)[1] for info in bucket.store.list(agents_prefix("cluster"))]
     keep_prefix(bucket.store, copied, "cluster", Decision(1, "P" * 22, others, False, "me@host", TimestampMs(0)))
     clone = bucket.agent(copied)
     bucket.pass_periods(SILENT_PERIODS, clone)

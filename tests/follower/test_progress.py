@@ -1,4 +1,4 @@
-"""Whoever waits for a view is not kept waiting when it stands still."""
+"""A caller that waits for a view is not kept waiting when the view has stopped."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tierstate.state.errors import TierstateError
 
 
 @pytest.mark.parametrize("stop", [Progress.meets, Progress.fails])
-def test_nobody_waits_for_what_has_stopped(stop: Callable[[Progress, TierstateError], None]) -> None:
-    progress, asked = Progress(), list[bool]()
+def test_no_caller_waits_for_a_view_that_has_stopped(stop: Callable[[Progress, TierstateError], None]) -> None:
+    progress, calls = Progress(), list[bool]()
 
     def reached() -> bool:
-        asked.append(True)
+        calls.append(True)
         return False
 
     stop(progress, NO_ROOM)
     progress.wait(reached, 0.01)
     assert progress.stopped_by is NO_ROOM
-    assert asked == []
+    assert calls == []
 
 
 def test_trouble_passes_and_a_failure_does_not() -> None:

@@ -1,4 +1,4 @@
-"""Decoded partitions are a bounded cache: what is forgotten is read again, and nobody sees a difference."""
+"""Decoded partitions are a bounded cache: a forgotten one is read again, and no caller sees a difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key that its writer wrote once, and that stands with another value: an integrity alarm that nothing loses."""
+"""A key that its writer wrote once, and that now has another value: an integrity alarm that is never lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_another_value_under_a_live_key_is_an_alarm_with_both_of_them(new_store:
 def test_both_in_one_batch_are_an_alarm_too(new_store: NewStore) -> None:
     store = new_store()
     entries = [Entry(KEY, Position(0), b"one"), Entry(KEY, Position(1), b"two")]
-    assert [each.second for each in store.apply(NUMBER, entries, Position(2))] == [b"two"]
+    assert [alarm.second for alarm in store.apply(NUMBER, entries, Position(2))] == [b"two"]
 
 
 def test_the_same_value_again_is_a_duplicate_landing_whose_last_position_counts(new_store: NewStore) -> None:
@@ -65,11 +65,11 @@ def test_an_alarm_outlives_the_key_and_a_third_value_until_it_is_forgotten(new_s
     land(store, 0, b"one"), land(store, 1, b"two")
     assert land(store, 2, b"three") == []
     land(store, 3, None)
-    assert [each.second for each in store.second_values(partition(0))] == [b"two"]
+    assert [alarm.second for alarm in store.second_values(partition(0))] == [b"two"]
     store.forget_second_value(partition(0), KEY)
     assert store.second_values(partition(0)) == []
     land(store, 4, b"four")
-    assert [each.second for each in land(store, 5, b"five")] == [b"five"]
+    assert [alarm.second for alarm in land(store, 5, b"five")] == [b"five"]
 
 
 def test_a_foreign_key_may_change_as_it_likes(new_store: NewStore) -> None:
@@ -92,7 +92,7 @@ def test_an_alarm_survives_a_restart(tmp_path: Path) -> None:
     last.close()
 
 
-def test_a_follower_says_so_shows_it_and_forgets_it_when_told(said: Topic) -> None:
+def test_a_follower_reports_a_second_value_shows_it_and_forgets_it_on_demand(said: Topic) -> None:
     events: list[Event] = []
     metrics = Metrics()
 
@@ -105,7 +105,7 @@ def test_a_follower_says_so_shows_it_and_forgets_it_when_told(said: Topic) -> No
     follower.require_fresh(NUMBER, 0)
     assert SecondValueSeen(NUMBER, KEY, 0, 1) in events
     assert b"tierstate_second_values_total 1.0" in metrics.exposition()
-    assert [each.key for each in follower.second_values(partition(0))] == [KEY]
+    assert [alarm.key for alarm in follower.second_values(partition(0))] == [KEY]
     follower.forget_second_value(partition(0), KEY)
     assert follower.second_values(partition(0)) == []
     follower.close()

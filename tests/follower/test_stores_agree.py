@@ -1,4 +1,4 @@
-"""Whatever lands, in whatever batches, with whatever restarts in between: RocksDB and memory hold and mean the same."""
+"""RocksDB and memory hold and mean the same after any records, in any batches, and with any restarts in between."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def look(store: ViewStore) -> tuple[object, ...]:
 
 
 class Both:
-    """One log, applied to both stores, and to a third one that drops nothing: partitions are taken back from it."""
+    """One log, applied to both stores, and to a third one that drops nothing and gives dropped partitions back."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.position = folder, 0
@@ -81,7 +81,7 @@ class Both:
         self.whole.apply(number, entries, following, epoch)
         lost = self.memory.dropped(number)
         kept = [
-            each for each in entries if not each.key.startswith(tuple(f"{p.topic_id}/{p.partition}/" for p in lost))
+            entry for entry in entries if not entry.key.startswith(tuple(f"{p.topic_id}/{p.partition}/" for p in lost))
         ]
         assert self.memory.apply(number, kept, following, epoch, lost) == self.disk.apply(
             number, kept, following, epoch, lost
@@ -101,13 +101,13 @@ class Both:
                     for store in (self.memory, self.disk):
                         store.adopt(number, [partition(user)], self.whole)
             case ("forget", (int(), str(key), bytes())):
-                for each in (self.memory, self.disk, self.whole):
+                for view in (self.memory, self.disk, self.whole):
                     for user in range(USERS):
                         if key.startswith(f"{partition(user).topic_id}/{user}/"):
-                            each.forget_second_value(partition(user), key)
+                            view.forget_second_value(partition(user), key)
             case list(records):
                 for number in range(PARTITIONS):
-                    self.land(number, [self.entry(*each) for each in records if each[0][0] == number])
+                    self.land(number, [self.entry(*record) for record in records if record[0][0] == number])
 
     def entry(self, record: tuple[int, str, bytes], what: str) -> Entry:
         self.position += 1

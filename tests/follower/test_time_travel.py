@@ -1,4 +1,4 @@
-"""The view as of a position or a time: exact from the archive, and from the topic where compaction cannot have been."""
+"""The view as of a position or a time: exact from the archive, and from the topic where it cannot be compacted."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class Travel:
     world: Archived
 
     def at(self, position: int) -> tuple[str, int]:
-        """As a follower that tails had it at this position."""
+        """Return the state that a following view had at this position."""
         store = view()
         store.apply(0, [entry for entry, _ in self.world.said() if entry.position < position], Position(position))
         return digest(store)
 
     def archive(self, position: int | None = None, time: int | None = None) -> tuple[Replayed, tuple[str, int]]:
         store = view()
-        said = replay_archive(self.world.shelf, store, target(position, time))
-        assert said.position == store.position(0)
-        return said, digest(store)
+        replayed = replay_archive(self.world.shelf, store, target(position, time))
+        assert replayed.position == store.position(0)
+        return replayed, digest(store)
 
     def topic(self, position: int | None = None, time: int | None = None) -> tuple[Replayed, tuple[str, int]]:
         store = view()
-        said = replay_topic(self.world.topic, 0, store, self.world.clock.now_ms(), target(position, time))
-        return said, digest(store)
+        replayed = replay_topic(self.world.topic, 0, store, self.world.clock.now_ms(), target(position, time))
+        return replayed, digest(store)
 
     def cut(self, older_than: int, new_store: Callable[[], ViewStore] = view) -> Position:
         return run(self._cut(older_than, new_store))
@@ -75,9 +75,9 @@ def test_every_position_of_any_history_is_exact_from_the_archive(history: list[t
     run(world.archive())
     travel = Travel(world)
     for position in range(len(history) + 1):
-        said, found = travel.archive(position)
-        assert found == travel.at(position)
-        assert (said.position, said.holes, said.reached) == (position, 0, True)
+        replayed, state = travel.archive(position)
+        assert state == travel.at(position)
+        assert (replayed.position, replayed.holes, replayed.reached) == (position, 0, True)
     assert travel.archive()[1] == travel.at(len(history))
 
 
@@ -100,8 +100,8 @@ def test_a_time_is_the_view_before_the_first_record_of_it() -> None:
 def test_a_time_after_the_last_archived_record_is_not_known_to_be_reached() -> None:
     world = Archived().archived(4)
     world.clock.advance(60)
-    said, found = Travel(world).archive(time=world.clock.now_ms())
-    assert (said.reached, found) == (False, Travel(world).at(4))
+    replayed, state = Travel(world).archive(time=world.clock.now_ms())
+    assert (replayed.reached, state) == (False, Travel(world).at(4))
 
 
 def test_a_position_the_archive_does_not_hold_is_refused() -> None:
@@ -179,7 +179,7 @@ def test_a_position_beyond_the_end_of_the_topic_is_refused() -> None:
 
 
 def long_history() -> tuple[Archived, list[int]]:
-    """Four windows and a bit, a day apart, and when each began. Written once, everybody gets a copy of the store."""
+    """Return four windows and a bit, a day apart, and when each began. Written once; each caller gets a copy."""
     world, begun = _written()
     return world.forked(), [int(time) for time in begun]
 
@@ -192,7 +192,7 @@ def _written() -> tuple[Archived, list[TimestampMs]]:
         begun.append(world.clock.now_ms())
         world.append(records)
         end = world.topic.end(0)
-        # most of it compacted away: what is archived has fixed borders, however little is left between them
+        # most of it was compacted away: archived windows have fixed borders, however few records are left in them
         world.topic.cleaned |= {at for at in range(end - records, end - 10) if at % 100 > 2 and at > 0}
         run(world.archive())
         world.clock.advance(DAY_MS / 1000)

@@ -1,4 +1,4 @@
-"""A disk that fills, a broker that goes away, a topic that is made again: who waits is told, nothing is missing."""
+"""A disk that fills, a broker that goes away, a topic that is re-created: callers get an error, nothing is missing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_RIGHT = AccessDenied("the broker refuses these credentials", needs="READ")
 
 
 @pytest.mark.parametrize("trouble", [NO_ROOM, NO_RIGHT], ids=["full disk", "no right"])
-def test_what_may_pass_is_told_to_everybody_who_waits_and_nothing_is_missing_afterwards(
+def test_a_passing_trouble_reaches_all_waiting_callers_and_nothing_is_missing_afterwards(
     trouble: TierstateError, said: Topic
 ) -> None:
     store = MoodyView(decode_fact, PARTITIONS)
@@ -63,7 +63,7 @@ def test_what_may_pass_is_told_to_everybody_who_waits_and_nothing_is_missing_aft
 
 
 @pytest.mark.parametrize("trouble", [NO_ROOM, NO_RIGHT], ids=["full disk", "no right"])
-def test_a_tail_tries_what_may_pass_again_by_itself(trouble: TierstateError, said: Topic) -> None:
+def test_a_tail_retries_after_a_passing_trouble_by_itself(trouble: TierstateError, said: Topic) -> None:
     store = MoodyView(decode_fact, PARTITIONS)
     store.error = trouble
     follower = following(said.topic, store, tail=True)
@@ -144,7 +144,7 @@ def test_a_real_view_whose_disk_fills_in_a_write_batch_goes_on_when_there_is_roo
 
 
 @pytest.mark.parametrize("tail", [False, True])
-def test_a_rebuild_that_fails_is_tried_again_and_meanwhile_nothing_is_fresh(tmp_path: Path, tail: bool) -> None:
+def test_a_rebuild_that_fails_is_tried_again_and_nothing_is_fresh_until_then(tmp_path: Path, tail: bool) -> None:
     topic = MoodyTopic(PARTITIONS)
     said = Topic(topic)
     leader = elected(0, 3, 1)
@@ -174,7 +174,7 @@ def test_a_rebuild_that_fails_is_tried_again_and_meanwhile_nothing_is_fresh(tmp_
 
 
 @pytest.mark.parametrize("later", [0, 31])
-def test_a_topic_that_was_made_again_ends_the_follower_with_a_typed_error_and_never_fills_its_view(
+def test_a_recreated_topic_ends_the_follower_with_a_typed_error_and_never_fills_its_view(
     tmp_path: Path, later: int
 ) -> None:
     topic = MoodyTopic(PARTITIONS)
@@ -195,8 +195,8 @@ def test_a_topic_that_was_made_again_ends_the_follower_with_a_typed_error_and_ne
     follower.close()
 
 
-def test_a_topic_that_was_made_again_with_fewer_partitions_ends_the_follower_too(tmp_path: Path) -> None:
-    """As the broker makes it for a stray client."""
+def test_a_recreated_topic_with_fewer_partitions_ends_the_follower_too(tmp_path: Path) -> None:
+    """The broker created it for a stray client."""
     topic = MoodyTopic(PARTITIONS)
     said = Topic(topic)
     said.say(elected(0, 3, 1))
@@ -217,8 +217,8 @@ def test_a_checkpoint_of_a_lost_branch_is_not_built_upon(said: Topic, tmp_path: 
     leader = elected(0, 3, 1)
     at = said.say(leader)
     said.topic.truncate(NUMBER, 1)
-    for each in range(more):  # one: the checkpoint stands exactly at the end, and nothing is left to read
-        said.say(log_start(0, 5 + each, leader, at, counter=each))
+    for counter in range(more):  # one: the checkpoint stands exactly at the end, and nothing is left to read
+        said.say(log_start(0, 5 + counter, leader, at, counter=counter))
     ghost = log_start(0, 99, leader, at, counter=7)
 
     def seed(store: ViewStore, number: int, end: Position) -> None:
@@ -231,7 +231,7 @@ def test_a_checkpoint_of_a_lost_branch_is_not_built_upon(said: Topic, tmp_path: 
 
 
 class Cursed(MemoryTierTopic):
-    """Whoever begins above the beginning has lost its place."""
+    """A topic on which every reader that begins above the beginning has lost its position."""
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         if any(positions.values()):

@@ -1,4 +1,4 @@
-"""Without a tail: nothing happens but in the caller's own turns, and no time passes."""
+"""Without a tail, a view moves in the calls of its user only, and no time passes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def rebuilt(events: list[Event]) -> list[str]:
 
 @pytest.fixture
 def others() -> list[threading.Thread]:
-    """What ran before the follower was made: tests of streams leave a tail to the end of the process."""
+    """Return the threads that ran before the follower was made: tests of streams leave a tail behind."""
     return threading.enumerate()
 
 
-def test_records_are_applied_by_a_turn_and_counted(
+def test_records_are_applied_by_one_call_and_counted(
     others: list[threading.Thread], said: Topic, follower: Follower
 ) -> None:
     leader = elected(0, 3, 1)
@@ -61,7 +61,7 @@ def test_records_are_applied_by_a_turn_and_counted(
     assert "follower" not in {thread.name for thread in threading.enumerate() if thread not in others}
 
 
-def test_waiting_takes_the_turns_it_needs(said: Topic, follower: Follower) -> None:
+def test_waiting_makes_as_many_calls_as_it_needs(said: Topic, follower: Follower) -> None:
     position = said.say(elected(0, 3, 1))
     follower.wait_applied(NUMBER, position, 0)
     assert follower.store.position(NUMBER) == 1
@@ -88,16 +88,16 @@ def test_ready_is_an_end_captured_in_the_last_six_hours(said: Topic, follower: F
 
 
 def idle(clock: ManualClock) -> tuple[FaultyTopic, Follower, list[float]]:
-    """A follower that reached the end before anybody asked for a fresh view, and when ends were asked for."""
-    topic, asked = FaultyTopic(), list[float]()
-    topic.on_end = lambda: asked.append(clock.monotonic())
+    """Return a follower that reached the end before a fresh view was wanted, and the times when ends were asked for."""
+    topic, times = FaultyTopic(), list[float]()
+    topic.on_end = lambda: times.append(clock.monotonic())
     follower = open_view(topic, "cluster", clock, Following(tail=False))
     follower.advance(), follower.advance()
-    return topic, follower, asked
+    return topic, follower, times
 
 
-def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: ManualClock) -> None:
-    """Who begins to read only once the topic is away goes on from it."""
+def test_an_unused_view_is_as_fresh_as_its_tail_made_it(clock: ManualClock) -> None:
+    """A reader that begins only once the topic is away goes on from the tail's view."""
 
     def away() -> None:
         raise BrokerUnavailable("no answer")
@@ -111,22 +111,22 @@ def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: Man
         follower.require_ready(0)
 
 
-def test_what_the_tail_reached_before_other_partitions_were_wanted_counts_no_more(clock: ManualClock) -> None:
-    """Nor does an end that was asked for before, and is reached only now."""
-    _, follower, asked = idle(clock)
-    asked.clear()
+def test_an_end_reached_before_other_partitions_were_wanted_does_not_count(clock: ManualClock) -> None:
+    """An end that was asked for before, and is reached only now, does not count, either."""
+    _, follower, times = idle(clock)
+    times.clear()
     follower.require_ready(0)
-    assert asked == []
+    assert times == []
     clock.advance(LOOK_S)
     follower.advance()
-    assert len(asked) == 1
+    assert len(times) == 1
     follower.reconsider()
     follower.advance()
     follower.require_ready(0)
-    assert len(asked) == 2
+    assert len(times) == 2
 
 
-def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(
+def test_a_caller_that_wants_a_fresh_view_notices_a_truncated_topic(
     said: Topic, follower: Follower, events: list[Event]
 ) -> None:
     leader = elected(0, 3, 1)
@@ -139,7 +139,7 @@ def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(
 
 
 def test_a_topic_whose_end_is_below_the_view_makes_nothing_fresh(clock: ManualClock, events: list[Event]) -> None:
-    """The tail saw the facts that are gone; the end that is asked for after it tells that they are."""
+    """The tail saw the facts that are gone; only the end that is asked for later shows that they are."""
     topic = FaultyTopic()
     follower = open_view(topic, "cluster", clock, Following(tail=False, listener=events.append))
     for number in (1, 2):
@@ -163,7 +163,7 @@ def test_a_truncated_topic_that_has_grown_again_is_noticed_by_its_epoch(
     first.close()
     said.topic.truncate(NUMBER, 1)
     said.say(log_start(0, 5, leader, at, counter=2)), said.say(log_start(0, 6, leader, at, counter=3))
-    said.topic.compacted.add((NUMBER, 1))  # the record that would tell is compacted away
+    said.topic.compacted.add((NUMBER, 1))  # the record that would show it is compacted away
     events: list[Event] = []
     again = open_view(said.topic, "cluster", clock, Following(tail=False, listener=events.append), state_dir=tmp_path)
     again.require_fresh(NUMBER, 0)
@@ -195,16 +195,16 @@ def test_a_running_view_keeps_its_age_down_by_itself(
     assert clock.now_ms() - follower.store.as_of(NUMBER) <= 24 * 3600 * 1000
 
 
-def test_a_view_is_as_of_the_time_at_which_its_end_was_asked_for_not_reached(
+def test_the_age_of_a_view_counts_from_the_question_for_its_end(
     said: Topic, follower: Follower, clock: ManualClock
 ) -> None:
     said.say(elected(0, 3, 1))
     follower.advance()
-    asked = clock.now_ms()
+    then = clock.now_ms()
     follower.advance()
     clock.advance(50)
     follower.advance()
-    assert follower.store.as_of(NUMBER) == asked
+    assert follower.store.as_of(NUMBER) == then
 
 
 def test_a_view_of_unknown_age_is_rebuilt(said: Topic, clock: ManualClock, tmp_path: Path) -> None:

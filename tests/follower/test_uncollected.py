@@ -1,4 +1,4 @@
-"""Python's cycle collector rests during a load, and only then."""
+"""Python's cycle collector is off during a load, and only then."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def _collecting() -> Iterator[None]:
 
 
 def test_facts_of_a_partition_are_decoded_without_it_and_then_it_works_again(said: Topic, tmp_path: Path) -> None:
-    seen: list[bool] = []
+    enabled: list[bool] = []
 
     def decode(key: str, value: bytes) -> Fact | UnknownFact:
-        seen.append(gc.isenabled())
+        enabled.append(gc.isenabled())
         return decode_fact(key, value)
 
     said.say(elected(0, 1, 1))
     view = RocksView(tmp_path / "view", identity(), decode)
     catch_up(said.topic, view, {number: said.topic.end(number) for number in range(4)})
     assert view.state(partition(0)).fact_count == 1
-    assert (seen, gc.isenabled()) == ([False], True)
+    assert (enabled, gc.isenabled()) == ([False], True)
     view.close()
 
 

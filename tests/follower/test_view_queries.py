@@ -1,4 +1,4 @@
-"""What a view answers, from memory and from RocksDB: two segments copied, one being deleted, one gap."""
+"""Answers of a view, from memory and from RocksDB: two segments copied, one being deleted, one gap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tierstate.state.view import ViewStore
 
 @pytest.fixture
 def view(said: Topic, new_store: Callable[[], ViewStore]) -> PartitionView:
-    """0-99 is being deleted, 100-199 and 200-299 are readable, 400-499 too, 500-599 is being copied."""
+    """Return a view: 0-99 is being deleted, 100-199, 200-299 and 400-499 are readable, 500-599 is being copied."""
     leader = elected(0, 1, 1)
     at = said.say(leader)
     copies = [attempt(0, base, leader, at) for base in (0, 100, 200, 400, 500)]
@@ -41,7 +41,7 @@ def test_an_offset_has_at_most_one_segment(view: PartitionView, offset: int, bas
 
 def test_the_segments_of_a_range_come_in_order(view: PartitionView) -> None:
     def bases(start: int, end: int) -> list[int]:
-        return [each.offsets.start for each in view.in_range(OffsetRange(Offset(start), Offset(end)))]
+        return [segment.offsets.start for segment in view.in_range(OffsetRange(Offset(start), Offset(end)))]
 
     assert bases(0, 1_000) == [100, 200, 400]
     assert bases(199, 200) == [100, 200]

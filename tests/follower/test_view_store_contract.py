@@ -1,4 +1,4 @@
-"""What every view store promises: the RocksDB one in production, the in-memory one as its oracle."""
+"""The contract of every view store: RocksDB in production, and the store in memory that serves as its oracle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def replay(said: Topic, store: ViewStore) -> ViewStore:
 
 
 def speak(said: Topic) -> None:
-    """Two partitions, two elections, log starts accepted and fenced, one erased."""
+    """Write facts of two partitions: two elections, log starts accepted and fenced, one erased."""
     first = elected(0, 1, 11)
     at = said.say(first)
     said.say(log_start(0, 100, first, at))
@@ -47,7 +47,7 @@ def test_a_partition_means_what_its_facts_mean(said: Topic, new_store: NewStore)
     assert store.partitions() == [partition(0), partition(1)]
 
 
-def test_a_partition_nobody_named_has_an_empty_view(new_store: NewStore) -> None:
+def test_a_partition_without_facts_has_an_empty_view(new_store: NewStore) -> None:
     view = new_store().state(partition(9)).view()
     assert (view.term, view.readable, view.log_start) == (None, (), None)
 

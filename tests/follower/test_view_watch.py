@@ -1,4 +1,4 @@
-"""How far a view is behind, told without waiting: growing while nothing answers, and whose thread has died."""
+"""The lag of a view, which is known without waiting: it grows while nothing answers; a thread that died is named."""
 
 from __future__ import annotations
 
@@ -48,62 +48,62 @@ class Watched:
         self.said.say(log_start(0, 7, leader, self.said.say(leader)))
 
 
-def test_what_is_not_applied_is_the_lag_and_what_is_makes_the_view_young_again() -> None:
-    seen = Watched()
-    seen.say()
-    seen.clock.advance(100)
-    seen.watch.look(GO)
-    assert seen.watch.lags()[NUMBER] == 2
-    assert seen.watch.ages()[NUMBER] == 100
-    seen.follower.advance()
-    seen.clock.advance(5)
-    assert seen.watch.lags()[NUMBER] == 0
-    assert seen.watch.positions()[NUMBER] == 2
-    assert seen.watch.ages()[NUMBER] == 5, "as old as the end that it reached"
+def test_entries_that_are_not_applied_are_the_lag_and_applying_them_ends_it() -> None:
+    watched = Watched()
+    watched.say()
+    watched.clock.advance(100)
+    watched.watch.look(GO)
+    assert watched.watch.lags()[NUMBER] == 2
+    assert watched.watch.ages()[NUMBER] == 100
+    watched.follower.advance()
+    watched.clock.advance(5)
+    assert watched.watch.lags()[NUMBER] == 0
+    assert watched.watch.positions()[NUMBER] == 2
+    assert watched.watch.ages()[NUMBER] == 5, "as old as the end that it reached"
 
 
-def test_a_topic_that_is_away_is_told_and_the_view_grows_old() -> None:
-    seen = Watched()
-    seen.watch.look(GO)
-    assert why_behind(seen.follower, seen.watch, 60) == []
-    seen.topic.away = True
-    seen.clock.advance(70)
-    seen.watch.look(GO)
-    assert "offsets are unknown" in why_topic_away(seen.watch)[0]
-    (said,) = why_behind(seen.follower, seen.watch, 60)
-    assert f"{PARTITIONS} tier-state partitions are behind" in said
-    assert "seconds=70" in said
-    assert why_behind(seen.follower, seen.watch, 3600) == []
-    seen.topic.away = False
-    seen.watch.look(GO)
-    assert why_topic_away(seen.watch) + why_behind(seen.follower, seen.watch, 60) == []
+def test_a_topic_that_is_away_is_reported_and_the_view_grows_old() -> None:
+    watched = Watched()
+    watched.watch.look(GO)
+    assert why_behind(watched.follower, watched.watch, 60) == []
+    watched.topic.away = True
+    watched.clock.advance(70)
+    watched.watch.look(GO)
+    assert "offsets are unknown" in why_topic_away(watched.watch)[0]
+    (reason,) = why_behind(watched.follower, watched.watch, 60)
+    assert f"{PARTITIONS} tier-state partitions are behind" in reason
+    assert "seconds=70" in reason
+    assert why_behind(watched.follower, watched.watch, 3600) == []
+    watched.topic.away = False
+    watched.watch.look(GO)
+    assert why_topic_away(watched.watch) + why_behind(watched.follower, watched.watch, 60) == []
 
 
 def test_a_view_that_was_never_compared_with_its_topic_is_behind() -> None:
-    seen = Watched()
-    assert why_behind(seen.follower, seen.watch, 3600)
+    watched = Watched()
+    assert why_behind(watched.follower, watched.watch, 3600)
 
 
 def test_a_full_disk_of_the_view_is_why_it_is_not_ready_and_no_reason_for_a_restart() -> None:
-    seen = Watched()
-    seen.watch.look(GO)
-    seen.store.error = NO_ROOM
-    seen.say()
+    watched = Watched()
+    watched.watch.look(GO)
+    watched.store.error = NO_ROOM
+    watched.say()
     with pytest.raises(DiskFull):
-        seen.follower.advance()
-    assert "no room left" in why_behind(seen.follower, seen.watch, 60)[0]
-    assert why_unhealthy([], seen.follower, UNWATCHED) == []
+        watched.follower.advance()
+    assert "no room left" in why_behind(watched.follower, watched.watch, 60)[0]
+    assert why_unhealthy([], watched.follower, UNWATCHED) == []
 
 
 def test_a_follower_that_ended_is_unhealthy_with_its_reason() -> None:
-    seen = Watched()
-    assert why_unhealthy([], seen.follower, UNWATCHED) == []
-    seen.store.error = IllegalTransition("two accepted facts contradict each other")
-    seen.say()
+    watched = Watched()
+    assert why_unhealthy([], watched.follower, UNWATCHED) == []
+    watched.store.error = IllegalTransition("two accepted facts contradict each other")
+    watched.say()
     with pytest.raises(IllegalTransition):
-        seen.follower.advance()
-    assert "contradict" in why_unhealthy([], seen.follower, UNWATCHED)[0]
-    assert "contradict" in why_behind(seen.follower, seen.watch, 60)[0]
+        watched.follower.advance()
+    assert "contradict" in why_unhealthy([], watched.follower, UNWATCHED)[0]
+    assert "contradict" in why_behind(watched.follower, watched.watch, 60)[0]
 
 
 @pytest.mark.parametrize("name", ["agent", "chores", "view watch", "store watch", "management"])
@@ -111,49 +111,49 @@ def test_a_thread_of_the_process_that_ended_is_unhealthy_by_its_name(name: str) 
     def die(stop: threading.Event) -> None:
         raise RuntimeError("a bug")
 
-    seen = Watched()
+    watched = Watched()
     service = Service(name, die)
-    assert why_unhealthy([service], seen.follower, UNWATCHED) == []
+    assert why_unhealthy([service], watched.follower, UNWATCHED) == []
     service.start()
     assert service.join(10)
-    assert why_unhealthy([service], seen.follower, UNWATCHED) == [f"service {name} died: RuntimeError('a bug')"]
+    assert why_unhealthy([service], watched.follower, UNWATCHED) == [f"service {name} died: RuntimeError('a bug')"]
 
 
 def test_the_gauges_are_of_every_tier_state_partition_and_a_drift_is_counted() -> None:
-    seen, metrics = Watched(), Metrics()
-    feed_view_gauges(metrics, seen.watch)
+    watched, metrics = Watched(), Metrics()
+    feed_view_gauges(metrics, watched.watch)
     assert "tierstate_topic_problems 0" not in metrics.exposition().decode(), "it was never looked at"
-    seen.topic.drift = ["cleanup.policy is delete", "min.insync.replicas is 1"]
-    seen.watch.look(GO)
-    seen.watch.look_at_problems()
+    watched.topic.drift = ["cleanup.policy is delete", "min.insync.replicas is 1"]
+    watched.watch.look(GO)
+    watched.watch.look_at_problems()
     page = metrics.exposition().decode()
     assert page.count('tierstate_view_age_seconds{tier_partition="') == PARTITIONS
     assert "tierstate_topic_problems 2.0" in page
 
 
 @pytest.mark.parametrize("consumed", [True, False])
-def test_a_head_that_is_gone_is_counted_and_told_also_by_a_view_that_has_it(consumed: bool) -> None:
-    seen, metrics = Watched(), Metrics()
-    feed_view_gauges(metrics, seen.watch)
-    seen.say()
+def test_a_lost_head_is_counted_and_reported_also_by_a_view_that_has_it(consumed: bool) -> None:
+    watched, metrics = Watched(), Metrics()
+    feed_view_gauges(metrics, watched.watch)
+    watched.say()
     if consumed:
-        seen.follower.require_fresh(NUMBER, 0)
-    seen.watch.look(GO)
-    seen.watch.look_at_problems()
+        watched.follower.require_fresh(NUMBER, 0)
+    watched.watch.look(GO)
+    watched.watch.look_at_problems()
     assert "tierstate_heads_lost 0.0" in metrics.exposition().decode()
-    assert why_beheaded(seen.watch) == []
-    seen.topic.cut_head(NUMBER, 1)
-    seen.watch.look_at_problems()
+    assert why_beheaded(watched.watch) == []
+    watched.topic.cut_head(NUMBER, 1)
+    watched.watch.look_at_problems()
     page = metrics.exposition().decode()
     assert "tierstate_heads_lost 1.0" in page
     assert "tierstate_topic_problems 1.0" in page
-    (said,) = why_beheaded(seen.watch)
-    assert f"partition {NUMBER} of the tier-state topic begins at 1: its head is gone" in said
+    (reason,) = why_beheaded(watched.watch)
+    assert f"partition {NUMBER} of the tier-state topic begins at 1: its head is gone" in reason
     if not consumed:
         with pytest.raises(TierStateLost):
-            seen.follower.advance()
-        assert "its head is gone" in why_behind(seen.follower, seen.watch, 60)[0]
-    assert why_unhealthy([], seen.follower, UNWATCHED) == [], "a new process would not bring it back"
+            watched.follower.advance()
+        assert "its head is gone" in why_behind(watched.follower, watched.watch, 60)[0]
+    assert why_unhealthy([], watched.follower, UNWATCHED) == [], "a new process would not bring it back"
 
 
 def test_reading_the_topic_ends_when_the_process_is_told_to_stop() -> None:

@@ -1,11 +1,9 @@
 """Fuzz one target: ``python -m tests.fuzz batches --cases 2000 --seed 1``; a case again with ``--case N``.
 
-With ``--minutes 60 --corpus build/fuzz`` it is guided by what a case reaches (`guided.py`), and goes on from what
-earlier runs kept there; what breaks a promise is done again with ``--input FILE``.
-
-The process may not take more memory than it has once it is warm and what the target may take beside that (by
-`RLIMIT_DATA`), and no case may take longer than `CASE_S`. What breaks a promise is shown with the command that does it
-again, and the exit code is 1.
+With ``--minutes 60 --corpus build/fuzz`` the run is guided by the lines that a case reaches (`guided.py`), and goes on
+from the corpus of earlier runs; a file that breaks a promise is read again with ``--input FILE``.
+A process that is warm may take the target's ``room`` of further memory (by `RLIMIT_DATA`), and no case may take longer
+than `CASE_S`. A broken promise is shown with the command that repeats it, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -26,24 +24,24 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import TierstateError
 
 WARM_AFTER = 5
-"""Seeds, plain ones: what is compiled and reserved then (Arrow's pool: 1 GiB) is no case's."""
+"""After this many plain seeds, everything that is compiled and reserved once (Arrow's pool: 1 GiB) is there."""
 CASE_S = 60
-"""Of a machine with much else to do."""
+"""The time limit on a machine with much other work."""
 
 
 def data_bytes() -> int:
-    """What counts for `RLIMIT_DATA` now."""
+    """Return the bytes that count for `RLIMIT_DATA` now."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
 
 
 def limit(more: int) -> None:
-    """This process may take so many bytes beside what it has."""
+    """Allow this process so many bytes in addition to those that it has."""
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + more, resource.RLIM_INFINITY))
 
 
 def attempt(target: Target, data: bytes, random: Random, folder: Path) -> str | None:
-    """The error that it was refused with; None: it was read. Raises what nobody may raise."""
+    """Return the name of the error that refused the data, or None if it was read. Raise any error that is not ours."""
     try:
         target.read(data, random, folder)
     except TierstateError as error:
@@ -69,36 +67,36 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="guided, so long, instead of --cases")
     parser.add_argument("--corpus", type=Path, default=Path("build/fuzz"), help="what a guided run keeps, by target")
     parser.add_argument("--input", type=Path, help="this file alone")
-    given = parser.parse_args()
-    target = TARGETS[given.target]
+    options = parser.parse_args()
+    target = TARGETS[options.target]
     seeds = target.seeds()
     outcomes: dict[str | None, int] = {}
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         for number, seed in enumerate(seeds):
             if number == WARM_AFTER:
-                limit(target.room * (1 if given.minutes is None else 2))  # who follows lines keeps what they name
+                limit(target.room * (1 if options.minutes is None else 2))  # a guided run also keeps the pairs of lines
             with contextlib.suppress(TierstateError):
                 target.read(seed, Random(0), folder)
-        if given.input is not None:
-            print(attempt(target, data := given.input.read_bytes(), Random(data), folder) or "read")
+        if options.input is not None:
+            print(attempt(target, data := options.input.read_bytes(), Random(data), folder) or "read")
             return 0
-        if given.minutes is not None:
-            return guided(target, seeds, given.corpus / given.target, folder, given.minutes)
-        for number in range(given.cases) if given.case is None else [given.case]:
-            random = Random(f"{given.target} {given.seed} {number}")
+        if options.minutes is not None:
+            return guided(target, seeds, options.corpus / options.target, folder, options.minutes)
+        for number in range(options.cases) if options.case is None else [options.case]:
+            random = Random(f"{options.target} {options.seed} {number}")
             data = target.case(seeds, random)
             faulthandler.dump_traceback_later(CASE_S, exit=True)
             try:
                 outcome = attempt(target, data, random, folder)
             except BaseException:
-                again = f"python -m tests.fuzz {given.target} --seed {given.seed} --case {number}"
+                again = f"python -m tests.fuzz {options.target} --seed {options.seed} --case {number}"
                 print(f"{traceback.format_exc()}\n{len(data)} bytes: {data[:200]!r}\nagain: {again}", file=sys.stderr)
                 return 1
             faulthandler.cancel_dump_traceback_later()
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
-    said = ", ".join(f"{count} {kind or 'read'}" for kind, count in sorted(outcomes.items(), key=lambda one: -one[1]))
-    print(f"{given.target}: {sum(outcomes.values())} cases, {said}")
+    counts = ", ".join(f"{count} {kind or 'read'}" for kind, count in sorted(outcomes.items(), key=lambda one: -one[1]))
+    print(f"{options.target}: {sum(outcomes.values())} cases, {counts}")
     return 0
 
 

@@ -1,9 +1,9 @@
-"""Fuzzing that goes where it has not been: what reaches new lines of the readers is kept, and mutated further.
+"""Coverage-guided fuzzing: data that reaches new lines of the readers is kept, and mutated further.
 
-    corpus/       what reached something new, by its hash; a later run goes on from here
-    corpus/bad/   what broke a promise; ``python -m tests.fuzz TARGET --input FILE`` does it again
+    corpus/       data that reached something new, by its hash; a later run goes on from here
+    corpus/bad/   data that broke a promise; ``python -m tests.fuzz TARGET --input FILE`` reads it again
 
-What a case reached: pairs of lines, one after the other, of `ROOMS`; the errors it met, in words; and how often, by
+A case reaches: pairs of lines of `ROOMS`, one after the other; the errors that it met, in words; and how often, by
 powers of two. Compiled loops are seen by what they answer: each of their codes is another error.
 """
 
@@ -28,7 +28,7 @@ from tierstate.runtime.clock import Clock
 from tierstate.state.errors import TierstateError
 
 CASE_S = 120
-"""Of a machine with much else to do, line by line."""
+"""The time limit on a machine with much other work, line by line."""
 KEPT_S = 1.0
 ROOMS = ("/log/", "/schemas/", "/storage/segment/")
 
@@ -37,7 +37,7 @@ Reached = frozenset[tuple[object, ...]]
 
 @contextmanager
 def followed(edges: dict[tuple[str, int, int], int]) -> Iterator[None]:
-    """Counts pairs of lines of `ROOMS` that run one after the other."""
+    """Count pairs of lines of `ROOMS` that run one after the other."""
     files: dict[str, bool] = {}
 
     def start(frame: FrameType, event: str, arg: Any) -> Any:
@@ -67,19 +67,19 @@ def followed(edges: dict[tuple[str, int, int], int]) -> Iterator[None]:
 
 
 def reached(target: Target, data: bytes, folder: Path) -> Reached:
-    """Raises what nobody may raise. The same for the same bytes."""
+    """Return what the data reaches: the same for the same bytes. Raise any error that is not ours."""
     edges: dict[tuple[str, int, int], int] = {}
-    said = "read"
+    outcome = "read"
     with followed(edges):
         try:
             target.read(data, Random(data), folder)
         except TierstateError as error:
-            said = f"{type(error).__name__} {re.sub('[0-9]+', '#', error.message)}"
-    return frozenset({*((*edge, count.bit_length()) for edge, count in edges.items()), (said,)})
+            outcome = f"{type(error).__name__} {re.sub('[0-9]+', '#', error.message)}"
+    return frozenset({*((*edge, count.bit_length()) for edge, count in edges.items()), (outcome,)})
 
 
 class Growing:
-    """``kept``: what reached something new, and soon: what takes longer than `KEPT_S` is tried, and not mutated."""
+    """``kept``: data that reached something new. Data that takes longer than `KEPT_S` is tried, and not mutated."""
 
     def __init__(self, target: Target, corpus: Path, folder: Path, clock: Clock) -> None:
         self._target, self._corpus, self._folder, self._clock = target, corpus, folder, clock
@@ -88,7 +88,7 @@ class Growing:
         self.cases = 0
 
     def run(self, seeds: list[bytes], seconds: float) -> Path | None:
-        """Until the time is over: None. Or until a promise breaks: the file that breaks it."""
+        """Fuzz until the time is over and return None, or until a promise breaks and return the file that breaks it."""
         (self._corpus / "bad").mkdir(parents=True, exist_ok=True)
         earlier = [file.read_bytes() for file in sorted(self._corpus.iterdir()) if file.is_file()]
         until = self._clock.monotonic() + seconds
@@ -97,13 +97,13 @@ class Growing:
             if began >= until:
                 return None
             try:
-                found = self._reached(data)
+                places = self._reached(data)
             except Exception:
                 traceback.print_exc()
                 return _keep(self._corpus / "bad", data)
             self.cases += 1
-            if not found <= self.known:
-                self.known |= found
+            if not places <= self.known:
+                self.known |= places
                 _keep(self._corpus, data)
                 if self._clock.monotonic() - began < KEPT_S:
                     self.kept.append(data)

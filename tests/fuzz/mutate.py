@@ -1,4 +1,4 @@
-"""Bytes made wrong as disks, networks and liars make them wrong."""
+"""Damage bytes as disks, networks and liars damage them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import google_crc32c
 
 EXTREMES = (0, 1, -1, 127, -128, 2**15 - 1, 2**31 - 1, -(2**31), 2**32 - 1, 2**62, 2**63 - 1, -(2**63))
 HEADER = 61
-"""Of a record batch, in bytes; its length is at 8, its CRC, of all from 21 on, at 17."""
+"""The bytes of a record batch's header. The length is at 8; the CRC of all bytes from 21 on is at 17."""
 
 
 def flip(data: bytearray, random: Random, others: Sequence[bytes]) -> None:
@@ -18,7 +18,7 @@ def flip(data: bytearray, random: Random, others: Sequence[bytes]) -> None:
 
 
 def overwrite(data: bytearray, random: Random, others: Sequence[bytes]) -> None:
-    """A number somewhere becomes one at the end of what its width can hold."""
+    """Replace a number by one at the limit of its width."""
     width = random.choice([1, 2, 4, 8])
     at = random.randrange(max(1, len(data) - width + 1))
     number = random.choice(EXTREMES) & (256**width - 1)
@@ -26,7 +26,7 @@ def overwrite(data: bytearray, random: Random, others: Sequence[bytes]) -> None:
 
 
 def varint(data: bytearray, random: Random, others: Sequence[bytes]) -> None:
-    """A length becomes a longer one."""
+    """Replace a byte by a longer length."""
     at = random.randrange(len(data))
     data[at : at + 1] = bytes([0xFF] * random.randrange(1, 10) + [random.randrange(128)])
 
@@ -61,17 +61,17 @@ MUTATIONS: tuple[Mutation, ...] = (flip, overwrite, varint, cut, drop, repeat, s
 
 
 def mutated(data: bytes, random: Random, others: Sequence[bytes]) -> bytes:
-    """With one to six faults; all the same bytes for the same ``random``."""
-    made = bytearray(data)
+    """Return the data with one to six faults; the same ``random`` gives the same bytes."""
+    mutant = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 2, 3, 6])):
-        if not made:
+        if not mutant:
             break
-        random.choice(MUTATIONS)(made, random, others)
-    return bytes(made)
+        random.choice(MUTATIONS)(mutant, random, others)
+    return bytes(mutant)
 
 
 def batch_put_right(data: bytes) -> bytes:
-    """The first batch says its length and CRC truly: whoever decodes has to look further."""
+    """Return the first batch with its true length and CRC, so that a decoder has to look further."""
     if len(data) < HEADER:
         return data
     body = data[:8] + struct.pack(">i", len(data) - 12) + data[12:17]

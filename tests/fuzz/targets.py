@@ -1,7 +1,7 @@
-"""What is fuzzed: everything that reads bytes from a broker's disk or from a bucket.
+"""Targets of fuzzing: everything that reads bytes from a broker's disk or from a bucket.
 
-A target takes bytes and gives nothing: it reads all of them, or raises a `TierstateError` that names where. Anything
-else, a `MemoryError` too, is a fault.
+A target takes bytes and returns nothing: it reads all of them, or raises a `TierstateError` that names the place. Any
+other error, also a `MemoryError`, is a fault.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ MIB = 1 << 20
 NAME = "the-file"
 DATA = Path(__file__).parents[1] / "data"
 WHOLE_BYTES = 20_000
-"""So much of a golden log is a seed: enough for several batches of each codec."""
+"""The part of a golden log that is a seed: enough for several batches of each codec."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """``room``: how much memory, in bytes, reading one of these may take beside what the process has already."""
+    """``room``: how much memory, in bytes, one input may take in addition to what the process has already."""
 
     seeds: Callable[[], list[bytes]]
     read: Callable[[bytes, Random, Path], None]
     room: int
     deep: Callable[[list[bytes], Random], bytes] | None = None
-    """Faults that get past what refuses most of them."""
+    """Faults that get past the checks which refuse most faults."""
 
     def case(self, seeds: list[bytes], random: Random) -> bytes:
         if self.deep is not None and random.random() < 0.6:
@@ -76,7 +76,7 @@ class Target:
 
 @contextmanager
 def naming(*names: str) -> Iterator[None]:
-    """What is refused says where: one of these is in it."""
+    """Check that an error within the block says where: it must contain one of these names."""
     try:
         yield
     except TierstateError as error:
@@ -106,7 +106,7 @@ def batches() -> list[bytes]:
 
 
 def bombs() -> list[bytes]:
-    """Few bytes that claim to be many: zeros, headers, records."""
+    """Return few bytes that claim to be many: zeros, headers, records."""
     packed = zstandard.ZstdCompressor(level=1)
     return [
         header_batch(100_000_000),
@@ -129,7 +129,7 @@ def packed() -> list[bytes]:
 
 
 def read_manifest(data: bytes, random: Random, folder: Path) -> None:
-    """And the chunks of a segment that it describes."""
+    """Read a manifest, and the chunks of a segment that it describes."""
     with naming(NAME):
         reader = SegmentReader(MemoryStore(), NAME, parse_manifest(data, source=NAME), keys=KEYS)
         reader.chunks_of(0, reader.plain_bytes)
@@ -167,14 +167,14 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def manifests() -> list[bytes]:
-    found = [file.read_bytes() for file in DATA.rglob("*.rsm-manifest")]
-    claims = orjson.loads(found[0])
+    files = [file.read_bytes() for file in DATA.rglob("*.rsm-manifest")]
+    claims = orjson.loads(files[0])
     bombs = []
     for size in (2**31 - 1, 2**62):
         start = {"originalChunkSize": 1, "originalFileSize": size}
         claims["chunkIndex"] = {"type": "fixed", **start, "transformedChunkSize": 1, "finalTransformedChunkSize": 1}
         bombs.append(orjson.dumps(claims))
-    return [*found, *bombs]
+    return [*files, *bombs]
 
 
 FILES: tuple[tuple[str, Callable[[bytes, str], object]], ...] = (
@@ -194,8 +194,8 @@ def read_small_file(data: bytes, random: Random, folder: Path) -> None:
 
 
 def small_files() -> list[bytes]:
-    found = {file.read_bytes()[:2000] for pattern, _ in FILES for file in DATA.rglob(pattern)}
-    return sorted(filter(None, found))
+    contents = {file.read_bytes()[:2000] for pattern, _ in FILES for file in DATA.rglob(pattern)}
+    return sorted(filter(None, contents))
 
 
 def read_fact(data: bytes, random: Random, folder: Path) -> None:
@@ -211,14 +211,14 @@ def _hex_strings(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
-        for each in value:
-            yield from _hex_strings(each)
+        for item in value:
+            yield from _hex_strings(item)
     elif isinstance(value, str) and value.startswith("c301") and len(value) % 2 == 0:
         yield value
 
 
 def read_folder(data: bytes, random: Random, folder: Path) -> None:
-    """A partition's folder, one file of which is wrong; ``data`` says which, and how."""
+    """Read a partition's folder, one file of which is wrong; ``data`` decides which, and how."""
     chance = Random(data)
     golden = chance.choice(GOLDEN_CASES)
     place = folder / golden
@@ -241,7 +241,7 @@ def read_folder(data: bytes, random: Random, folder: Path) -> None:
 
 
 def read_segment(data: bytes, random: Random, folder: Path) -> None:
-    """A copied segment, one object of which is wrong; ``data`` says which, and how."""
+    """Read a copied segment, one object of which is wrong; ``data`` decides which, and how."""
     chance = Random(data)
     manifest = chance.choice(sorted(DATA.rglob("*.rsm-manifest")))
     base = manifest.stem

@@ -1,4 +1,4 @@
-"""A minute of wrong bytes: they are read or refused with their place, in the memory that they may take.
+"""A minute of wrong bytes: readers accept them or refuse them with their place, within their memory limit.
 
 Each target is a process of its own under a limit of its own; `make test-all` makes it ten times as many cases.
 """
@@ -42,8 +42,8 @@ def test_ten_times_as_many_wrong_bytes(target: str, seed: int) -> None:
     fuzz(target, 5 * CASES[target], seed)
 
 
-def test_what_was_cut_to_nothing_is_a_case_as_any_other() -> None:
-    """A guided run keeps it for what it reaches, and splices it into others: it ended the run."""
+def test_an_empty_input_is_a_case_like_any_other() -> None:
+    """A guided run keeps it for what it reaches, and splices it into others: that once ended the run."""
     assert {len(mutated(b"whole", Random(seed), [b""])) for seed in range(300)} > {0, 5}
 
 

@@ -2,7 +2,7 @@
 
 A guard is one named function of production; ``broken`` is put in its place. No production file knows of this one.
 ``seed``: a history that breaks without it, found by search (`python -m tests.histories.prove --guards`).
-Guards without a seed are of no use to these histories; `docs/proof.md` says why each is kept.
+These histories cannot show guards without a seed; decision 0014 has the reason why each is kept.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ GUARDS: dict[str, Guard] = {
         (("rules.elders:compose", _highest_elder),),
     ),
     "finish needs its start": Guard(
-        "a copy-finished is readable beside its own copy-started only", "state.lifecycle:_mismatch", _nothing, None
+        "a copy-finished is readable with its own copy-started only", "state.lifecycle:_mismatch", _nothing, None
     ),
     "gap-free prefix": Guard(
         "a gap-free prefix of accepted, finished, lineage-valid segments",
@@ -332,7 +332,7 @@ GUARDS: dict[str, Guard] = {
         None,
     ),
     "log start in its lineage": Guard(
-        "a log start holds as far as the log in force is the one it was said of*",
+        "a log start holds as far as the log in force is the log that it names*",
         "state.meaning:highest_log_start",
         _highest_said,
         21,
@@ -378,7 +378,7 @@ GUARDS: dict[str, Guard] = {
         13,
     ),
     "confirmed by the leader": Guard(
-        "what the view says counts while its term is of the leader's epoch, else as far as the broker confirms it*",
+        "the view counts while its term has the leader's epoch, else as far as the broker confirms it*",
         "state.routing:in_force",
         _yes,
         18,
@@ -410,7 +410,7 @@ GUARDS: dict[str, Guard] = {
         (("rules.custody:is_recorded", _yes),),
     ),
     "anchor": Guard(
-        "whoever continues a view, a checkpoint or an archive reads the record that it ended with*",
+        "a reader that continues a view, a checkpoint or an archive reads the record that it ended with*",
         "follower.same_history:parted",
         _nothing,
         None,

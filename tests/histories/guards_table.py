@@ -1,8 +1,4 @@
-"""The table of guards in `docs/proof.md`.
-
-python -m tests.histories.guards_table            # print it
-python -m tests.histories.guards_table --write    # into the page
-"""
+"""The table of guards, `guards.md` next to this file: ``python -m tests.histories.guards_table > FILE``."""
 
 from __future__ import annotations
 
@@ -12,42 +8,35 @@ from pathlib import Path
 from tests.histories.directed import DIRECTED
 from tests.histories.guards import GUARDS, Guard
 
-PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
-BEGIN, END = "<!-- guards -->\n", "<!-- /guards -->"
+PAGE = Path(__file__).with_name("guards.md")
+HEAD = """\
+# Guards
+
+Each guard is one function of production, without which the named history breaks a promise of
+[the proof](../../docs/proof.md). Made by `python -m tests.histories.guards_table > tests/histories/guards.md`.
+
+| guard | rule | where it is | breaks without it |
+|---|---|---|---|
+"""
 
 
-def table() -> str:
-    """In Markdown, a line a guard, in the order of `GUARDS`."""
-    head = "| guard | rule | where it is | breaks without it |\n|---|---|---|---|\n"
-    return head + "".join(_row(name, guard) for name, guard in GUARDS.items())
+def page() -> str:
+    """Return the page in Markdown: a line for each guard, in the order of `GUARDS`."""
+    return HEAD + "".join(_row(name, guard) for name, guard in GUARDS.items())
 
 
 def _row(name: str, guard: Guard) -> str:
     module, _, path = guard.place.partition(":")
-    where = f"`{path}` in [{module}](../{module.replace('.', '/')}.py)"
+    where = f"[`{path}`](../../{module.replace('.', '/')}.py)"
     also = f", and {len(guard.more)} more" if guard.more else ""
     directed = DIRECTED.get(name)
     if directed is not None:
-        found = f"`{directed.__name__}`"
+        history = f"`{directed.__name__}`"
     else:
-        found = "nothing found" if guard.seed is None else f"history {guard.seed}"
-    cells = (name, guard.rule.replace("*", "\\*"), where + also, found)
+        history = "nothing found" if guard.seed is None else f"history {guard.seed}"
+    cells = (name, guard.rule.replace("*", "\\*"), where + also, history)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def shown(page: str) -> str:
-    """The table that a page holds."""
-    return page.partition(BEGIN)[2].partition(END)[0]
-
-
-def main() -> None:
-    if "--write" not in sys.argv[1:]:
-        print(table(), end="")
-        return
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}{table()}{END}{rest.partition(END)[2]}")
-
-
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(page())

@@ -1,4 +1,4 @@
-"""Catalogs that are servers, for tables of tests: REST of Iceberg's own, Glue and S3 of moto's."""
+"""Catalog servers for the tables of tests: Iceberg's own REST catalog, and the Glue and S3 of moto."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 @contextmanager
 def s3_and_glue() -> Iterator[str]:
-    """Their endpoint. What is in them is one for the whole process."""
+    """Yield the endpoint of both. Their content is shared by the whole process."""
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""An export of a golden log, its tasks done here: what a process of its own would do, on stores of the test."""
+"""An export of a golden log whose tasks run in this process, on the stores of the test."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Killed(Exception):
 
 
 class World:
-    """One golden log, and a place for its export. ``group_bytes`` and ``file_bytes``: small, so that there are many."""
+    """One golden log, and a place for its export. Small ``group_bytes`` and ``file_bytes`` make many of both."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class World:
         self.file_bytes, self.registry = file_bytes, registry
         self.kept: list[Any] = []
         self.told: list[tuple[str, int | None, list[int]]] = []
-        """Label, total, and what was done of it."""
+        """Label, total, and the progress that was reported."""
         self.piece_bytes = 8 << 20
         self.dies_at: int | None = None
-        """Before so many of all tasks' steps; None: it lives."""
+        """The number of steps, of all tasks, after which it dies; None: it lives."""
 
     @contextmanager
     def progress(self, label: str, total: int | None = None, /) -> Iterator[Advance]:
-        """A `ShowProgress` that keeps what it was told."""
+        """Keep label, total and progress, as a `ShowProgress` does."""
         advanced: list[int] = []
         self.told.append((label, total, advanced))
         yield advanced.append
@@ -102,7 +102,7 @@ class World:
         return self.golden.folder.end()
 
     def here(self, jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
-        """A `Run`."""
+        """Run the jobs in this process, as a `Run` does."""
         for job in jobs:
             try:
                 yield job.task.number, self._made(job)
@@ -137,11 +137,11 @@ class World:
         return {each.key: self.place.get(each.key) for each in self.place.list()}
 
     def tables(self) -> list[pa.Table]:
-        """Every file, as anybody reads it."""
+        """Return the rows of every file, as any reader of Parquet sees them."""
         return [pq.read_table(io.BytesIO(data)) for key, data in self.objects().items() if key.endswith(".parquet")]
 
     def digest(self) -> tuple[int, str]:
-        """Records of all files, and their record digest in the order of offsets."""
+        """Return how many records all files have, and their record digest in the order of offsets."""
         return digest_of(pa.concat_tables(self.tables()).sort_by("offset"))
 
 

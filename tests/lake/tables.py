@@ -33,11 +33,11 @@ from tierstate.values.schema_registry import RegistryAccess
 NAME = "kafka.t"
 BYTES = Columns(EVERY_COLUMN)
 SMALL = TableLimits(file_bytes=6_000, commit_bytes=20_000)
-"""So that a golden log makes several commits of several files."""
+"""Small enough that a golden log makes several commits of several files."""
 
 
 class TableWorld:
-    """One golden log and its table; every `table` is loaded anew, as another process would."""
+    """One golden log and its table; every `table` is loaded again, as another process would."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TableWorld:
         registry: RegistryAccess | None = None,
         grows: tuple[str, ...] = (),
     ) -> None:
-        """``properties``: of another catalog."""
+        """``properties`` are those of another catalog; None means a SQLite catalog in ``folder``."""
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
         self.isolation, self.registry, self.means = isolation, registry, Means()
         self._ids = RandomIds()
@@ -85,12 +85,12 @@ class TableWorld:
         yield SplitReads(self.golden.tiers.store, None, local)
 
     def round(self, table: LakeTable | None = None) -> Act[Round]:
-        """An act. ``table``: loaded by now."""
+        """Return the operation of one round. ``table`` None means that it is loaded now."""
         table, log = table or self.table(), self.log()
         return follow_round(table, log, look_at(table, log), self.attempt_id(), self.limits, self.means)
 
     def follow(self) -> list[Round]:
-        """Rounds until there is nothing to do."""
+        """Run rounds until there is nothing to do."""
         rounds = []
         while (done := run(self.round())).step is not Step.NOTHING:
             assert done.step is not Step.RACED
@@ -98,7 +98,7 @@ class TableWorld:
         return rounds
 
     def evolve(self, *columns: Columns) -> None:
-        """To each of these, one after another."""
+        """Evolve the table to each of these columns in turn."""
         for each in columns:
             table = self.table()
             assert run(evolve(table, Attempt(self.attempt_id()), table.place(), each))
@@ -107,7 +107,7 @@ class TableWorld:
         return FactId.of(self._ids.uuid())
 
     def rows(self) -> pa.Table:
-        """As any reader of Iceberg sees them, by offset."""
+        """Return the rows as any reader of Iceberg sees them, by offset."""
         return self.table().iceberg.scan().to_arrow().sort_by("offset")
 
     def table_digest(self) -> tuple[int, str]:
@@ -123,13 +123,13 @@ class TableWorld:
         return digest.count, digest.hexdigest()
 
     def data_files(self) -> set[str]:
-        """That lie there, whether a snapshot names them or not."""
+        """Return all data files in the folder, whether a snapshot names them or not."""
         return {str(each) for each in self.folder.rglob("*.parquet")}
 
     def named_files(self) -> set[str]:
-        """That the newest snapshot names."""
+        """Return the data files that the newest snapshot names."""
         return {each.file_path.removeprefix("file://") for each in self.table().data_files()}
 
     def first_offset(self) -> int:
-        """The offset of the log's first record that is shown."""
+        """Return the offset of the log's first record that is shown."""
         return int(self.rows().column("offset")[0].as_py())

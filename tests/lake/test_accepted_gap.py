@@ -1,4 +1,4 @@
-"""Exports and tables at a gap that a person accepted: they go on behind it, and say what they skipped."""
+"""Exports and tables at a gap that a person accepted: they go on behind it, and report what they skipped."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_an_export_names_the_accepted_gap_and_has_all_else(world: World) -> None
     [manifest] = manifests(world)
     assert manifest["skipped"] == [list(gap)]
     assert not any(start < gap.end and end > gap.start for _, start, end in manifest["tasks"])
-    found = check(world.export())
-    assert (found.findings, found.records, found.by_bytes) == ([], done.records, 0)
+    report = check(world.export())
+    assert (report.findings, report.records, report.by_bytes) == ([], done.records, 0)
     again = world.export().do(world.wanted())
     assert (again.plans, again.skipped) == ([], [gap])
 
@@ -67,7 +67,7 @@ def test_an_export_that_met_no_gap_says_nothing_of_one(world: World) -> None:
     assert "skipped" not in next(manifests(world))
 
 
-def test_what_comes_back_is_exported_by_the_next_export(world: World) -> None:
+def test_restored_records_are_exported_by_the_next_export(world: World) -> None:
     gap = gap_of(world.golden)
     before = world.export().do(world.wanted())
     world.golden.tiers.copy(world.golden.folder, gap.start, gap.end)
@@ -92,9 +92,9 @@ def test_a_gap_that_was_accepted_after_an_export_had_begun_is_in_its_manifest(wo
 def test_files_of_records_that_were_lost_later_are_checked_by_their_bytes(world: World) -> None:
     world.export().do(world.wanted())
     gap_of(world.golden)
-    found = check(world.export())
-    assert found.findings == []
-    assert found.by_bytes > 0
+    report = check(world.export())
+    assert report.findings == []
+    assert report.by_bytes > 0
 
 
 def test_a_table_goes_on_behind_the_accepted_gap_and_its_check_names_it(tables: TableWorld) -> None:
@@ -102,9 +102,9 @@ def test_a_table_goes_on_behind_the_accepted_gap_and_its_check_names_it(tables: 
     rounds = tables.follow()
     assert sum(each.missed for each in rounds) == gap.end - gap.start
     assert tables.table_digest() == tables.log_digest()
-    [found] = checked(tables).partitions
-    assert (found.skipped, found.older, found.behind) == ([gap], 0, 0)
-    assert found.digest == tables.log_digest()[1]
+    [partition] = checked(tables).partitions
+    assert (partition.skipped, partition.older, partition.behind) == ([gap], 0, 0)
+    assert partition.digest == tables.log_digest()[1]
 
 
 def test_a_table_whose_log_ends_with_an_accepted_gap_is_at_its_end(tables: TableWorld) -> None:
@@ -112,8 +112,8 @@ def test_a_table_whose_log_ends_with_an_accepted_gap_is_at_its_end(tables: Table
     local.high_watermark = local.last_stable_offset = tables.golden.folder.bases[2]
     gap = gap_of(tables.golden)
     tables.follow()
-    [found] = checked(tables).partitions
-    assert (found.end, found.skipped, found.behind) == (gap.end, [gap], 0)
+    [partition] = checked(tables).partitions
+    assert (partition.end, partition.skipped, partition.behind) == (gap.end, [gap], 0)
     local.high_watermark = local.last_stable_offset = tables.golden.folder.end()
     tables.follow()
     assert tables.table_digest() == tables.log_digest()
@@ -126,7 +126,7 @@ def test_rows_of_records_that_were_lost_later_stay_and_count_as_older(tables: Ta
     gap = gap_of(tables.golden)
     assert tables.follow() == []
     assert tables.table_digest() == whole
-    [found] = checked(tables).partitions
-    assert found.skipped == [gap]
-    assert found.rows + found.older == whole[0]
-    assert found.older > 0
+    [partition] = checked(tables).partitions
+    assert partition.skipped == [gap]
+    assert partition.rows + partition.older == whole[0]
+    assert partition.older > 0

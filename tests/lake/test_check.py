@@ -1,4 +1,4 @@
-"""Whatever is wrong with an export, the check finds it; and finds nothing where nothing is."""
+"""Whatever is wrong with an export, the check finds it; a sound export has no findings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def problems(world: World) -> list[str]:
 
 
 def with_object(world: World, key: str, data: bytes | None) -> World:
-    """The same place, but for one object; None: without it."""
+    """Return a copy of the place in which one object has this content; None leaves it out."""
     other = World(world.golden, MemoryStore(), columns=world.shape.columns.names)
     for each, before in world.objects().items():
         if (content := data if each == key else before) is not None:
@@ -60,7 +60,7 @@ Groups = list[pa.Table]
 
 
 def rewritten(world: World, change: Callable[[Groups], Groups]) -> World:
-    """One file with other rows, and a ledger that says so: only the log tells."""
+    """Return the place with other rows in one file, and a ledger that agrees with them: only the log differs."""
     [plan] = world.ledger.plans()
     done, file = a_file(world)
     read = pq.ParquetFile(io.BytesIO(world.place.get(file.key)))
@@ -70,8 +70,8 @@ def rewritten(world: World, change: Callable[[Groups], Groups]) -> World:
             writer.write_table(group)
     other = with_object(world, file.key, into.getvalue())
     size, sha256 = sha256_of(other.place, file.key)
-    said = replace(done, files=(replace(file, bytes=size, sha256=sha256),))
-    return with_object(other, task_key(plan, 1), document(said.as_json()))
+    claim = replace(done, files=(replace(file, bytes=size, sha256=sha256),))
+    return with_object(other, task_key(plan, 1), document(claim.as_json()))
 
 
 def other_value(groups: Groups) -> Groups:
@@ -84,9 +84,9 @@ def other_value(groups: Groups) -> Groups:
 def test_a_whole_export_has_no_findings_whatever_its_columns(golden_log: Make, columns: tuple[str, ...]) -> None:
     world = World(golden_log("transactions"), columns=columns)
     done = world.export().do(world.wanted())
-    found = checked(world)
-    assert found.findings == []
-    assert (found.records, found.files) == (done.records, done.files)
+    report = checked(world)
+    assert report.findings == []
+    assert (report.records, report.files) == (done.records, done.files)
 
 
 def test_a_file_that_is_gone_cut_or_changed_is_named(world: World) -> None:
@@ -118,15 +118,15 @@ def test_rows_that_are_not_the_logs_are_found_though_the_ledger_vouches_for_them
     world: World, change: Callable[[Groups], Groups], problem: str
 ) -> None:
     _, file = a_file(world)
-    [found] = checked(rewritten(world, change)).findings
-    assert (found.key, found.problem) == (file.key, problem)
+    [finding] = checked(rewritten(world, change)).findings
+    assert (finding.key, finding.problem) == (file.key, problem)
 
 
 def test_a_digest_that_is_not_the_logs_is_found(world: World) -> None:
     [plan] = world.ledger.plans()
     done, file = a_file(world)
-    said = replace(done, files=(replace(file, digest="0" * 64), *done.files[1:]))
-    other = with_object(world, task_key(plan, 1), document(said.as_json()))
+    claim = replace(done, files=(replace(file, digest="0" * 64), *done.files[1:]))
+    other = with_object(world, task_key(plan, 1), document(claim.as_json()))
     assert problems(other) == ["the record digest of the manifest is not that of the log"]
 
 
@@ -136,26 +136,26 @@ def test_records_of_the_log_that_no_file_has_are_found(world: World) -> None:
     assert set(problems(other)) == {"the log has records that are in no file"}
 
 
-def test_an_export_that_was_not_finished_is_said(world: World) -> None:
+def test_an_unfinished_export_is_reported(world: World) -> None:
     [plan] = world.ledger.plans()
     assert problems(with_object(world, manifest_key(plan), None)) == [
         "the export was not finished: run it again",
     ]
 
 
-def test_what_the_log_lost_is_checked_by_its_bytes_alone_and_said(world: World) -> None:
+def test_lost_records_are_checked_by_the_bytes_of_their_file(world: World) -> None:
     [plan] = world.ledger.plans()
     world.golden.tiers.start_log_at(plan.tasks[1].start)
     world.golden.tiers.view.require_fresh(0, 0)
-    found = checked(world)
-    assert found.findings == []
-    assert found.by_bytes == len(world.ledger.done(plan)[0].files)
+    report = checked(world)
+    assert report.findings == []
+    assert report.by_bytes == len(world.ledger.done(plan)[0].files)
     first = world.ledger.done(plan)[0].files[0]
     assert problems(with_object(world, first.key, b"")) == [f"the file has 0 bytes, not {first.bytes}"]
 
 
 def cut_in(world: World, task: int) -> int:
-    """The log begins in the middle of a task's only file. Returns where."""
+    """Let the log begin in the middle of a task's only file. Returns the new start."""
     [plan] = world.ledger.plans()
     [file] = world.ledger.done(plan)[task].files
     start = Offset((file.first_offset + file.last_offset) // 2)
@@ -164,15 +164,15 @@ def cut_in(world: World, task: int) -> int:
     return start
 
 
-def test_of_a_file_whose_first_records_the_log_lost_the_others_are_compared_and_counted(world: World) -> None:
+def test_remaining_records_of_a_cut_file_are_compared_and_counted(world: World) -> None:
     start = cut_in(world, 1)
     [plan] = world.ledger.plans()
     done, read = world.ledger.done(plan), pq.read_table(io.BytesIO(world.place.get(a_file(world)[1].key)))
     left = pc.sum(pc.greater_equal(read["offset"], start)).as_py()
-    found = checked(world)
-    assert (found.findings, found.by_bytes) == ([], len(done[0].files))
-    assert found.lost == done[0].records + done[1].records - left
-    assert found.records == left + sum(each.records for number, each in done.items() if number > 1)
+    report = checked(world)
+    assert (report.findings, report.by_bytes) == ([], len(done[0].files))
+    assert report.lost == done[0].records + done[1].records - left
+    assert report.records == left + sum(each.records for number, each in done.items() if number > 1)
     assert 0 < left < done[1].records
 
 
@@ -184,9 +184,9 @@ def test_a_cut_file_without_offsets_is_checked_by_its_bytes_alone(golden_log: Ma
     cut_in(world, 1)
     [plan] = world.ledger.plans()
     done = world.ledger.done(plan)
-    found = checked(world)
-    assert (found.findings, found.by_bytes) == ([], len(done[0].files) + len(done[1].files))
-    assert found.lost == done[0].records + done[1].records
+    report = checked(world)
+    assert (report.findings, report.by_bytes) == ([], len(done[0].files) + len(done[1].files))
+    assert report.lost == done[0].records + done[1].records
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_row_that_the_log_never_had_is_found_in_what_is_left_of_a_file(world: 
     assert problems(twice) == ["rows are not the log's"]
 
 
-def test_a_damaged_file_of_a_cut_task_is_said_once(world: World) -> None:
+def test_a_damaged_file_of_a_cut_task_is_reported_once(world: World) -> None:
     cut_in(world, 1)
     file = a_file(world)[1]
     assert problems(with_object(world, file.key, b"")) == [f"the file has 0 bytes, not {file.bytes}"]

@@ -1,4 +1,4 @@
-"""Rows of records: headers as a map lose nothing, and columns say what they are."""
+"""Rows of records: headers as a map lose nothing, and columns describe themselves."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ headers = st.none() | st.lists(st.tuples(st.sampled_from(["", "a", "b", "ab"]), 
 def mapped(pairs: Pairs | None) -> list[tuple[str, list[bytes | None]]] | None:
     if pairs is None:
         return None
-    found: dict[str, list[bytes | None]] = {}
+    mapping: dict[str, list[bytes | None]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return list(found.items())
+        mapping.setdefault(key, []).append(value)
+    return list(mapping.items())
 
 
 @given(st.lists(headers, max_size=12), st.integers(0, 3))
 def test_a_header_map_has_each_keys_values_in_their_order(rows: list[Pairs | None], start: int) -> None:
-    said = [None if row is None else [{"key": key, "value": value} for key, value in row] for row in rows]
-    made = header_map(pa.array(said, HEADERS).slice(start))
+    pairs = [None if row is None else [{"key": key, "value": value} for key, value in row] for row in rows]
+    made = header_map(pa.array(pairs, HEADERS).slice(start))
     assert made.type == HEADER_MAP
     made.validate(full=True)
     assert made.to_pylist() == [mapped(row) for row in rows[start:]]
@@ -57,7 +57,7 @@ def test_corrupt_is_the_last_column_and_only_where_something_is_typed() -> None:
     assert Columns(("value", "offset"), value=JSON).schema().names == ["value", "offset", "_corrupt"]
 
 
-def test_what_no_file_can_have_is_refused_by_name() -> None:
+def test_columns_that_no_file_can_have_are_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="not among those that are written") as refused:
         Columns(("offset",), value=JSON).schema()
     assert refused.value.facts == {"column": "value"}

@@ -1,4 +1,4 @@
-"""An export of golden logs in two tiers: the log's records, each once, whatever happens to who writes them."""
+"""An export of golden logs in two tiers: the log's records, each once, whatever happens to the writers."""
 
 from __future__ import annotations
 
@@ -74,21 +74,21 @@ def test_the_manifest_names_every_file_with_its_offsets_counts_and_digests(world
     [manifest] = [json.loads(data) for key, data in objects.items() if key.endswith("manifest.json")]
     assert {each["key"] for each in manifest["files"]} == {key for key in objects if key.endswith(".parquet")}
     assert manifest["records"] == world.digest()[0]
-    for said in manifest["files"]:
-        rows = pq.read_table(io.BytesIO(objects[said["key"]]))
+    for entry in manifest["files"]:
+        rows = pq.read_table(io.BytesIO(objects[entry["key"]]))
         digest = RecordDigest()
         digest.update(rows)
         offsets = rows.column("offset").to_pylist()
         times = rows.column("timestamp").cast(pa.int64()).to_pylist()
         assert offsets == sorted(offsets)
-        assert (said["records"], said["digest"]) == (digest.count, digest.hexdigest())
-        assert (said["first_offset"], said["last_offset"]) == (offsets[0], offsets[-1])
-        assert (said["min_timestamp"], said["max_timestamp"]) == (min(times) // 1000, max(times) // 1000)
-        assert said["bytes"] == len(objects[said["key"]])
-        assert {f"{each:%Y-%m-%d}" for each in rows.column("timestamp").to_pylist()} == {said["date"]}
+        assert (entry["records"], entry["digest"]) == (digest.count, digest.hexdigest())
+        assert (entry["first_offset"], entry["last_offset"]) == (offsets[0], offsets[-1])
+        assert (entry["min_timestamp"], entry["max_timestamp"]) == (min(times) // 1000, max(times) // 1000)
+        assert entry["bytes"] == len(objects[entry["key"]])
+        assert {f"{each:%Y-%m-%d}" for each in rows.column("timestamp").to_pylist()} == {entry["date"]}
 
 
-def test_whatever_windows_and_tiers_are_read_the_files_are_the_same_bytes(golden_log: Make) -> None:
+def test_files_are_the_same_bytes_for_any_windows_and_tiers(golden_log: Make) -> None:
     made = []
     for piece_bytes, local_start in ((1, 0), (5_000, 900), (8 << 20, None)):
         golden = golden_log("zstd", chunk_bytes=3_000)
@@ -123,7 +123,7 @@ def test_killed_before_any_step_and_run_again_it_leaves_the_very_same_objects(wo
     assert steps == len([key for key in expected if key.endswith(".parquet") or "/task-" in key])
 
 
-def test_two_who_export_the_same_at_once_make_one_export(world: World) -> None:
+def test_two_processes_that_export_the_same_make_one_export(world: World) -> None:
     other = World(world.golden, world.place)
     other.place = world.place
 
@@ -137,7 +137,7 @@ def test_two_who_export_the_same_at_once_make_one_export(world: World) -> None:
     assert len(world.ledger.plans()) == 1
 
 
-def test_of_two_who_plan_at_once_the_first_ones_plan_is_done_and_then_what_is_left(world: World) -> None:
+def test_the_first_of_two_plans_is_done_and_then_the_rest(world: World) -> None:
     export = world.export()
     late = export.next_plan(world.wanted())
     assert late is not None
@@ -161,7 +161,7 @@ def test_asked_for_more_it_adds_what_is_not_there_and_asked_again_nothing(world:
     assert world.objects() == before
 
 
-def test_what_was_begun_is_finished_before_anything_else_is_asked(world: World) -> None:
+def test_an_open_plan_is_finished_before_a_new_one(world: World) -> None:
     world.dies_at = 1
     with pytest.raises(Killed):
         world.export().do(world.wanted(100, 900))
@@ -181,7 +181,7 @@ def test_a_place_has_one_shape_of_a_topic(world: World) -> None:
             other.export().do(other.wanted())
 
 
-def test_what_another_writer_began_is_refused_and_what_it_finished_is_not(world: World) -> None:
+def test_open_plans_of_another_writer_are_refused_and_done_ones_not(world: World) -> None:
     plan = world.export().next_plan(world.wanted(0, 200))
     assert plan is not None
     world.ledger.add(replace(plan, shape=replace(plan.shape, writer="pyarrow 1.0.0")))
@@ -231,7 +231,7 @@ def test_statistics_tell_the_offsets_and_times_of_each_row_group(world: World) -
                     assert column.statistics.max == max(values.to_pylist())
 
 
-def test_what_repeats_is_in_dictionaries_and_what_never_does_is_plain(tmp_path: Path) -> None:
+def test_repeated_values_are_in_dictionaries_and_others_plain(tmp_path: Path) -> None:
     schema = pa.schema([each for each in record_schema() if each.name in ("key", "value", "offset", "headers")])
     count = 20_000
     rows: dict[str, Any] = {
@@ -272,7 +272,7 @@ class TestWhatMoves:
         assert self.flaky(world, lost, ObjectNotFound("gone")) == []
         assert world.digest() == log_digest(world)
 
-    def test_the_third_time_its_error_is_told_and_all_else_is_exported(self, world: World) -> None:
+    def test_the_third_time_its_error_is_raised_and_the_rest_exported(self, world: World) -> None:
         lost = PlannedRangeLost("gone for good")
         assert self.flaky(world, *[lost] * 3) == [lost]
         [plan] = world.ledger.plans()
@@ -284,13 +284,13 @@ class TestWhatMoves:
             self.flaky(world, StorageUnavailable("away"), StorageUnavailable("away"))
 
 
-def test_what_is_left_is_kept_while_it_runs(world: World) -> None:
+def test_remaining_segments_are_kept_while_it_runs(world: World) -> None:
     world.export().do(world.wanted())
     assert world.kept[0] == {0: (0, world.end)}
     assert world.kept[-1] == {}
 
 
-def test_how_far_it_is_is_told_in_offsets_that_are_left(world: World) -> None:
+def test_progress_is_reported_in_remaining_offsets(world: World) -> None:
     world.dies_at = 3
     with pytest.raises(Killed):
         world.export().do(world.wanted())
@@ -305,7 +305,7 @@ def test_how_far_it_is_is_told_in_offsets_that_are_left(world: World) -> None:
     assert 0 < had < world.end
 
 
-def test_a_topic_made_anew_is_not_mixed_with_the_old_one(world: World, golden_log: Make) -> None:
+def test_a_recreated_topic_is_not_mixed_with_the_old_one(world: World, golden_log: Make) -> None:
     plan = world.export().next_plan(world.wanted())
     assert plan is not None
     old = replace(plan, topic_id=TopicId.of(b"the-one-before!!"))

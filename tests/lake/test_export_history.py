@@ -1,6 +1,6 @@
-"""Any history of exports into one place: killed, given up, expired, beside runs that nobody knows are dead.
+"""Any history of exports into one place: killed, given up, expired, next to runs that may be dead.
 
-In the end no record is in the folder twice, all that the log has is there, and the check is green.
+In the end no record is in the folder twice, every record of the log is there, and the check has no findings.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class History:
         act()
 
     def wanted(self) -> Wanted:
-        """A range that the log has."""
+        """Return a range that the log has."""
         first = self.random.randrange(self.start, self.world.end)
         return self.world.wanted(first, self.random.randrange(first, self.world.end) + 1)
 
     def export(self) -> None:
-        """Killed somewhere, as often as not."""
+        """Export, and be killed somewhere as often as not."""
         self.world.dies_at = self.random.choice([None, self.random.randrange(9)])
         try:
             self.world.export().do(self.wanted())
@@ -56,14 +56,14 @@ class History:
         self.world.dies_at = None
 
     def give_up(self) -> None:
-        """Stopped somewhere, as often as not."""
+        """Give up open plans, and stop somewhere as often as not."""
         for plan in open_plans(self.world.ledger):
             act = give_up(self.world.ledger, plan)
             if all(next(act, None) for _ in range(self.random.choice([99, self.random.randrange(6)]))):
                 self.late.append(act)
 
     def begin(self) -> None:
-        """Somebody else's run of a task that is not done."""
+        """Begin a task that is not done, as a run of another process."""
         for plan in self.world.ledger.plans():
             done = self.world.ledger.done(plan)
             left = [task for task in plan.tasks if task.number not in done and task.start >= self.start]
@@ -89,7 +89,7 @@ class History:
         self.world.golden.tiers.view.require_fresh(0, 0)
 
     def end(self) -> None:
-        """Whoever runs is dead now; a person gives up what is open, and exports what the log has."""
+        """End all runs: they are dead; then give up the open plans, and export what the log has."""
         self.late.clear()
         for plan in open_plans(self.world.ledger):
             run(give_up(self.world.ledger, plan))
@@ -97,7 +97,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_came_before_each_record_is_in_the_folder_once(golden_log: Make, seed: int) -> None:
+def test_each_record_is_in_the_folder_once_after_any_history(golden_log: Make, seed: int) -> None:
     golden = golden_log("transactions")
     golden.local.local_start = golden.folder.bases[-1] - 3
     world = World(golden)

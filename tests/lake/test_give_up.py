@@ -1,4 +1,4 @@
-"""An export that cannot be finished is ended as it is: what it has stays, and what it lacks is said and free again."""
+"""An export that cannot be finished is ended as it is: its records stay; missing ones are reported and free again."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tierstate.state.errors import InvalidRequest, OffsetOutOfRange
 
 Make = Callable[..., Golden]
 STEPS = 5
-"""So many steps of its tasks were taken: two tasks are committed, and files of the third are there."""
+"""The number of steps taken: two tasks are committed, and files of the third are there."""
 
 
 def begun(golden: Golden) -> World:
-    """A place where an export died before the commit of its third task."""
+    """Return a place where an export died before the commit of its third task."""
     world = World(golden)
     world.dies_at = STEPS
     with pytest.raises(Killed):
@@ -54,7 +54,7 @@ def given_up(world: World) -> World:
     return world
 
 
-def test_what_expired_is_given_up_and_the_next_export_goes_on_with_what_the_log_has(golden: Golden) -> None:
+def test_expired_records_are_given_up_and_the_next_export_has_the_rest(golden: Golden) -> None:
     world = begun(golden)
     plan = the_plan(world)
     start = plan.tasks[2].start + 10
@@ -66,15 +66,15 @@ def test_what_expired_is_given_up_and_the_next_export_goes_on_with_what_the_log_
     given_up(world)
     committed = {file.key for each in world.ledger.done(plan).values() for file in each.files}
     assert {key for key in world.objects() if key.endswith(".parquet")} == committed
-    said = json.loads(world.place.get(given_up_key(plan)))
-    assert said["missing"] == [[task.partition, task.start, task.end] for task in plan.tasks[2:3]]
-    assert {each["key"] for each in said["files"]} == committed
+    document = json.loads(world.place.get(given_up_key(plan)))
+    assert document["missing"] == [[task.partition, task.start, task.end] for task in plan.tasks[2:3]]
+    assert {each["key"] for each in document["files"]} == committed
     world.export().do(world.wanted(start))
     rows = [table for table in world.tables() if table["offset"][0].as_py() >= start]
     assert digest_of(pa.concat_tables(rows).sort_by("offset")) == log_digest(world, start)
-    found = check(world.export())
-    assert found.findings == []
-    assert found.given_up == plan.tasks[2].end - plan.tasks[2].start
+    report = check(world.export())
+    assert report.findings == []
+    assert report.given_up == plan.tasks[2].end - plan.tasks[2].start
 
 
 def test_killed_before_any_of_its_steps_and_done_again_it_leaves_the_very_same_objects(golden: Golden) -> None:
@@ -89,8 +89,8 @@ def test_killed_before_any_of_its_steps_and_done_again_it_leaves_the_very_same_o
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_who_still_runs_a_task_that_was_given_up_adds_nothing_to_the_place(golden: Golden, steps: int) -> None:
-    """``steps``: 1: it has yet to put its file; 2: it has yet to commit."""
+def test_a_run_of_a_task_that_was_given_up_adds_nothing_to_the_place(golden: Golden, steps: int) -> None:
+    """``steps`` 1: the run has yet to put its file; 2: it has yet to commit."""
     world = begun(golden)
     plan = the_plan(world)
     [job] = world.export().jobs(plan, [plan.tasks[2]])
@@ -106,7 +106,7 @@ def test_who_still_runs_a_task_that_was_given_up_adds_nothing_to_the_place(golde
     assert world.objects() == before
 
 
-def test_what_a_dead_run_left_after_the_end_is_found_by_the_check_and_goes_with_the_next_giving_up(
+def test_the_check_finds_files_of_a_dead_run_and_giving_up_deletes_them(
     golden: Golden,
 ) -> None:
     world = begun(golden)
@@ -134,7 +134,7 @@ def test_a_task_that_was_committed_first_is_not_given_up(golden: Golden) -> None
     assert check(world.export()).findings == []
 
 
-def test_an_export_whose_last_task_was_committed_meanwhile_is_whole(golden: Golden) -> None:
+def test_an_export_whose_last_task_commits_during_giving_up_is_whole(golden: Golden) -> None:
     world = begun(golden)
     plan = the_plan(world)
     act = give_up(world.ledger, plan)
@@ -146,7 +146,7 @@ def test_an_export_whose_last_task_was_committed_meanwhile_is_whole(golden: Gold
     assert not world.ledger.is_given_up(plan)
 
 
-def test_one_that_is_half_given_up_is_not_finished_by_anybody(golden: Golden) -> None:
+def test_an_export_that_is_half_given_up_is_never_finished(golden: Golden) -> None:
     world = begun(golden)
     run_until(give_up(world.ledger, the_plan(world)), 1)
     with pytest.raises(InvalidRequest, match="being given up"):

@@ -1,4 +1,4 @@
-"""What is asked for, and what a place has already."""
+"""The difference between the offsets that are asked for and those that a place already has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pieces = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1
 
 
 @given(pieces, st.tuples(st.integers(0, 30), st.integers(0, 12)))
-def test_what_is_left_is_what_is_asked_for_and_not_there(
+def test_an_export_lacks_exactly_the_requested_offsets_without_files(
     had: list[tuple[int, int, int]], asked: tuple[int, int]
 ) -> None:
     taken: set[tuple[int, int]] = set()
@@ -40,13 +40,13 @@ def test_what_is_left_is_what_is_asked_for_and_not_there(
         if not offsets & taken:
             taken |= offsets
             ranges.append((partition, start, start + length))
-    wanted = {partition: Extent(Offset(asked[0]), Offset(asked[0] + asked[1])) for partition in range(3)}
-    left = uncovered(wanted, covered([plan_of(0, *ranges)]))
-    found = [(partition, at) for partition, start, end in left for at in range(start, end)]
+    target = {partition: Extent(Offset(asked[0]), Offset(asked[0] + asked[1])) for partition in range(3)}
+    left = uncovered(target, covered([plan_of(0, *ranges)]))
+    offsets_left = [(partition, at) for partition, start, end in left for at in range(start, end)]
     expected = {(p, at) for p in range(3) for at in range(asked[0], asked[0] + asked[1])} - taken
-    assert sorted(found) == found
-    assert set(found) == expected
-    assert len(found) == len(expected)
+    assert sorted(offsets_left) == offsets_left
+    assert set(offsets_left) == expected
+    assert len(offsets_left) == len(expected)
 
 
 def test_two_exports_of_the_same_offsets_are_damage() -> None:
@@ -54,7 +54,7 @@ def test_two_exports_of_the_same_offsets_are_damage() -> None:
         covered([plan_of(0, (0, 0, 10)), plan_of(1, (0, 9, 12))])
 
 
-def test_of_two_plans_of_one_number_the_first_stands_and_both_are_told() -> None:
+def test_the_first_of_two_plans_of_one_number_stands_for_both() -> None:
     ledger = Ledger(MemoryStore(), TOPIC_ID)
     first, second = plan_of(0, (0, 0, 10)), plan_of(0, (0, 0, 20))
     assert ledger.add(first) == first
@@ -62,7 +62,7 @@ def test_of_two_plans_of_one_number_the_first_stands_and_both_are_told() -> None
     assert ledger.plans() == [first]
 
 
-def test_two_runs_of_a_task_say_the_same_or_the_second_is_told() -> None:
+def test_two_runs_of_a_task_agree_or_the_second_fails() -> None:
     ledger, plan = Ledger(MemoryStore(), TOPIC_ID), plan_of(0, (0, 0, 10))
     ledger.commit(plan, TaskDone(0, ()))
     ledger.commit(plan, TaskDone(0, ()))
@@ -74,7 +74,7 @@ def test_two_runs_of_a_task_say_the_same_or_the_second_is_told() -> None:
     assert ledger.done(plan) == {0: TaskDone(0, ())}
 
 
-def test_a_plan_that_somebody_moved_or_broke_is_said() -> None:
+def test_a_moved_or_broken_plan_is_named() -> None:
     place = MemoryStore()
     place.put_if_absent(plan_key(TOPIC_ID, 3), document(plan_of(2, (0, 0, 1)).as_json()))
     with pytest.raises(CorruptData, match="lies under another's name"):
@@ -91,8 +91,8 @@ def test_a_plan_that_somebody_moved_or_broke_is_said() -> None:
 
 def test_a_plan_of_a_later_format_is_refused_by_name() -> None:
     place = MemoryStore()
-    said = {**json.loads(document(plan_of(0, (0, 0, 1)).as_json())), "format": 2}
-    place.put_if_absent(plan_key(TOPIC_ID, 0), document(said))
+    later_plan = {**json.loads(document(plan_of(0, (0, 0, 1)).as_json())), "format": 2}
+    place.put_if_absent(plan_key(TOPIC_ID, 0), document(later_plan))
     with pytest.raises(InvalidRequest, match="another version of tierstate"):
         Ledger(place, TOPIC_ID).plans()
 

@@ -1,4 +1,4 @@
-"""Processes that do tasks: none outlives the one that it works for."""
+"""Processes that do tasks: none outlives the process that it works for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if __name__ == "__main__":
 
 
 def below(pid: int) -> Iterator[int]:
-    """All that a process started, and all that these did."""
+    """Yield the processes that a process started, and all that these started."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
             yield int(child)
@@ -82,8 +82,8 @@ assert len(by_date(group)) == 2
     ],
     ids=["who begins processes", "who plans", "who lays rows out"],
 )
-def test_nobody_loads_what_another_needs(what: str, loaded: str) -> None:
-    """Each is a part of a second of every export."""
+def test_no_process_loads_modules_that_only_another_needs(what: str, loaded: str) -> None:
+    """Each needless import is a part of a second of every export."""
     script = LOADS.format(what)
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout.strip()) == (0, loaded), done.stderr
@@ -97,7 +97,7 @@ def test_killed_it_leaves_no_process_behind(tmp_path: Path) -> None:
         assert driver.stdout.readline() == "working\n"
         started = list(below(driver.pid))
         try:
-            assert len(started) >= 3  # what they are forked from, and two
+            assert len(started) >= 3  # the process from which they are forked, and two
             driver.send_signal(signal.SIGKILL)
             driver.wait()
             eventually(lambda: not any(lives(pid) for pid in started))

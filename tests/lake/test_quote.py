@@ -1,4 +1,4 @@
-"""What an export would read and cost follows from its plan, at rates that are said."""
+"""The data that an export would read, and its cost, follow from its plan, at rates that are printed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def quoted(world: World, processes: int = 1) -> Quote:
 def test_it_counts_what_is_remote_and_what_brokers_have(golden_log: Make) -> None:
     golden = golden_log("transactions")
     golden.local.local_start = golden.folder.bases[-1] - 3
-    said = quoted(World(golden))
+    quote = quoted(World(golden))
     copied = sum(len(each.offsets) for each in golden.segments)
-    assert (said.offsets, said.local_offsets) == (golden.folder.end(), golden.folder.end() - copied)
-    assert said.segments == len(golden.segments)
+    assert (quote.offsets, quote.local_offsets) == (golden.folder.end(), golden.folder.end() - copied)
+    assert quote.segments == len(golden.segments)
     stored = sum(each.log_object_bytes for each in golden.segments)
-    assert stored * 0.99 <= said.remote_bytes <= stored
+    assert stored * 0.99 <= quote.remote_bytes <= stored
     assert world_is_left_alone(World(golden))
 
 
@@ -43,9 +43,9 @@ def world_is_left_alone(world: World) -> bool:
     ("form", "times"),
     [(None, 1), (Form("string"), 1), (Form("json", "id bigint"), 2), (Form("avro", '"long"'), 10)],
 )
-def test_the_rate_it_assumes_is_said_and_typed_values_are_slower(
+def test_the_assumed_rate_is_printed_and_lower_for_typed_values(
     golden_log: Make, form: Form | None, times: int
 ) -> None:
-    said = quoted(World(golden_log("zstd"), columns=Columns(EVERY_COLUMN, value=form)), processes=3)
-    assert said.assumed_processes == 3
-    assert said.assumed_log_bytes_a_second == LOG_BYTES_A_SECOND // times
+    quote = quoted(World(golden_log("zstd"), columns=Columns(EVERY_COLUMN, value=form)), processes=3)
+    assert quote.assumed_processes == 3
+    assert quote.assumed_log_bytes_a_second == LOG_BYTES_A_SECOND // times

@@ -71,7 +71,7 @@ def test_a_group_ends_with_the_record_that_fills_it(
         32
         + len(key or b"")
         + len(value or b"")
-        + sum(16 + len(name.encode()) + len(said or b"") for name, said in each or ())
+        + sum(16 + len(name.encode()) + len(count or b"") for name, count in each or ())
         for key, value, _, each in rows
     ]
     assert record_sizes(whole).tolist() == expected

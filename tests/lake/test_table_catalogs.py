@@ -1,4 +1,4 @@
-"""A table in a catalog that is a server: Iceberg's own REST catalog, and Glue, with files in a folder and on S3."""
+"""A table in a catalog server: Iceberg's own REST catalog, and Glue, with files in a folder and on S3."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture(params=["rest", "rest on S3", "glue"])
 def catalog(request: pytest.FixtureRequest, moto: str, tmp_path: Path) -> Iterator[Mapping[str, str]]:
-    """Properties of one without a table."""
+    """Yield the properties of a catalog without a table."""
     if request.param == "glue":
         properties = of_glue(moto)
         yield properties
@@ -66,7 +66,7 @@ def catalog(request: pytest.FixtureRequest, moto: str, tmp_path: Path) -> Iterat
 def test_a_table_lives_in_any_catalog_from_its_first_row_to_its_last(
     golden_log: Make, tmp_path: Path, catalog: Mapping[str, str]
 ) -> None:
-    """Followed, compacted, its old snapshots expired, its strays swept, and read by whoever opens the catalog."""
+    """Followed, compacted, its old snapshots expired, its strays swept, and read by a client that opens the catalog."""
     world = TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=catalog)
     with world.catalog() as opened:
         assert list(opened.ours()) == [NAME]
@@ -79,9 +79,9 @@ def test_a_table_lives_in_any_catalog_from_its_first_row_to_its_last(
     table = world.table()
     assert compact(table, fresh, execute=True).commits == 1
     assert expire(table, old_snapshots(table, 1, LATER))
-    found = strays(world.table(), LATER)
-    assert [each for each in found if each.url.endswith(".parquet")], "what compaction replaced"
-    sweep(world.table(), found, lambda _: None)
+    stray_files = strays(world.table(), LATER)
+    assert [each for each in stray_files if each.url.endswith(".parquet")], "what compaction replaced"
+    sweep(world.table(), stray_files, lambda _: None)
     assert world.table_digest() == world.log_digest()
     assert not strays(world.table(), LATER)
     assert not world.follow()
@@ -99,14 +99,14 @@ def test_a_typed_table_lives_in_any_catalog_while_its_schema_grows(
         form = world.table().facts.columns.forms["value"]
         schema = json.loads(form.schema)
         schema["fields"].append({"name": "more", "type": ["null", "string"], "default": None})
-        wanted = {"value": replace(form, schema=json.dumps(schema))}
-        assert evolve_table(world.table(), wanted, fresh, execute=True) == [FieldChange("value.more", None, "string")]
+        expected = {"value": replace(form, schema=json.dumps(schema))}
+        assert evolve_table(world.table(), expected, fresh, execute=True) == [FieldChange("value.more", None, "string")]
         assert len(world.table().facts.versions) == 4
         assert "more" in world.rows().schema.field("value").type.names
         world.require_same()
 
 
-def test_of_two_followers_that_race_the_second_is_told_so(
+def test_the_second_of_two_racing_followers_gets_an_error(
     golden_log: Make, tmp_path: Path, catalog: Mapping[str, str]
 ) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=catalog)
@@ -139,7 +139,7 @@ class TestACatalogThatGoes:
         return TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=properties)
 
     @pytest.mark.parametrize("landed", [False, True])
-    def test_nobody_knows_what_became_of_the_commit_until_the_place_tells(
+    def test_only_the_place_shows_the_outcome_of_a_lost_commit(
         self, world: TableWorld, server: RestCatalog, proxy: FaultyProxy, landed: bool
     ) -> None:
         def fault(method: str, path: str) -> str | None:
@@ -174,7 +174,7 @@ class TestACatalogThatGoes:
 
 
 @pytest.mark.parametrize(("answer", "error"), [("403", AccessDenied), ("409", StorageUnavailable)])
-def test_what_glue_answers_is_an_error_of_ours(moto: str, answer: str, error: type[Exception]) -> None:
+def test_errors_of_glue_become_errors_of_ours(moto: str, answer: str, error: type[Exception]) -> None:
     with closing(FaultyProxy(moto)) as proxy:
         proxy.fault = lambda method, path: answer
         with pytest.raises(error), closing(LakeCatalog({**of_glue(moto), "glue.endpoint": proxy.endpoint})) as catalog:

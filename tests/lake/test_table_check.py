@@ -1,4 +1,4 @@
-"""Whatever is wrong with a table, the check finds it; and finds nothing where nothing is."""
+"""Whatever is wrong with a table, the check finds it; a sound table has no findings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def problems(world: TableWorld) -> list[tuple[str, int | None]]:
 
 
 def change(world: TableWorld, make: Callable[[pa.Table], pa.Table], first: int, last: int) -> None:
-    """Another engine writes the files with these offsets anew; ``make`` gets their rows."""
+    """Replace the files with these offsets, as another engine would; ``make`` gets their rows."""
     table, attempt = world.table(), "strange"
     files = table.data_files(f"offset >= {first} and offset <= {last}")
     rows = [pq.read_table(each.file_path.removeprefix("file://")) for each in files]
@@ -136,7 +136,7 @@ def test_a_file_that_is_missing_or_damaged_is_named(world: TableWorld, how: str)
 
 
 @pytest.mark.parametrize("commits", [0, 1])
-def test_what_the_log_has_and_the_table_has_not_is_counted(golden_log: Make, tmp_path: Path, commits: int) -> None:
+def test_records_that_the_table_lacks_are_counted(golden_log: Make, tmp_path: Path, commits: int) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path)
     for _ in range(commits):
         run(world.round())

@@ -1,4 +1,4 @@
-"""A table is its log: every record once, whatever writers die, race, or are told nothing."""
+"""A table is its log: every record once, whether writers die, race, or get no answer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_each_commit_says_where_it_brings_the_table_to(golden_log: Make, tmp_pat
 
 @pytest.mark.extended
 def test_many_small_commits_leave_few_manifests_and_every_record_once(golden_log: Make, tmp_path: Path) -> None:
-    """A manifest for each of them would be read by every reader; a hundred become one."""
+    """Every reader would read one manifest for each of them; a hundred become one."""
     world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(file_bytes=800, commit_bytes=800))
     commits = len(world.follow())
     iceberg = world.table().iceberg
@@ -133,7 +133,7 @@ BEFORE, BEHIND = Offset(2), Offset(100)
 
 
 def begun(golden: Golden, folder: Path) -> TableWorld:
-    """With rows below `BEFORE`."""
+    """Return a world whose table has the rows below `BEFORE`."""
     world = TableWorld(golden, folder, limits=TableLimits(1, 1), isolation=Isolation.READ_UNCOMMITTED)
     while run(world.round()).step is Step.APPENDED and world.table().place().partitions[0].end < BEFORE:
         pass
@@ -141,15 +141,15 @@ def begun(golden: Golden, folder: Path) -> TableWorld:
 
 
 def both_append(world: TableWorld) -> list[Callable[[], Any]]:
-    """Two writers' commits, computed from the same place; each is sent when it is called."""
-    found: list[Callable[[], Any]] = []
+    """Return two writers' commits, computed from the same place; each is sent when it is called."""
+    commits: list[Callable[[], Any]] = []
     for name in ("a", "b"):
         table = world.table()
         attempt = Attempt(name)
         [split] = world.log().splits(0, BEFORE, BEHIND, 10**9)
         run(write_rows(table, attempt, ExportTask(0, 0, BEFORE, BEHIND), world.log().read(split), table.new_rows()))
-        found.append(table.prepared(Change(TablePlace({}), tuple(attempt.files)), name).commit_transaction)
-    return found
+        commits.append(table.prepared(Change(TablePlace({}), tuple(attempt.files)), name).commit_transaction)
+    return commits
 
 
 def test_without_retries_the_second_of_two_commits_fails(golden_log: Make, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_without_retries_the_second_of_two_commits_fails(golden_log: Make, tmp_p
 
 
 def test_with_pyicebergs_own_retries_both_commits_would_land(golden_log: Make, tmp_path: Path) -> None:
-    """The danger that the property closes, so that it is known when it is gone."""
+    """This documents the danger that the property closes; the test shows when it no longer exists."""
     world = begun(golden_log("transactions"), tmp_path)
     iceberg = world.table().iceberg
     with iceberg.transaction() as transaction:
@@ -191,7 +191,7 @@ def test_a_table_that_lets_commits_be_repeated_is_refused(golden_log: Make, tmp_
 
 @contextmanager
 def failing(moment: str, error: BaseException) -> Iterator[None]:
-    """The catalog's next commit fails: SQLAlchemy's ``before_commit``, or ``after_commit`` once it took place."""
+    """Make the catalog's next commit fail: SQLAlchemy's ``before_commit``, or ``after_commit`` once it took place."""
 
     def fail(session: Session) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""What happens to the log happens to its table: deleted follows deleted, a lost branch goes, a new topic is another."""
+"""Changes of the log reach its table: deleted records and lost branches go, and a new topic is another table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.extended
 Make = Callable[..., Golden]
 ONE_COMMIT = TableLimits(10**9, 10**9)
 SECOND_DAY = 1439
-"""The first offset of the golden log's."""
+"""The first offset of the golden log's second day."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def world(golden_log: Make, tmp_path: Path) -> TableWorld:
 
 
 def delete_below(world: TableWorld, offset: int) -> None:
-    """As `tierstate delete-records` does, and the leader of the topic."""
+    """Delete records as `tierstate delete-records` and the topic's leader do."""
     world.golden.tiers.start_log_at(offset)
     world.golden.local.delete_records(offset)
     world.golden.tiers.view.require_fresh(0, 0)
@@ -52,7 +52,7 @@ def rows_in(files: set[str]) -> int:
 
 
 def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
-    """The new leader's log ends there."""
+    """Elect a leader whose log ends at ``end``."""
     world.golden.local.elect(epoch, end)
     entries = [each for each in world.golden.folder.lineage().entries if each.start_offset < end]
     lineage = Lineage((*entries, EpochEntry(LeaderEpoch(epoch), Offset(end))))
@@ -62,7 +62,7 @@ def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
 
 @pytest.mark.essential
 @pytest.mark.parametrize("start", [100, 777, 2042])
-def test_what_the_log_deleted_goes_from_the_table(world: TableWorld, start: int) -> None:
+def test_deleted_records_leave_the_table(world: TableWorld, start: int) -> None:
     before, files = world.rows().num_rows, world.named_files()
     delete_below(world, start)
     [done] = world.follow()
@@ -84,8 +84,8 @@ def test_deleting_reads_only_the_files_that_keep_some_rows(world: TableWorld) ->
 
 
 def threads_meet(monkeypatch: pytest.MonkeyPatch, day: int) -> None:
-    """Threads of pyiceberg that look for files to go have one evaluator: it is asked about another day's manifest while
-    it is about to answer for the one of ``day``.
+    """Threads of pyiceberg that look for files to delete share one evaluator: let it be asked about another day's
+    manifest while it is about to answer for that of ``day``.
     """
     about_to, meanwhile, one = Event(), Event(), Lock()
     build, equal = cache(_OverwriteFiles._build_manifest_evaluator), _ManifestEvalVisitor.visit_equal
@@ -179,7 +179,7 @@ def test_rows_of_a_lost_branch_are_taken_out_by_a_commit_of_their_own(world: Tab
 
 
 @pytest.mark.extended
-def test_what_came_after_a_lost_branch_is_read_again(world: TableWorld) -> None:
+def test_records_after_a_lost_branch_are_read_again(world: TableWorld) -> None:
     """The new leader's log has the folder's records again, under another epoch."""
     unclean_election(world, 99, 1500)
     world.follow()
@@ -199,7 +199,7 @@ def test_a_lost_branch_is_taken_out_also_when_the_new_log_is_longer_already(worl
 
 @pytest.mark.extended
 def test_a_view_that_is_behind_the_table_takes_nothing_out(world: TableWorld) -> None:
-    """Another follower committed rows of a later epoch: to this one they look like a lost branch."""
+    """Another follower committed rows of a later epoch: to this follower they look like a lost branch."""
     unclean_election(world, 99, 1500)
     world.golden.local.high_watermark = world.golden.local.last_stable_offset = world.golden.folder.end()
     world.follow()
@@ -231,11 +231,11 @@ def test_a_writer_that_dies_while_it_takes_rows_out_leaves_the_table_as_it_was(
     assert world.table_digest() == world.log_digest()
 
 
-def test_a_topic_that_was_made_anew_stops_its_table(world: TableWorld) -> None:
+def test_a_topic_that_was_recreated_stops_its_table(world: TableWorld) -> None:
     control = world.golden.control
     described = control._described
     control._described = type(described)("t", TopicId.of(b"another-topic-id"), False, described.partitions)
-    world.golden.reader._topics.clear()  # what is believed for some seconds
+    world.golden.reader._topics.clear()  # the answer is cached for some seconds
     with pytest.raises(InvalidRequest, match="the topic was made anew"):
         run(world.round())
 
@@ -258,11 +258,11 @@ def reach(end: int, *lineage: tuple[int, int], start: int = 0) -> Reach:
         (reach(100, (0, 0), (2, 50)), [(0, 0), (2, 50)], 0, 100),
         (reach(100, (0, 0), (2, 50)), [(0, 0), (2, 50), (3, 80)], 0, 80),
         (reach(100, (0, 0), (2, 50)), [(0, 0), (3, 40)], 0, 40),
-        (reach(100, (0, 0), (2, 50)), [(0, 0), (3, 70)], 0, 50),  # 50 to 70 are of another epoch in the table
+        (reach(100, (0, 0), (2, 50)), [(0, 0), (3, 70)], 0, 50),  # 50 to 70 have another epoch in the table
         (reach(100, (0, 0), (2, 50)), [(4, 0)], 0, 0),
-        (reach(100, (0, 0), (2, 50)), [(4, 60)], 60, 60),  # what the log deleted is not compared
+        (reach(100, (0, 0), (2, 50)), [(4, 60)], 60, 60),  # deleted records are not compared
         (reach(100, (0, 0), (2, 50)), [(4, 200)], 200, 100),
-        (reach(100, (0, 0)), [(5, 500)], 0, 100),  # nobody knows the log's epochs so far down
+        (reach(100, (0, 0)), [(5, 500)], 0, 100),  # the log's epochs are unknown so far down
     ],
 )
 def test_rows_are_the_logs_up_to_where_the_two_leave_one_epoch(
@@ -276,21 +276,21 @@ def test_a_branch_that_was_lost_below_what_the_table_knows_stops_it() -> None:
         common_end(reach(100, (7, 90)), Lineage.of((0, 0), (8, 20)), Offset(0))
 
 
-def test_a_place_keeps_the_newest_epochs_and_is_read_as_it_was_said() -> None:
-    known = Reach(Offset(0), Offset(0))
+def test_a_place_keeps_the_newest_epochs_and_reads_back() -> None:
+    reach_so_far = Reach(Offset(0), Offset(0))
     for epoch in range(20):
-        known = known.to(
+        reach_so_far = reach_so_far.to(
             Offset(10 * (epoch + 1)), Lineage.of(*((each, 10 * each) for each in range(epoch + 1))), epoch // 5
         )
-    assert known.lineage == Lineage.of(*((each, 10 * each) for each in range(20 - KEPT_EPOCHS, 20)))
-    place, topic_id = TablePlace({0: known, 3: reach(5)}), TopicId.of(b"golden-topic-id!")
-    said = place.as_summary(topic_id, "attempt")
-    assert TablePlace.of_summary(said, topic_id) == place
+    assert reach_so_far.lineage == Lineage.of(*((each, 10 * each) for each in range(20 - KEPT_EPOCHS, 20)))
+    place, topic_id = TablePlace({0: reach_so_far, 3: reach(5)}), TopicId.of(b"golden-topic-id!")
+    summary = place.as_summary(topic_id, "attempt")
+    assert TablePlace.of_summary(summary, topic_id) == place
     with pytest.raises(CorruptData, match="another topic"):
-        TablePlace.of_summary(said, TopicId.of(b"another-topic-id"))
+        TablePlace.of_summary(summary, TopicId.of(b"another-topic-id"))
 
 
-def test_what_was_read_while_the_log_changed_its_lineage_is_not_committed(golden_log: Make, tmp_path: Path) -> None:
+def test_rows_read_while_the_lineage_changed_are_not_committed(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(40_000, 80_000))
     act = world.round()
     assert next(act).startswith("put ")
@@ -302,7 +302,7 @@ def test_what_was_read_while_the_log_changed_its_lineage_is_not_committed(golden
 
 
 def test_beyond_what_the_view_knows_of_the_leaders_log_nothing_is_read(golden_log: Make, tmp_path: Path) -> None:
-    """A leader whose agent has not spoken yet: under which epoch its newest records are, nobody could commit."""
+    """The new leader's agent has not written yet: the epoch of its newest records is unknown, so they cannot commit."""
     world = TableWorld(golden_log("transactions"), tmp_path)
     local = world.golden.local
     local.elect(99, 1500)

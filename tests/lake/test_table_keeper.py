@@ -1,4 +1,4 @@
-"""A process that keeps tables: what is new waits for more of it, and a table that cannot go on holds up no other."""
+"""A process that keeps tables: new records wait for more of them, and a table that cannot go on holds up no other."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def copy_another(world: TableWorld) -> None:
     golden.tiers.view.require_fresh(0, 0)
 
 
-def test_what_is_new_waits_for_the_interval(world: TableWorld) -> None:
+def test_new_records_wait_for_the_interval(world: TableWorld) -> None:
     clock = ManualClock()
     keeper = keeper_of(world, clock, TableLimits())
     assert keeper.turn(RUNS) is True
@@ -128,8 +128,8 @@ def test_a_table_that_cannot_go_on_says_why_and_holds_up_no_other(world: TableWo
     keeper = keeper_of(world, ManualClock(), TableLimits())
     assert keeper.turn(RUNS) is True
     assert world.table_digest() == world.log_digest()
-    [said] = keeper.stopped()
-    assert said.startswith(f"table {OTHER}: the topic was made anew")
+    [stopped_table] = keeper.stopped()
+    assert stopped_table.startswith(f"table {OTHER}: the topic was made anew")
     metrics = Metrics()
     feed_table_metrics(metrics, keeper)
     shown = metrics.exposition().decode()
@@ -162,15 +162,15 @@ def test_a_table_whose_columns_cannot_become_what_is_met_stops_and_no_other(gold
         keeper = keeper_of(world, ManualClock(), TableLimits(), interval_s=0.0)
         while keeper.turn(RUNS):
             pass
-        [said] = keeper.stopped()
-        assert said.startswith(f"table {NAME}: ")
-        assert "field=id" in said
-        assert "schema=3" in said
+        [stopped_table] = keeper.stopped()
+        assert stopped_table.startswith(f"table {NAME}: ")
+        assert "field=id" in stopped_table
+        assert "schema=3" in stopped_table
         assert keeper.tables[OTHER].lag == 0
         assert keeper.tables[OTHER].done.rows == COUNT
 
 
-def test_what_new_columns_are_for_does_not_wait_again(golden_log: Make, tmp_path: Path) -> None:
+def test_records_for_new_columns_do_not_wait_again(golden_log: Make, tmp_path: Path) -> None:
     with avro_world(golden_log, tmp_path) as world:
         keeper = keeper_of(world, ManualClock(), TableLimits())
         while keeper.turn(RUNS):

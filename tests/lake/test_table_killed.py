@@ -19,7 +19,7 @@ LIMITS = TableLimits(file_bytes=30_000, commit_bytes=60_000)
 
 
 def follow_until_killed(world: TableWorld, tells: int) -> None:
-    """In a process of its own; a byte before each step."""
+    """Follow the table; write a byte to ``tells`` before each step."""
     while True:
         act = world.round()
         while True:
@@ -33,7 +33,7 @@ def follow_until_killed(world: TableWorld, tells: int) -> None:
 
 
 def killed_at(world: TableWorld, step: int) -> bool:
-    """A follower that is killed as its ``step``-th step begins. False: it had come to its end before."""
+    """Run a follower that is killed as its ``step``-th step begins. Returns False if it had come to its end before."""
     hears, tells = os.pipe()
     child = os.fork()
     if child == 0:

@@ -126,7 +126,7 @@ def test_an_archive_whose_records_exist_nowhere_else_is_repaired(golden_log: Mak
 
 
 def with_a_file_of_two_partitions(world: TableWorld) -> LakeTable:
-    """As another engine's rewriting makes it: rows of partition 7 stand in files of partition 0."""
+    """Add rows of partition 7 to files of partition 0, as another engine's rewriting may do."""
 
     def two(rows: pa.Table) -> pa.Table:
         at = rows.schema.get_field_index("partition")
@@ -150,7 +150,7 @@ def test_a_file_of_several_partitions_is_compacted_into_one_of_each(world: Table
         assert len(set(pq.read_table(file).column("partition").to_pylist())) == 1
 
 
-def test_what_the_log_deleted_goes_from_a_file_of_several_partitions(world: TableWorld) -> None:
+def test_deleted_records_leave_a_file_of_several_partitions(world: TableWorld) -> None:
     with_a_file_of_two_partitions(world)
     before = [row["offset"] for row in world.rows().to_pylist() if row["partition"] == 7]
     middle = before[len(before) // 2]
@@ -195,7 +195,7 @@ def test_a_table_whose_metadata_file_is_gone_is_found_in_its_folder(world: Table
     assert not check_table(world.table(), world.log()).findings
 
 
-def test_of_two_catalogs_that_both_went_on_none_is_taken(world: TableWorld) -> None:
+def test_neither_of_two_catalogs_that_both_went_on_is_taken(world: TableWorld) -> None:
     backup, live = world.folder / "backup.db", world.folder / "live.db"
     copy(world.folder / "catalog.db", backup)
     for aside in (live, world.folder / "other.db"):

@@ -15,8 +15,9 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_history import delete_below, unclean_election
 from tests.lake.typed_tables import COUNT, columns_of, json_world
 from tests.lake.typed_topics import DDL
-from tests.servers.rest_catalog import rest_catalog
-from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark
+from tests.servers.rest_catalog import rest_catalog, sqlite_driver
+from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark, rows_of_catalog
+from tierstate.lake.engines import engines
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_upkeep import compact
 from tierstate.runtime.id_source import CountingIds
@@ -37,7 +38,7 @@ def uri(tmp_path: Path) -> Iterator[str]:
 
 
 def shown(rows: pa.Table) -> list[dict[str, Any]]:
-    """pyiceberg shows the headers of a record that has none as an empty list."""
+    """Return the rows; a record without headers has an empty list of them, as pyiceberg shows it."""
     return [{**row, "headers": row["headers"] or None} for row in rows.to_pylist()]
 
 
@@ -50,10 +51,10 @@ def spark_shows_the_same(world: TableWorld, uri: str, into: Path) -> None:
         f"WHERE `timestamp` >= DATE'{day}'": f"timestamp >= '{day}T00:00:00+00:00'",
     }
     queries = [f"SELECT * FROM {TABLE} {where} {BY_OFFSET}" for where in filters]
-    for found, (sql, condition) in zip(rows_by_spark(uri, queries, into), filters.items(), strict=True):
+    for rows_read, (sql, condition) in zip(rows_by_spark(uri, queries, into), filters.items(), strict=True):
         scan = world.table().iceberg.scan(row_filter=condition or AlwaysTrue())
         expected = shown(scan.to_arrow().sort_by("offset"))
-        assert shown(found) == expected, sql
+        assert shown(rows_read) == expected, sql
 
 
 def test_bytes_after_deletes_a_lost_branch_and_compaction(golden_log: Make, tmp_path: Path, uri: str) -> None:
@@ -83,7 +84,7 @@ def test_typed_columns_that_evolved(golden_log: Make, tmp_path: Path, uri: str) 
 
 
 def test_a_table_goes_on_after_sparks_own_maintenance(golden_log: Make, tmp_path: Path, uri: str) -> None:
-    """Spark rewrites every data file and keeps one snapshot, which says no place."""
+    """Spark rewrites every data file and keeps one snapshot, which names no place."""
     world = TableWorld(golden_log("transactions"), tmp_path / "world", properties={"type": "rest", "uri": uri})
     world.follow()
     place, before, ours = world.table().place(), world.table_digest(), world.named_files()
@@ -105,3 +106,16 @@ def test_a_table_goes_on_after_sparks_own_maintenance(golden_log: Make, tmp_path
     world.follow()
     assert world.table_digest() == world.log_digest(end=1500)
     assert not check_table(world.table(), world.log()).findings
+
+
+def test_spark_opens_the_embedded_catalog_by_the_lines_that_table_show_prints(golden_log: Make, tmp_path: Path) -> None:
+    """Spark uses the driver of SQLite that Iceberg's own REST server carries."""
+    needs_spark_iceberg()
+    world = TableWorld(golden_log("transactions"), tmp_path / "world")
+    world.follow()
+    lines = engines(world.properties, NAME)["spark"].splitlines()
+    into = tmp_path / "into"
+    into.mkdir()
+    query = f"SELECT * FROM tierstate.{NAME} {BY_OFFSET}"
+    (rows_read,) = rows_of_catalog(dict(line.split("=", 1) for line in lines), [query], into, [sqlite_driver(tmp_path)])
+    assert shown(rows_read) == shown(world.rows().sort_by("offset"))

@@ -1,4 +1,4 @@
-"""A commit's files by tasks elsewhere: the same rows, and what is killed, late or twice is no row of the table."""
+"""The files of a commit, made by tasks elsewhere: the same rows; a task killed, late or done twice adds no row."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ LIMITS = TableLimits(file_bytes=20_000, commit_bytes=60_000)
 
 @pytest.fixture
 def world(golden_log: Make, tmp_path: Path) -> TableWorld:
-    """Its objects are files, for other processes to read."""
+    """A world whose objects are files, so that other processes can read them."""
     (tmp_path / "store").mkdir()
     golden = golden_log("transactions", store=DirectoryStore(tmp_path / "store"))
     return TableWorld(golden, tmp_path / "world", limits=LIMITS, local=False)
 
 
 def by(world: TableWorld, run_jobs: AnyRun) -> TableWorld:
-    """Its rounds' files are made so."""
+    """Let these jobs make the files of the world's rounds."""
     access = Access({}, (world.folder.parent / "store").as_uri(), StoreOptions(), None, bucket_alone=True)
     world.means = Means(write=by_tasks(run_jobs, access, no_lease))
     return world
 
 
 def travelled(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
-    """As to an executor and back, in this process; the last first. What is raised there, Spark tells as its own."""
+    """Do the jobs, the last first, pickled as for an executor. A task's error is raised as Spark's own, as in Spark."""
     for job in reversed(jobs):
         try:
             outcome = pickle.dumps(do(pickle.loads(pickle.dumps(job))))
@@ -119,7 +119,7 @@ def test_a_driver_that_dies_before_any_step_loses_nothing_and_repeats_nothing(wo
     assert is_its_log(world)
 
 
-def test_of_two_drivers_one_is_first_and_the_other_leaves_nothing(world: TableWorld) -> None:
+def test_the_second_of_two_drivers_leaves_nothing(world: TableWorld) -> None:
     by(world, travelled)
     acts = [world.round(), world.round()]
     for act in acts:
@@ -131,7 +131,7 @@ def test_of_two_drivers_one_is_first_and_the_other_leaves_nothing(world: TableWo
     assert is_its_log(world)
 
 
-def test_what_expired_while_a_task_read_it_fails_the_commit_and_no_row_is_there(world: TableWorld) -> None:
+def test_records_that_expire_under_a_task_fail_the_commit_whole(world: TableWorld) -> None:
     def one_is_lost(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
         yield do(jobs[0])
         yield jobs[1].number, PlannedRangeLost("gone", start=1)

@@ -20,7 +20,7 @@ FIRST = datetime(1, 1, 1, microsecond=1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 EARLIEST_MS, LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
 TIMES = {-(2**63): FIRST, EARLIEST_MS - 1: FIRST, LATEST_MS + 1: LAST, 2**62: LAST, 2**63 - 1: LAST}
-"""Kafka's milliseconds, and what a table has for them."""
+"""Kafka's milliseconds, and the time that a table has for them."""
 FITS = (EARLIEST_MS, 1_000, LATEST_MS)
 
 

@@ -1,4 +1,4 @@
-"""Typed tables: every record is a row of its columns, what does not parse keeps its bytes, and schemas evolve."""
+"""Typed tables: every record is a row of its columns, values that do not parse keep their bytes, and schemas evolve."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_compacting_and_taking_out_leave_typed_rows_as_they_are(golden_log: Make
 
 
 @pytest.mark.extended
-def test_what_is_appended_again_after_a_lost_branch_is_of_the_newer_columns(golden_log: Make, tmp_path: Path) -> None:
+def test_rows_appended_after_a_lost_branch_have_the_newer_columns(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow_to(200)
     world.evolve(columns_of(DDL[4]))
@@ -103,7 +103,7 @@ def test_what_is_appended_again_after_a_lost_branch_is_of_the_newer_columns(gold
 
 
 @pytest.mark.extended
-def test_rows_of_newer_columns_that_were_lost_are_not_said_of_older_ones(golden_log: Make, tmp_path: Path) -> None:
+def test_rows_of_a_lost_branch_do_not_change_the_columns_of_older_ones(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow_to(100)
     world.evolve(columns_of(DDL[3]))
@@ -132,8 +132,8 @@ def test_a_row_that_was_read_before_the_table_evolved_is_not_committed_after_it(
     assert world.named_files() == world.data_files()
 
 
-def test_of_two_that_evolve_a_table_one_is_first_and_the_other_does_nothing(golden_log: Make, tmp_path: Path) -> None:
-    """To Iceberg nothing happens at all: both are an int. But rows are made by the one or by the other."""
+def test_the_second_of_two_that_evolve_a_table_does_nothing(golden_log: Make, tmp_path: Path) -> None:
+    """Iceberg sees no change: both columns are an int. But rows are made by one or by the other."""
     world = json_world(golden_log, tmp_path)
     world.follow_to(100)
     acts = []
@@ -183,7 +183,7 @@ def test_a_table_grows_with_what_the_registry_has(golden_log: Make, tmp_path: Pa
 
 
 def asked_anew(world: TypedWorld) -> TypedWorld:
-    """As another process would: this one keeps what an access of the registry said of an id."""
+    """Use a new access of the registry, as another process would: an access keeps the answers about an id."""
     assert world.registry is not None
     world.registry = replace(world.registry, timeout=world.registry.timeout + 0.001)
     return world
@@ -207,7 +207,7 @@ def test_a_registry_that_never_settles_stops_the_table_until_it_does(golden_log:
         world.produce(COUNT)
         for _ in range(limits.evolutions):
             assert run(asked_anew(world).round()).step is Step.EVOLVED
-        for _ in range(2):  # a follower that begins anew counts on
+        for _ in range(2):  # a new follower goes on counting
             with pytest.raises(InvalidRequest, match=r"no row was written between.*table=kafka\.t.*evolved=4 most=4"):
                 run(asked_anew(world).round())
         assert world.table().facts.version == before + limits.evolutions
@@ -222,11 +222,11 @@ def test_a_registry_that_never_settles_stops_the_table_until_it_does(golden_log:
 @pytest.mark.extended
 def test_a_registry_that_does_not_answer_stops_a_table_and_nothing_is_corrupt(golden_log: Make, tmp_path: Path) -> None:
     with avro_world(golden_log, tmp_path) as world:
-        said, world.server.answers = world.server.answers, dict.fromkeys(world.server.answers, (500, "away"))
+        replies, world.server.answers = world.server.answers, dict.fromkeys(world.server.answers, (500, "away"))
         with pytest.raises(Unavailable):
             world.follow()
         assert not world.data_files()
-        world.server.answers = said
+        world.server.answers = replies
         world.follow()
         world.require_same()
 
@@ -264,13 +264,13 @@ def test_a_writer_that_dies_while_it_evolves_a_table_leaves_it_as_it_was(
     world.require_same()
 
 
-def test_rows_of_which_nothing_says_who_wrote_them_are_found(golden_log: Make, tmp_path: Path) -> None:
+def test_rows_without_a_known_writer_are_found(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
     world.follow()
     table, place = world.table(), world.table().place()
     table.place = lambda: TablePlace({0: replace(place.partitions[0], versions=())})  # type: ignore[method-assign]
-    [found] = check_table(table, world.log()).findings
-    assert found.problem == "the table's place does not say which columns wrote its rows"
+    [finding] = check_table(table, world.log()).findings
+    assert finding.problem == "the table's place does not say which columns wrote its rows"
 
 
 def test_a_value_that_is_not_the_logs_is_found_in_a_typed_column(golden_log: Make, tmp_path: Path) -> None:
@@ -283,9 +283,9 @@ def test_a_value_that_is_not_the_logs_is_found_in_a_typed_column(golden_log: Mak
         return rows.set_column(at, rows.field(at), others)
 
     change(world, forged, 60, 62)
-    [found] = check_table(world.table(), world.log()).findings
-    assert found.problem == "the column value is not the log's"
-    assert found.offset == 60
+    [finding] = check_table(world.table(), world.log()).findings
+    assert finding.problem == "the column value is not the log's"
+    assert finding.offset == 60
 
 
 def test_not_a_number_is_the_same_as_not_a_number(golden_log: Make, tmp_path: Path) -> None:
@@ -329,26 +329,26 @@ def test_a_key_without_bounds_is_a_row_and_the_days_and_offsets_of_its_file_are_
 @pytest.mark.extended
 def test_a_table_evolves_to_what_is_wanted_and_again_is_nothing(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path)
-    wanted = {"value": Form("json", "id bigint, price double, at struct<x int>, tags array<string>")}
-    found = [
+    expected = {"value": Form("json", "id bigint, price double, at struct<x int>, tags array<string>")}
+    results = [
         FieldChange("value.id", "int32", "int64"),
         FieldChange("value.price", None, "double"),
         FieldChange("value.at", None, "struct<x: int32>"),
         FieldChange("value.tags", None, "list<element: string>"),
     ]
-    assert evolve_table(world.table(), wanted, world.attempt_id, execute=False) == found
+    assert evolve_table(world.table(), expected, world.attempt_id, execute=False) == results
     assert world.table().facts.version == 0
-    assert evolve_table(world.table(), wanted, world.attempt_id, execute=True) == found
+    assert evolve_table(world.table(), expected, world.attempt_id, execute=True) == results
     assert world.table().facts.version == 1
     assert world.table().iceberg.schema().find_field("value.name"), "what is gone stays"
-    assert evolve_table(world.table(), wanted, world.attempt_id, execute=True) == []
+    assert evolve_table(world.table(), expected, world.attempt_id, execute=True) == []
     assert world.table().facts.version == 1
     world.evolve(columns_of("id bigint, name string, price double, at struct<x bigint, y date>, tags array<string>"))
     world.follow()
     assert not check_table(world.table(), world.log()).findings
 
 
-def test_what_iceberg_cannot_hold_is_refused_by_the_field_it_is_in() -> None:
+def test_types_that_iceberg_lacks_are_refused_with_their_field() -> None:
     two = pa.struct([("a", pa.struct([("b", pa.int32())])), ("a.b", pa.int32())])
     with pytest.raises(InvalidRequest, match=r"two fields of a table would have one name.*value\.a\.b"):
         iceberg_schema(pa.schema([("value", two)]))
@@ -396,8 +396,8 @@ def test_a_column_of_every_type_is_read_by_other_engines(
     frame = pl.scan_iceberg(table.iceberg).sort("offset").collect()
     assert frame["value"].struct.field("h").to_list()[:3] == [Decimal("12.50"), None, None]
     files = [each.file_path for each in table.data_files()]
-    asked = duckdb.connect().execute(
+    answer = duckdb.connect().execute(
         'SELECT count(*), sum(value.h), max(value.n[1].y[1]), count("_corrupt"), sum(octet_length("_corrupt".value))'
         f" FROM read_parquet({files})"
     )
-    assert asked.fetchall() == [(20, Decimal("62.50"), "p", 5, 5)]
+    assert answer.fetchall() == [(20, Decimal("62.50"), "p", 5, 5)]

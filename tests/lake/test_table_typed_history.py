@@ -1,4 +1,4 @@
-"""Whatever happens to a typed topic and to those that keep its table: at the end every record is a row, once.
+"""Whatever happens to a typed topic and to the followers of its table: at the end every record is a row, once.
 
 Histories are drawn from seeds: records come, writers' schemas grow, the log is cut below and loses branches, followers
 append, evolve, compact and take out, two of them at once or one while much happens, and die before any step.
@@ -27,13 +27,13 @@ from tierstate.state.offsets import Offset
 
 LIMITS = TableLimits(file_bytes=1_500, commit_bytes=6_000)
 MOST_STEPS = 14
-"""Of an act of such a world, about."""
+"""About the most steps of an operation in such a world."""
 ELECTIONS = 5
-"""Unclean ones of a history: fewer than a table knows leader epochs."""
+"""Unclean elections of a history: fewer than the leader epochs that a table knows."""
 
 
 class History:
-    """``said``: what happened so far, for whom it fails."""
+    """``said`` keeps the events so far, for the message of a failure."""
 
     def __init__(self, world: TypedWorld, random: Random) -> None:
         self.world, self.random = world, random
@@ -78,7 +78,7 @@ class History:
         self.said += run_until(self._act(), self.random.randrange(MOST_STEPS))
 
     def two_act(self) -> None:
-        """Both have read the table; then each of their steps is the one's or the other's."""
+        """Let two followers read the table, then take their steps in any order."""
         acts = [self._act(), self._act()]
         while acts:
             act = self.random.choice(acts)
@@ -88,7 +88,7 @@ class History:
                 acts.remove(act)
 
     def one_is_slow(self) -> None:
-        """It begins, or goes on where it was long ago."""
+        """Begin a slow follower, or continue one that stopped long ago."""
         if self._slow and self.random.random() < 0.5:
             self._goes_on(self.random.randrange(len(self._slow)))
             return
@@ -120,7 +120,7 @@ class History:
         self.world.golden.tiers.view.require_fresh(0, 0)
 
     def _goes_on(self, at: int) -> None:
-        with suppress(*MOVED):  # what it was reading is gone: it begins again, as any follower does
+        with suppress(*MOVED):  # its data is gone: it begins again, as any follower does
             self.said.append(f"a slow one: {run(self._slow.pop(at))}")
 
     def _act(self) -> Act[Any]:
@@ -133,7 +133,7 @@ class History:
         return compact_bins(table, Attempt(self.world.attempt_id()), bins(table)[:2])
 
     def _evolving(self) -> Act[Any]:
-        """By settings, to this or a later one."""
+        """Evolve by settings, to the present or a later schema."""
         table = self.world.table()
         if table.facts.grows:
             return self.world.round()

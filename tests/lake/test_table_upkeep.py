@@ -1,4 +1,4 @@
-"""Upkeep changes no row: large files for small ones, old snapshots and strays gone, and again is nothing."""
+"""Upkeep changes no row: large files replace small ones, old snapshots and strays go, and a second run does nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.extended
 Make = Callable[..., Golden]
 LATER = TimestampMs(SystemClock().now_ms() + 10**9)
 DAYS = 2
-"""Of the golden log's records."""
+"""The number of days of the golden log's records."""
 IDS = CountingIds(7)
 
 
@@ -74,9 +74,9 @@ def test_a_dry_run_of_compacting_changes_nothing(world: TableWorld) -> None:
 def test_files_stay_below_the_size_that_is_asked_for(world: TableWorld) -> None:
     largest = 3 * max(each.file_size_in_bytes for each in world.table().data_files())
     table = world.table()
-    for found in bins(table, largest):
-        assert sum(each.file_size_in_bytes for each in found.files) <= largest
-        assert len(found.files) > 1
+    for paths in bins(table, largest):
+        assert sum(each.file_size_in_bytes for each in paths.files) <= largest
+        assert len(paths.files) > 1
 
 
 @pytest.mark.extended
@@ -95,7 +95,7 @@ def test_a_writer_that_dies_while_it_compacts_leaves_the_table_as_it_was(world: 
 
 
 def test_rows_that_are_not_those_that_were_read_are_never_committed(world: TableWorld) -> None:
-    """A byte that a store, a disk or a writer of Parquet turned: here a value of a source, once it was read."""
+    """A store, a disk or a writer of Parquet may turn a byte: here a value of a source, once it was read."""
     before, table = world.named_files(), world.table()
     act = compact_bins(table, Attempt(fresh()), bins(table))
     next(act)
@@ -164,16 +164,16 @@ def test_young_snapshots_stay_however_many_there_are(world: TableWorld) -> None:
 
 
 @pytest.mark.extended
-def test_what_a_dead_writer_left_is_swept_and_nothing_else(golden_log: Make, tmp_path: Path) -> None:
+def test_only_files_of_a_dead_writer_are_swept(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path)
     run_until(world.round(), 3)
     left = world.data_files()
     assert left
     world.follow()
     before = world.table_digest()
-    found = strays(world.table(), LATER)
-    assert {each.url.removeprefix("file://") for each in found if each.url.endswith(".parquet")} == left
-    sweep(world.table(), found, lambda _: None)
+    stray_files = strays(world.table(), LATER)
+    assert {each.url.removeprefix("file://") for each in stray_files if each.url.endswith(".parquet")} == left
+    sweep(world.table(), stray_files, lambda _: None)
     assert world.named_files() == world.data_files()
     assert world.table_digest() == before
     assert not strays(world.table(), LATER)
@@ -181,20 +181,20 @@ def test_what_a_dead_writer_left_is_swept_and_nothing_else(golden_log: Make, tmp
 
 
 @pytest.mark.extended
-def test_what_an_older_snapshot_names_is_swept_once_that_is_gone(world: TableWorld) -> None:
+def test_files_of_an_older_snapshot_are_swept_once_it_expired(world: TableWorld) -> None:
     small = world.named_files()
     compact(world.table(), fresh, execute=True)
     assert not strays(world.table(), LATER)
     table = world.table()
     expire(table, old_snapshots(table, 1, LATER))
-    found = strays(table, LATER)
-    assert small <= {each.url.removeprefix("file://") for each in found}
-    sweep(table, found, lambda _: None)
+    stray_files = strays(table, LATER)
+    assert small <= {each.url.removeprefix("file://") for each in stray_files}
+    sweep(table, stray_files, lambda _: None)
     assert world.table_digest() == world.log_digest()
 
 
-def test_what_is_young_is_never_swept(golden_log: Make, tmp_path: Path) -> None:
-    """It may be an attempt that is at work."""
+def test_young_files_are_never_swept(golden_log: Make, tmp_path: Path) -> None:
+    """It may belong to an attempt that is at work."""
     world = TableWorld(golden_log("transactions"), tmp_path)
     run_until(world.round(), 3)
     assert not strays(world.table(), TimestampMs(SystemClock().now_ms() - 86_400_000))
@@ -228,9 +228,9 @@ def test_a_table_of_an_earlier_version_loses_only_what_it_once_named(world: Tabl
     compact(world.table(), fresh, execute=True)
     table = world.table()
     expire(table, old_snapshots(table, 1, LATER))
-    found = {each.url.removeprefix("file://") for each in strays(table, LATER)}
-    assert small <= found
-    assert str(neighbour) not in found
+    stray_files = {each.url.removeprefix("file://") for each in strays(table, LATER)}
+    assert small <= stray_files
+    assert str(neighbour) not in stray_files
 
 
 def test_a_catalog_restored_from_a_backup_deletes_nothing_that_the_live_one_names(world: TableWorld) -> None:
@@ -266,7 +266,7 @@ def test_a_live_catalog_deletes_nothing_that_a_restored_one_names(world: TableWo
 
 
 def test_metadata_of_an_attempt_that_lost_its_race_keeps_no_file(world: TableWorld) -> None:
-    """Its catalog was updated by another between its metadata file and its own update."""
+    """Another writer updated the catalog between this attempt's metadata file and its own update."""
     table, attempt = world.table(), Attempt(fresh())
     act = compact_bins(table, attempt, bins(table))
     while next(act) != "commit":

@@ -1,4 +1,4 @@
-"""Typed exports: what parses is a column of one type, what does not is kept as it was, and both are the log's."""
+"""Typed exports: values that parse are a column of one type, others are kept as they were; both are the log's."""
 
 from __future__ import annotations
 
@@ -96,18 +96,18 @@ def test_json_that_parses_is_a_struct_and_what_does_not_keeps_its_bytes(log_of: 
     assert done.corrupt == corrupt > COUNT // 20
     [manifest] = [json.loads(data) for key, data in world.objects().items() if key.endswith("manifest.json")]
     assert manifest["corrupt"] == sum(each["corrupt"] for each in manifest["files"]) == corrupt
-    for said in manifest["files"]:
-        file = pq.read_table(io.BytesIO(world.place.get(said["key"])))
-        assert said["corrupt"] == len(file) - file["_corrupt"].null_count
+    for entry in manifest["files"]:
+        file = pq.read_table(io.BytesIO(world.place.get(entry["key"])))
+        assert entry["corrupt"] == len(file) - file["_corrupt"].null_count
 
 
 NOTHING = Form("avro", '{"type": "fixed", "name": "Nothing", "size": 65000}')
-"""No value of the golden logs is one."""
+"""No value of the golden logs has this form."""
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
-def test_of_a_topic_of_something_else_every_byte_is_in_corrupt_and_none_is_lost(golden_log: Make, case: str) -> None:
+def test_every_byte_of_an_unfit_topic_is_in_corrupt_and_none_is_lost(golden_log: Make, case: str) -> None:
     golden = golden_log(case)
     golden.local.local_start = golden.folder.bases[-1] // 2
     world = World(golden, columns=Columns(EVERY_COLUMN, NOTHING, NOTHING))
@@ -146,7 +146,7 @@ SCHEMAS: dict[int | str, tuple[int, Any]] = {1: (200, {"schema": AVRO}), 2: (200
 
 
 def registered_world(log_of: LogOf, url: str) -> tuple[World, list[bytes | None]]:
-    """Values of schema 1 and, each third, of 2; each tenth of one that the registry does not have."""
+    """Return values of schema 1 and, each third, of schema 2; the registry lacks the schema of each tenth."""
     values: list[bytes | None] = []
     for number in range(COUNT):
         schema, id = (OLDER, 2) if number % 3 == 0 else (AVRO, 1)
@@ -196,7 +196,7 @@ def test_killed_before_any_step_a_typed_export_leaves_the_very_same_objects(log_
     assert steps > 4
 
 
-def test_whatever_windows_are_read_the_typed_files_are_the_same_bytes(log_of: LogOf) -> None:
+def test_typed_files_are_the_same_bytes_for_any_windows(log_of: LogOf) -> None:
     golden = log_of(orders())
     made = []
     for piece_bytes in (1, 5_000, 8 << 20):
@@ -207,9 +207,7 @@ def test_whatever_windows_are_read_the_typed_files_are_the_same_bytes(log_of: Lo
     assert made[0] == made[1] == made[2]
 
 
-def test_in_whatever_pieces_values_are_read_the_files_are_the_same_bytes(
-    log_of: LogOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_the_same_bytes_for_any_pieces_of_values(log_of: LogOf, monkeypatch: pytest.MonkeyPatch) -> None:
     golden = log_of(orders())
     made = []
     for at_once in (7, 1 << 20):
@@ -221,7 +219,7 @@ def test_in_whatever_pieces_values_are_read_the_files_are_the_same_bytes(
 
 
 def rewritten(world: World, change: Callable[[pa.Table], pa.Table]) -> World:
-    """The place with one file's rows changed, and a ledger that vouches for them."""
+    """Return the place with one file's rows changed, and a ledger that vouches for them."""
     from tests.lake.test_check import with_object
     from tierstate.lake.ledger import document
     from tierstate.lake.names import task_key
@@ -236,8 +234,8 @@ def rewritten(world: World, change: Callable[[pa.Table], pa.Table]) -> World:
             writer.write_table(change(rows.read_row_group(number)))
     changed = with_object(world, file.key, into.getvalue())
     size, sha256 = sha256_of(changed.place, file.key)
-    said = replace(done, files=(replace(file, bytes=size, sha256=sha256), *others))
-    return with_object(changed, task_key(plan, 0), document(said.as_json()))
+    claim = replace(done, files=(replace(file, bytes=size, sha256=sha256), *others))
+    return with_object(changed, task_key(plan, 0), document(claim.as_json()))
 
 
 def without_corrupt(rows: pa.Table) -> pa.Table:
@@ -270,10 +268,10 @@ def test_a_manifest_that_says_another_count_of_corrupt_records_is_found(log_of: 
     world.export().do(world.wanted())
     [plan] = world.ledger.plans()
     done = world.ledger.done(plan)[0]
-    said = replace(done, files=(replace(done.files[0], corrupt=0), *done.files[1:]))
-    other = with_object(world, task_key(plan, 0), document(said.as_json()))
-    [found] = check(other.export()).findings
-    assert "the manifest says 0" in found.problem
+    claim = replace(done, files=(replace(done.files[0], corrupt=0), *done.files[1:]))
+    other = with_object(world, task_key(plan, 0), document(claim.as_json()))
+    [finding] = check(other.export()).findings
+    assert "the manifest says 0" in finding.problem
 
 
 def test_a_place_has_one_form_of_its_values(log_of: LogOf) -> None:
@@ -298,11 +296,11 @@ def test_row_groups_tell_the_range_of_every_field_of_a_struct(log_of: LogOf) -> 
         for number in range(file.num_row_groups):
             ids = pc.struct_field(file.read_row_group(number)["value"].combine_chunks(), "id")
             group = file.metadata.row_group(number)
-            found = {group.column(at).path_in_schema: group.column(at).statistics for at in range(group.num_columns)}
-            told = found["value.id"]
-            assert (told.min, told.max) == (pc.min(ids).as_py(), pc.max(ids).as_py())
+            stats = {group.column(at).path_in_schema: group.column(at).statistics for at in range(group.num_columns)}
+            id_statistics = stats["value.id"]
+            assert (id_statistics.min, id_statistics.max) == (pc.min(ids).as_py(), pc.max(ids).as_py())
             for leaf in ("value.name", "value.price", "value.at", "value.place.x", "value.tags.list.element", "key"):
-                assert found[leaf].has_min_max, leaf
+                assert stats[leaf].has_min_max, leaf
 
 
 def test_other_readers_of_parquet_see_the_same_rows(log_of: LogOf, tmp_path: Path) -> None:
@@ -311,7 +309,7 @@ def test_other_readers_of_parquet_see_the_same_rows(log_of: LogOf, tmp_path: Pat
     world.export().do(world.wanted())
     good = [at for at, (_, value) in enumerate(records) if value is not None and value not in POISON]
     every = f"{tmp_path}/lake/t/*/*.parquet"
-    asked = f"""SELECT count(*), sum(value.id), sum(value.price), max(value.place.x), sum(len(value.tags)),
+    query = f"""SELECT count(*), sum(value.id), sum(value.price), max(value.place.x), sum(len(value.tags)),
         count(*) FILTER (_corrupt IS NOT NULL) FROM read_parquet('{every}')"""
     totals = (
         sum(good),
@@ -320,7 +318,7 @@ def test_other_readers_of_parquet_see_the_same_rows(log_of: LogOf, tmp_path: Pat
         sum(len(expected(at)["tags"]) for at in good),
     )
     corrupt = sum(key == b"\xff" or value in POISON for key, value in records)
-    assert duckdb.execute(asked).fetchall() == [(COUNT, *totals, corrupt)]
+    assert duckdb.execute(query).fetchall() == [(COUNT, *totals, corrupt)]
     values = pl.scan_parquet(every).filter(pl.col("_corrupt").is_null()).select(pl.col("value").struct.unnest())
     frame = values.collect()
     typed = [at for at in good if records[at][0] != b"\xff"]

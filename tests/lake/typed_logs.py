@@ -1,4 +1,4 @@
-"""Partition folders whose keys and values mean something: JSON, Avro, and what only looks like it."""
+"""Partition folders whose keys and values mean something: JSON, Avro, and bytes that only look like it."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def an_order(number: int) -> dict[str, Any]:
 
 
 def json_order(number: int) -> bytes:
-    """Now and then with a field that no schema has."""
+    """Return an order as JSON, now and then with a field that no schema has."""
     order = an_order(number)
     order["price"] = float(order["price"])
     return json.dumps({**order, "more": [number]} if number % 5 == 0 else order).encode()
 
 
 def avro_order(number: int, schema: str = AVRO, id: int | None = None) -> bytes:
-    """``id``: of a schema of a registry, that it begins with."""
+    """``id`` is that of a schema in a registry; the value begins with it."""
     out = io.BytesIO(b"" if id is None else struct.pack(">bI", 0, id))
     out.seek(0, io.SEEK_END)
     fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(schema)), an_order(number))
@@ -74,7 +74,7 @@ def avro_long(number: int) -> bytes:
 
 
 def poisoned(values: Sequence[bytes], every: int = 10) -> list[bytes | None]:
-    """Each ``every``-th is one of `POISON`, and each after it null."""
+    """Replace each ``every``-th value by one of `POISON`, and each value after it by null."""
     made: list[bytes | None] = list(values)
     for turn, at in enumerate(range(0, len(values) - 1, every)):
         made[at], made[at + 1] = POISON[turn % len(POISON)], None
@@ -84,7 +84,7 @@ def poisoned(values: Sequence[bytes], every: int = 10) -> list[bytes | None]:
 def folder_of(
     path: Path, records: Sequence[Pair], a_batch: int = 50, a_segment: int = 200, apart_ms: int = 60_000
 ) -> Path:
-    """As a broker leaves it. Each third record has headers of which a key comes twice."""
+    """Write a folder as a broker leaves it. Each third record has headers with one key twice."""
     path.mkdir(parents=True)
     (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     for base in range(0, len(records), a_segment):

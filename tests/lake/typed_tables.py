@@ -1,4 +1,4 @@
-"""Typed tables of topics that mean something, and whether they are what the topics mean."""
+"""Typed tables of topics that mean something, and whether they show this meaning."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tierstate.values.schema_registry import RegistryAccess
 
 Make = Callable[..., Golden]
 SMALL = TableLimits(file_bytes=700, commit_bytes=1_500)
-"""Several commits of several files."""
+"""Small enough for several commits of several files."""
 COUNT = 240
-"""Records of a topic."""
+"""The number of records of a topic."""
 HOUR_MS = 3_600_000
-"""Between two of them: a topic of some days."""
+"""The time between two records: a topic of some days."""
 
 
 def columns_of(ddl: str, headers: Any = "list") -> Columns:
@@ -37,7 +37,7 @@ def columns_of(ddl: str, headers: Any = "list") -> Columns:
 
 
 class TypedWorld(TableWorld):
-    """A topic, and its table. ``server``: the registry, where there is one."""
+    """A topic and its table. ``server`` is the registry, if there is one."""
 
     server: Registry
 
@@ -48,7 +48,7 @@ class TypedWorld(TableWorld):
         super().__init__(golden, path / "table", columns=columns, **{"limits": SMALL, **world})
 
     def produce(self, end: int) -> None:
-        """Up to this offset."""
+        """Let the log end at this offset."""
         self.golden.local.high_watermark = self.golden.local.last_stable_offset = end
 
     def follow_to(self, end: int) -> None:
@@ -56,7 +56,7 @@ class TypedWorld(TableWorld):
         self.follow()
 
     def require_same(self) -> int:
-        """The table is its log, by its own check and by what each record means. How many do not parse."""
+        """Require that the table is its log, by its check and each record's meaning; return how many do not parse."""
         assert not check_table(self.table(), self.log(), window_bytes=2_000).findings
         table, rows = self.table(), self.rows().to_pylist()
         [reach] = table.place().partitions.values()
@@ -76,7 +76,7 @@ class TypedWorld(TableWorld):
 
 
 def _as(meant: Meant, kind: pa.StructType) -> dict[str, Any] | None:
-    """Without its nulls, and what the columns lack. None: nothing, or nothing that has the columns' types."""
+    """Return the value without nulls and without fields that the columns lack; None if it does not have their types."""
     if meant.poison or meant.value is None:
         return None
     value = {name: each for name, each in meant.value.items() if name in kind.names and each is not None}
@@ -93,7 +93,7 @@ def json_world(make: Make, path: Path, ddl: str = DDL[0], **world: Any) -> Typed
 
 @contextmanager
 def avro_world(make: Make, path: Path, **world: Any) -> Iterator[TypedWorld]:
-    """Registered, by a registry that runs for as long as the block lasts; the table begins with its first schema."""
+    """Yield a world whose registry runs as long as the block lasts; the table begins with its first schema."""
     with registry({at: answer_of(schema) for at, schema in enumerate(AVRO, 1)}) as server:
         columns = Columns(EVERY_COLUMN, value=Form("avro", json.dumps(AVRO[0]), registered=True))
         access = RegistryAccess(server.url, timeout=2.0)

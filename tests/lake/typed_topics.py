@@ -1,6 +1,5 @@
-"""Topics whose values mean something: JSON objects, or Avro that names its schema at a registry, of writers that grow.
-
-What each record means is kept beside its bytes: what a typed table must show.
+"""Topics whose values mean something: JSON objects, or Avro that names its schema at a registry; writers' schemas
+grow.\n\nThe meaning of each record is kept with its bytes: a typed table must show it.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ DDL = (
     "id int, name string, few int, price double",
     "id bigint, name string, few int, price double, tags array<string>",
 )
-"""Of writers, each younger than the one before. The first three are one to Iceberg, which has no smaller integer."""
+"""Schemas of writers, oldest first. For Iceberg, which has no smaller integer, the first three are the same."""
 NOTHING_OF_JSON = (b"", b"null", b"[]", b"{", b'{"id": "x"}', b'{"id": 1} 2', b"\xff\xfe", b'{"name": 7, "id": [1]}')
 
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """``value``: None for a tombstone. ``poison``: the bytes are no value of any schema."""
+    """``value`` is None for a tombstone. ``poison``: the bytes are no value of any schema."""
 
     data: bytes | None
     value: Mapping[str, Any] | None = None
@@ -36,7 +35,7 @@ class Meant:
 
 
 def json_topic(count: int, random: Random) -> list[Meant]:
-    """Objects whose writers' schemas grow as in `DDL`."""
+    """Return objects whose writers' schemas grow as in `DDL`."""
     return [_json(at, at * len(DDL) // count, random) for at in range(count)]
 
 
@@ -51,7 +50,7 @@ def _json(at: int, writer: int, random: Random) -> Meant:
 
 
 def _value(at: int, writer: int, random: Random) -> dict[str, Any]:
-    """Of the ``writer``-th schema."""
+    """Return a value of the ``writer``-th schema."""
     value: dict[str, Any] = {"id": at, "name": random.choice(["ä", "bob", None]), "few": 100}
     if writer >= 1:
         value["few"] = random.choice([1, 300, 70_000])
@@ -73,11 +72,11 @@ AVRO = (
     avro_record(("id", "int"), _NAME, _FEW, _PRICE),
     avro_record(("id", "long"), _NAME, _FEW, _PRICE, _TAGS),
 )
-"""Of writers, as `DDL`. The id of each at the registry is its place here, from 1 on."""
+"""Schemas of writers, as `DDL`. The id of each at the registry is its place here, from 1 on."""
 
 
 def avro_topic(count: int, random: Random) -> list[Meant]:
-    """Registered; now and then cut short, with more behind it, or by an id that the registry does not have."""
+    """Return registered values; some are cut short, have more behind them, or have an id that the registry lacks."""
     return [_registered(at, at * len(AVRO) // count, random) for at in range(count)]
 
 

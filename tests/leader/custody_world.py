@@ -1,4 +1,4 @@
-"""A custodian over a `World`: time passes by hand, processes die by being forgotten."""
+"""A custodian over a `World`: the test moves time, and a process dies by being forgotten."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ward:
         self.process()
 
     def process(self) -> None:
-        """The old one, if any, is dead; a new one begins with nothing of its own."""
+        """Start a new custodian process that knows nothing; the old one, if any, is dead."""
         self.agent = process = self.world.process()
         self.custody = CustodyTools(
             process.seat,
@@ -50,28 +50,28 @@ class Ward:
         self.custodian = Custodian(self.custody, lambda: self.led)
 
     def look(self, view: PartitionView) -> Evidence:
-        """With nothing cached."""
+        """Ask the cluster for evidence, with nothing cached."""
         world = self.world
         return ClusterEvidence(world.broker, self.recorded_cluster, 2, world.topic.problems, world.clock)(view)
 
-    # What happens.
+    # Events.
 
     def step(self) -> bool:
         return self.custodian.advance()
 
     def work(self) -> None:
-        """Until nothing is left to do now."""
+        """Take steps until nothing is left to do now."""
         while self.step():
             pass
 
     def work_on(self) -> None:
-        """Until nothing is left to do, waiting where readers are waited for."""
+        """Take steps until nothing is left to do, waiting for the grace of readers."""
         self.work()
         self.wait(READER_GRACE_MS)
         self.work()
 
     def end(self) -> None:
-        """The topic is gone for so long that only what ended its partition stands."""
+        """Let the topic be deleted for so long that only the facts that ended its partition are left."""
         self.work()
         self.wait(GRACE_MS)
         self.work_on()
@@ -80,7 +80,7 @@ class Ward:
         self.world.clock.advance(ms / 1000)
 
     def run_to(self, step: str, steps: Act[bool] | None = None, passing: int = 0) -> Act[bool]:
-        """Act until right before ``step``, and stand there."""
+        """Act until right before ``step``, and return the act that stopped there."""
         for _ in range(100):
             steps = steps or self.custodian.steps()
             for name in steps:
@@ -103,7 +103,7 @@ class Ward:
 
         self.world.faults = fail
 
-    # What stands.
+    # State.
 
     @property
     def now(self) -> TimestampMs:
@@ -123,7 +123,7 @@ class Ward:
         return [live.fact for live in self.facts() if isinstance(live.fact, kind)]
 
     def log(self) -> list[Entry]:
-        """Everything that was ever appended, tombstones too."""
+        """Return everything that was ever appended, including tombstones."""
         return [entry for batch in self.world.topic.reader({0: Position(0)}).poll(0) for entry in batch.entries]
 
     def objects(self) -> set[str]:

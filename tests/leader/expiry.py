@@ -1,4 +1,4 @@
-"""An agent that only expires: what the rules ask for, act by act, and what must hold at any time meanwhile."""
+"""An agent that only expires: it takes the steps that the rules ask for, and checks what must hold at any time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GRACE_MS = 60_000
 
 @dataclass
 class Expiry:
-    """One process's expiry under one retention."""
+    """The expiry of one process under one retention."""
 
     process: Process
     reign: Reign
@@ -52,7 +52,7 @@ class Expiry:
         return self.process.world
 
     def next_act(self) -> Act[object] | None:
-        """As a worker decides: on a fresh view; None when there is nothing to do now."""
+        """Return the act that a worker would decide on a fresh view; None when there is nothing to do now."""
         reign, process, store = self.reign, self.process, self.world.store
         view, bounds, now = reign.view(max_age=0), reign.bounds(), reign.now()
         segments = self.world.log.snapshot(reign.partition, reign.name).segments
@@ -71,7 +71,7 @@ class Expiry:
         return None
 
     def all_steps(self) -> Iterator[str]:
-        """Every step before it is taken, graces waited for."""
+        """Yield every step before it is taken, and wait for graces."""
         waited = False
         while True:
             act = self.next_act()
@@ -86,12 +86,12 @@ class Expiry:
                 yield step
 
     def work(self) -> None:
-        """Until nothing is left to do, graces waited for."""
+        """Take all steps until nothing is left to do, and wait for graces."""
         for _ in self.all_steps():
             pass
 
     def once(self) -> bool:
-        """Only what can be done now; whether that was anything."""
+        """Do only what can be done now; return whether that was anything."""
         done = False
         while (act := self.next_act()) is not None:
             run(act)
@@ -100,14 +100,14 @@ class Expiry:
 
 
 def by_size(world: World, kept: int) -> TopicRetention:
-    """A size that keeps the newest ``kept`` of the copied segments, and what is not rolled."""
+    """Return a retention by size that keeps the newest ``kept`` of the copied segments, and what is not rolled."""
     view = world.view()
     newest = sum(segment.log_bytes for segment in view.readable[len(view.readable) - kept :])
     return TopicRetention(-1, newest + world.file(world.bases[-1]).stat().st_size, -1, -1)
 
 
 def check_expiry(world: World) -> PartitionView:
-    """The world's promises, and: what is deleted lies below the log start, and what is said to be gone is gone."""
+    """Check the world's promises, that deleted segments lie below the log start, and that their objects are gone."""
     view = world.check_promises()
     objects = world.objects()
     for segment in view.segments.values():
@@ -139,11 +139,11 @@ def say_order(
     number: int = 1,
     lineage: Lineage | None = None,
 ) -> OperatorOrder:
-    """``lineage``: for another log than the one in force."""
+    """Append an order. ``lineage``: for another log than the one in force."""
     offset = None if before is None else Offset(before)
     identity = FactId.of(number.to_bytes(16, "big"))
-    said = below(lineage or world.view().lineage, offset) if offset is not None else Lineage()
-    order = OperatorOrder(world.partition, identity, kind, offset, force, "ops", world.clock.now_ms(), said)
+    epochs = below(lineage or world.view().lineage, offset) if offset is not None else Lineage()
+    order = OperatorOrder(world.partition, identity, kind, offset, force, "ops", world.clock.now_ms(), epochs)
     say(world, order)
     return order
 
@@ -154,14 +154,14 @@ def say_hold(world: World) -> None:
 
 
 def reasons(world: World) -> list[str]:
-    """Of every accepted delete-started, by offset."""
+    """Return the reason of every accepted delete-started, by offset."""
     view = world.view()
-    found = [
+    facts_found = [
         (segment.deleting.fact.subject.offsets.start, segment.deleting.fact.reason.value)
         for segment in view.segments.values()
         if segment.deleting is not None and isinstance(segment.deleting.fact, SegmentDeleteStarted)
     ]
-    return [reason for _, reason in sorted(found)]
+    return [reason for _, reason in sorted(facts_found)]
 
 
 def two_are_gone(world: World) -> None:
@@ -174,13 +174,13 @@ def two_are_gone(world: World) -> None:
 
 
 def finish(world: World, retention: TopicRetention) -> None:
-    """Another process, in a term of its own, expires what there is to expire."""
+    """Let another process, in a term of its own, expire what there is to expire."""
     process = world.process()
     Expiry(process, process.begin(), retention).work()
 
 
 def unchanged(world: World, act: Act[Any], step: str, happen: Callable[[], object]) -> None:
-    """What happens right before the step raises Fenced, and the step is not taken."""
+    """Check that what happens right before the step raises Fenced, and that the step is not taken."""
     objects, start = world.objects(), world.local_start()
     log_start, states = world.view().log_start, world.states()
     with pytest.raises((Fenced, BrokerUnavailable)):

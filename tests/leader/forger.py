@@ -27,7 +27,7 @@ COUNTER = 9_000_000
 
 
 def events_segment(number: int = 77, start: int = 0, end: int = 99) -> RemoteSegment:
-    """An honest copy of 100 records of ``events``; the facts that say so are none of this world's business."""
+    """Return an honest copy of 100 records of ``events``; its own facts are not part of this world."""
     build = Build()
     segment = build.segment(number, Term(LeaderEpoch(0), Position(0), FactId.of(bytes(16))), start, end)
     key = str(ObjectName("events", EVENTS, Offset(start), segment.segment_id))
@@ -39,7 +39,7 @@ def keys_of(segment: RemoteSegment) -> set[str]:
 
 
 def put_events(store: ObjectStore) -> RemoteSegment:
-    """Its three objects."""
+    """Put the three objects of a segment of ``events``."""
     segment = events_segment()
     for key in keys_of(segment):
         store.put_if_absent(key, ONLY_COPY)
@@ -47,12 +47,12 @@ def put_events(store: ObjectStore) -> RemoteSegment:
 
 
 def stolen(segment: RemoteSegment, partition: TopicIdPartition, topic: str, term: Term) -> RemoteSegment:
-    """As if ``term`` of another partition had copied it."""
+    """Return the segment as if ``term`` of another partition had copied it."""
     return replace(segment, partition=partition, topic=topic, term=term)
 
 
 def forged(segment: RemoteSegment, at: int = 0) -> dict[str, Fact]:
-    """What can be said of a segment that was stolen, by the term that it names."""
+    """Return the facts that can be forged about a stolen segment, in the term that it names."""
     now, counter = TimestampMs(at), COUNTER
     attempt = CopyAttempt(
         partition=segment.partition,

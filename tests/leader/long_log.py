@@ -15,12 +15,12 @@ from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.segment import CopyAttempt
 
 MODEL, RECORDS = 1423, 77
-"""A rolled segment of the folder "none", of 10 KB: every segment that is added is one like it."""
+"""A rolled segment of the folder "none", of 10 KB: every added segment is like it."""
 SUFFIXES = (".log", ".index", ".timeindex")
 
 
 class LongLog:
-    """``world``: of the folder "none". ``active``: the base of the active segment, which has records too."""
+    """``world`` has the folder "none". ``active`` is the base of the active segment, which has records too."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -33,7 +33,7 @@ class LongLog:
         world.broker.append(world.name, 0, RECORDS)
 
     def grow(self, segments: int = 1) -> None:
-        """The broker rolls so many segments."""
+        """Let the broker roll this many segments."""
         for _ in range(segments):
             self.active += RECORDS
             self._write()
@@ -41,13 +41,13 @@ class LongLog:
 
     def _write(self) -> None:
         log = bytearray(self._files[".log"])
-        for batch in self._batches:  # its checksum does not cover where a batch begins
+        for batch in self._batches:  # its checksum does not cover the base offset
             log[batch.position : batch.position + 8] = (batch.base_offset - MODEL + self.active).to_bytes(8, "big")
         for suffix, data in {**self._files, ".log": bytes(log), ".snapshot": self._snapshot}.items():
             self.world.file(self.active, suffix).write_bytes(data)
 
     def remember(self, segments: int) -> None:
-        """So many more segments were copied and trimmed: facts tell of them; neither files nor objects are left."""
+        """Add facts of this many more segments, copied and trimmed; neither files nor objects are left."""
         world, view, chance = self.world, self.world.view(), random.Random(self.active)
         model = view.readable[0]
         for _ in range(segments):

@@ -33,7 +33,7 @@ class Late:
         self.restart(self.process, self.reign)
 
     def restart(self, process: Process, reign: Reign, keys: ObjectKeys = KEYS, aside: str = "") -> None:
-        """What it goes on with is a process that has seen nothing yet."""
+        """Go on with a process that has seen nothing yet."""
         self.process, self.reign = process, reign
         self.tools = SweepTools(
             self.world.store, keys, self.says_archive, GRACE_S, process.events.append, Quarantine(aside)
@@ -52,7 +52,7 @@ class Late:
         return keys
 
     def forget(self) -> None:
-        """The facts of deleted segments are erased."""
+        """Erase the facts of deleted segments."""
         for segment in self.world.view().unsettled:
             for live in segment.facts:
                 self.world.topic.append(0, live.key, None)
@@ -61,12 +61,12 @@ class Late:
         return {each.found.key: each for each in self.watch.look(self.world.view()).findings}
 
     def sweep(self) -> int:
-        """A look, and the deletion of what is ripe; how many went."""
+        """Look, and delete what is ripe. Return how many were deleted."""
         self.watch.look(self.world.view())
         return run(self.watch.sweep(self.reign))
 
     def ripen(self) -> None:
-        """Two looks, a grace apart."""
+        """Look twice, a grace apart."""
         self.sweep()
         self.world.clock.advance(GRACE_S)
         self.watch.look(self.world.view())

@@ -42,7 +42,7 @@ SEGMENT_BYTES = 200_000
 
 @dataclass
 class Job:
-    """One agent, opened."""
+    """One agent that is open, with its broker and its view."""
 
     leader: LeaderRole
     broker: Broker
@@ -55,7 +55,7 @@ class Job:
 
 @dataclass
 class RealTopic:
-    """A topic that is tiered, on a sandbox."""
+    """A tiered topic on a sandbox."""
 
     sandbox: KafkaSandbox
     name: str
@@ -111,7 +111,7 @@ class RealTopic:
 
     @contextmanager
     def agent(self, index: int = 0, **trim: Any) -> Iterator[Job]:
-        """Beside one broker."""
+        """Open an agent for one broker."""
         clock, events = self.clock, list[Event]()
         with ExitStack() as opened:
             log = opened.enter_context(LogDirs(self.log_folders(index)))
@@ -147,13 +147,13 @@ class RealTopic:
         return b"".join(piece for reader in readers for piece in reader.read_log())
 
     def leads(self, broker: Broker) -> int | None:
-        """Index of the broker that leads; None during an election."""
+        """Return the index of the broker that leads; None during an election."""
         leader = broker.control.topic(self.name).partitions[0].leader
         return None if leader is None else leader - 1
 
 
 def eventually(what: Any, seconds: float = 60.0) -> None:
-    """Polls; what a broker does in the background has no other sign."""
+    """Poll until ``what`` is true: what a broker does in the background has no other sign."""
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it did not come about"

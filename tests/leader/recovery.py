@@ -1,4 +1,4 @@
-"""A lost tier-state topic and what comes of it: the bucket of a `World`, and a fresh topic to recover into."""
+"""A lost tier-state topic and its recovery: the bucket of a `World`, and a fresh topic to recover into."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FRESH_ID = "BBBBBBBBBBBBBBBBBBBBBg"
 
 
 def bucket(world: World, *topic_ids: TopicId) -> Bucket:
-    """As a scan of the world's store finds it."""
+    """Return the bucket as a scan of the world's store shows it."""
     return sort_out(scan_bucket(world.store), "memory", topic_ids)
 
 
 def history(world: World) -> dict[TopicIdPartition, ArchivedPartition]:
-    """What an archive of everything that was ever appended says."""
+    """Return what an archive of everything that was ever appended means."""
     return read_history(entries(world))
 
 
@@ -47,7 +47,7 @@ def plan(
     archive: dict[TopicIdPartition, ArchivedPartition] | None = None,
     local_start: int | None = None,
 ) -> PartitionPlan:
-    """Of the world's only partition."""
+    """Return the plan for the world's only partition."""
     starts = {} if local_start is None else {world.partition: Offset(local_start)}
     (only,) = plan_partitions(bucket(world).ours, archive or {}, starts)
     return only
@@ -65,13 +65,13 @@ class Target:
         return cls(world, MemoryTierTopic(1, FRESH_ID))
 
     def recover(self, plans: Iterable[PartitionPlan], *, resume: bool = False) -> PartitionView:
-        """A process that does it all."""
+        """Recover everything in one process."""
         return self.process(list(plans), lambda act: run(act), resume=resume)
 
     def process(
         self, plans: list[PartitionPlan], live: Callable[[Act[int]], object], *, resume: bool = False, seed: int = 77
     ) -> PartitionView:
-        """A process that lives as ``live`` says; the partition as a follower that starts afterwards sees it."""
+        """Recover in a process that ``live`` runs. Return the partition as a follower sees it that starts later."""
         follower = self.follower()
         try:
             tools = RecoverTools(self.topic, follower, self.world.clock, CountingIds(seed))
@@ -98,15 +98,15 @@ class Target:
 
 
 def same_meaning(recovered: PartitionView, lost: PartitionView) -> bool:
-    """And the same descriptors, byte for byte but for the term."""
+    """Return whether both mean the same, with the same descriptors byte for byte, except the term."""
     assert lost.readable
     assert recovered.term is not None
-    wanted = [replace(segment, term=recovered.term) for segment in lost.readable]
-    return list(recovered.readable) == wanted and meaning_digest(recovered) == meaning_digest(lost)
+    expected = [replace(segment, term=recovered.term) for segment in lost.readable]
+    return list(recovered.readable) == expected and meaning_digest(recovered) == meaning_digest(lost)
 
 
 def rewrite(world: World, segment: RemoteSegment, change: Callable[[SegmentManifest], SegmentManifest]) -> None:
-    """Put another manifest where a segment's stands."""
+    """Replace the manifest of a segment by a changed one."""
     manifest = with_own_size(change(read_manifest(world.store, segment.object_key)))
     overwrite(world, object_key(segment.object_key, ObjectKind.MANIFEST), format_manifest(manifest))
 

@@ -1,4 +1,4 @@
-"""What of a file is in the page cache: mincore(2)."""
+"""Which pages of a file are in the page cache: mincore(2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 def resident(path: Path) -> list[bool]:
-    """Of every page whether it is in the page cache. Looking brings none in."""
+    """Return for every page whether it is in the page cache. Looking brings no page in."""
     size = path.stat().st_size
     pages = ctypes.create_string_buffer(-(-size // PAGE))
     descriptor = os.open(path, os.O_RDONLY)
@@ -33,7 +33,7 @@ def resident(path: Path) -> list[bool]:
 
 
 def make_cold(path: Path) -> None:
-    """Nothing of it in the page cache."""
+    """Drop the file from the page cache."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -41,7 +41,7 @@ def make_cold(path: Path) -> None:
 
 
 def make_hot(path: Path, begin: int, end: int) -> None:
-    """These bytes, and no others, whoever else reads: the kernel is told not to read ahead."""
+    """Bring in these bytes and no others, whatever else reads: the kernel must not read ahead."""
     with path.open("rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         file.seek(begin)

@@ -1,4 +1,4 @@
-"""The agent's loop: new, gone and failing partitions, one act at a time each, and an end that is an end."""
+"""The agent's loop: new, deleted and failing partitions, one step at a time for each, and an orderly end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def partition(number: int) -> TopicIdPartition:
 
 
 class Worker:
-    """A partition with so many acts to take; ``failures``: how often it fails before it takes them."""
+    """A partition with so many steps to take; ``failures``: how often it fails before it takes them."""
 
     def __init__(self, place: TopicIdPartition, acts: int, journal: list[int], failures: int = 0) -> None:
         self.partition, self.name = place, "t"
@@ -38,6 +38,7 @@ class Worker:
         self.rested = 0
         self.barred: Why | None = None
         self.before_act: Callable[[], object] = lambda: None
+        self.local_looks, self.answers_local_looks = 0, True
         self._busy = threading.Lock()
 
     def advance(self) -> bool:
@@ -60,6 +61,10 @@ class Worker:
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
         self.returns += 1
+
+    def look_at_local_log(self) -> bool:
+        self.local_looks += 1
+        return self.answers_local_looks
 
     def rest(self) -> None:
         self.rested += 1
@@ -186,7 +191,7 @@ def test_a_bug_in_one_worker_leaves_the_backlog_of_another() -> None:
 
 
 def wait_for(look: Callable[[], object]) -> bool:
-    """Within ten seconds."""
+    """Return whether ``look`` becomes true within ten seconds."""
     for _ in range(1000):
         if look():
             return True
@@ -195,7 +200,7 @@ def wait_for(look: Callable[[], object]) -> bool:
 
 
 def settle(loop: Loop) -> None:
-    """Reconcile, and wait until nobody is worked on."""
+    """Reconcile, and wait until no partition is worked on."""
     loop.agent.reconcile(loop.stop)
     assert loop.agent.wait_idle(10)
 
@@ -231,7 +236,7 @@ def test_a_partition_is_looked_at_when_something_calls_and_not_at_every_turn() -
     loop.agent.run(loop.stop)
 
 
-def test_whom_the_store_kept_waiting_is_looked_at_at_once_when_it_returns() -> None:
+def test_partitions_that_wait_for_the_store_are_looked_at_on_its_return() -> None:
     loop = Loop((1, 4), (0, 0))
     for _ in range(4):
         loop.attention.call_all()
@@ -246,7 +251,7 @@ def test_whom_the_store_kept_waiting_is_looked_at_at_once_when_it_returns() -> N
     assert loop.workers[partition(0)].returns == 1, "once"
 
 
-def test_what_calls_for_a_look_has_every_thread_at_once() -> None:
+def test_looks_that_events_call_for_use_every_thread() -> None:
     loop, meeting = Loop(*[(0, 0)] * 4, concurrency=4), threading.Barrier(4)
     for worker in loop.workers.values():
         worker.before_act = lambda: meeting.wait(10)
@@ -274,7 +279,7 @@ def test_looks_that_only_time_calls_for_go_through_one_thread() -> None:
     assert most == [1] * 8
 
 
-def test_a_look_that_takes_long_keeps_nobody_waiting_beyond_the_next_reconcile() -> None:
+def test_a_long_look_delays_no_other_beyond_the_next_reconcile() -> None:
     loop, looked, go_on = Loop(*[(0, 0)] * 3, concurrency=2), set[int](), threading.Event()
     settle(loop)
     loop.workers[partition(0)].before_act = lambda: go_on.wait(30)
@@ -300,7 +305,7 @@ def test_a_partition_that_does_not_lead_rests_once() -> None:
     loop.agent.run(loop.stop)
 
 
-def test_whose_leadership_goes_takes_no_further_act_however_much_it_has_to_do() -> None:
+def test_a_partition_that_loses_its_leader_takes_no_further_act() -> None:
     loop = Loop((1000, 0))
 
     def lose() -> None:
@@ -368,7 +373,7 @@ def test_an_agent_on_a_real_folder_copies_and_trims(world: World) -> None:
     )
     agent.run_once(threading.Event())
     assert world.local_start() == world.bases[-1]
-    found = process.board.find(world.name, 0, world.clock.now_ms())
-    assert found is not None
-    assert found["copied_to"] == world.bases[-1] - 1
+    status = process.board.find(world.name, 0, world.clock.now_ms())
+    assert status is not None
+    assert status["copied_to"] == world.bases[-1] - 1
     assert process.board.find(world.name, 1, world.clock.now_ms()) is None

@@ -1,4 +1,4 @@
-"""What the archive says of segments whose facts were erased; an archive in doubt condemns nothing."""
+"""Segments whose facts were erased, as the archive shows them; a doubtful archive condemns nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN = RemoteSegmentId.of(b"u" * 16)
 
 
 class Archived:
-    """A world two of whose segments are deleted and forgotten, archived with all that ever happened."""
+    """A world two of whose segments are deleted and erased, archived with its whole history."""
 
     def __init__(self, world: World) -> None:
         self.late = Late(world)
@@ -75,7 +75,7 @@ def test_the_same_id_in_another_partition_is_not_deleted(archived: Archived) -> 
     assert archived.ask(other, [archived.gone.segment_id]) == {}
 
 
-def test_a_delete_that_was_fenced_when_it_was_said_condemns_nothing_in_the_archive_either(world: World) -> None:
+def test_a_fenced_delete_condemns_nothing_in_the_archive_either(world: World) -> None:
     late = Late(world)
     kept = world.view().readable[0]
     zombie = late.reign
@@ -87,11 +87,11 @@ def test_a_delete_that_was_fenced_when_it_was_said_condemns_nothing_in_the_archi
         SegmentDeleteFinished(kept, zombie.term, 102, now),
     ):
         world.topic.append(0, key_of(fact), encode_fact(fact))
-    wanted = [(world.partition, kept.segment_id), (world.partition, late.gone.segment_id)]
-    assert deleted_in(entries(world), wanted) == {(world.partition, late.gone.segment_id): late.gone.object_key}
+    expected = [(world.partition, kept.segment_id), (world.partition, late.gone.segment_id)]
+    assert deleted_in(entries(world), expected) == {(world.partition, late.gone.segment_id): late.gone.object_key}
 
 
-def test_what_was_answered_is_not_read_again_for_a_week(archived: Archived) -> None:
+def test_an_answer_is_not_read_again_for_a_week(archived: Archived) -> None:
     world, ids = archived.world, [archived.gone.segment_id, UNKNOWN]
     archived.count_reads()
     archived.ask(world.partition, ids)
@@ -108,7 +108,7 @@ def test_what_was_answered_is_not_read_again_for_a_week(archived: Archived) -> N
     assert archived.reads == 2 * once
 
 
-def test_a_damaged_archive_condemns_nothing_and_is_told(archived: Archived) -> None:
+def test_a_damaged_archive_condemns_nothing_and_is_reported(archived: Archived) -> None:
     world = archived.world
     place = TierPlace(archived.identity.topic_id, 0)
     (piece,) = [each.key for each in place.pieces(world.store)]

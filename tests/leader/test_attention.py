@@ -1,4 +1,4 @@
-"""When a partition is looked at: at once when something calls, else ever more seldom, and never too seldom."""
+"""The schedule of looks at a partition: at once when an event calls, else less and less often, but often enough."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Watched:
             self.attention.follow(partition(number))
 
     def go_on(self, seconds: float) -> list[float]:
-        """When partition 0 was looked at, in seconds from the beginning of all."""
+        """Return when partition 0 was looked at, in seconds from the beginning."""
         for _ in range(round(seconds * 4)):
             for place in self.attention.due((), 10_000):
                 self.looks[place.partition].append(self.clock.monotonic() - self.began)
@@ -53,7 +53,7 @@ def test_the_longer_nothing_happens_the_rarer_are_the_looks() -> None:
 
 
 @pytest.mark.parametrize("delay", [2.0, 60.0, 400.0, 3600.0])
-def test_what_falls_due_some_time_after_a_change_is_noticed_at_most_half_as_late_again(delay: float) -> None:
+def test_a_delayed_effect_is_noticed_at_most_half_as_late_again(delay: float) -> None:
     looks = Watched().go_on(2 * delay + LONGEST_S)
     noticed = next(at for at in looks if at >= delay)
     assert noticed - delay <= min(LONGEST_S, 0.5 * delay) + 0.25
@@ -96,7 +96,7 @@ def test_a_call_during_a_look_leads_to_another_one() -> None:
     assert attention.due((), 10) == [partition(0)]
 
 
-def test_what_is_too_much_at_once_comes_next() -> None:
+def test_looks_beyond_the_limit_come_next() -> None:
     attention = Watched(partitions=5).attention
     assert [len(attention.due((), 2)) for _ in range(4)] == [2, 2, 1, 0]
 
@@ -110,7 +110,7 @@ def test_facts_that_land_call_for_their_partitions_and_a_new_view_for_all() -> N
     assert watched.attention.due((), 10) == [partition(number) for number in range(3)]
 
 
-def test_what_failed_or_waits_for_a_transaction_is_looked_at_every_few_seconds() -> None:
+def test_failed_and_waiting_partitions_are_looked_at_every_few_seconds() -> None:
     failing = Watched(setbacks=5)
     failing.go_on(900)
     assert len(failing.looks[0]) == 900 / WAITING_S
@@ -123,7 +123,7 @@ def test_what_failed_or_waits_for_a_transaction_is_looked_at_every_few_seconds()
     assert len(waiting.go_on(900)) - before <= 5
 
 
-def test_who_is_dropped_is_not_looked_at_any_more() -> None:
+def test_a_dropped_partition_is_not_looked_at() -> None:
     watched = Watched()
     watched.go_on(10)
     before = len(watched.looks[0])

@@ -70,7 +70,7 @@ def test_the_brokers_log_is_not_cut_before_the_log_start_is_accepted(world: Worl
     assert world.local_start() == 0
 
 
-def test_nothing_is_cut_that_nobody_ordered(two_expire: Expiry, world: World) -> None:
+def test_nothing_is_cut_without_an_order(two_expire: Expiry, world: World) -> None:
     two_expire.work()
     with pytest.raises(Fenced, match="nobody ordered"):
         run(delete_records_order(two_expire.reign, Offset(world.bases[2]), two_expire.process.events.append))
@@ -88,9 +88,9 @@ def test_an_order_that_is_taken_back_in_time_is_not_carried_out(step: str, world
         )
         act: Act[Any] = delete_records_order(expiry.reign, Offset(world.bases[2]), process.events.append)
     else:
-        found = expiry.next_act()
-        assert found is not None
-        act = found
+        decision = expiry.next_act()
+        assert decision is not None
+        act = decision
     unchanged(world, act, step, lambda: world.topic.append(0, key_of(order), None))
 
 

@@ -1,4 +1,4 @@
-"""What an agent keeps up ends between two steps when the process stops, and one chore holds up no other."""
+"""Chores end between two steps when the process stops, and one chore delays no other."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tierstate.state.errors import StorageUnavailable, Unavailable
 
 
 def nothing() -> None:
-    """Nothing is looked at."""
+    """Look at nothing: there is no cluster."""
 
 
 class House:
-    """A loop with chores that note what they did."""
+    """A loop with chores that note their work."""
 
     def __init__(self, world: World, *chores: Chore) -> None:
         self.events: list[Event] = []
@@ -41,7 +41,7 @@ def test_a_chore_takes_no_step_more_once_the_process_stops_and_lets_go_of_what_i
     assert done == ["first", "let go"]
 
 
-def test_a_chore_that_is_told_to_stop_within_a_step_is_no_failure(world: World) -> None:
+def test_a_chore_that_is_stopped_within_a_step_is_no_failure(world: World) -> None:
     stop = threading.Event()
 
     def act(number: int, told: threading.Event) -> Act[None]:
@@ -81,7 +81,7 @@ def test_a_chore_that_is_called_does_not_wait_for_its_turn_unless_it_failed(worl
     assert len(done) == 4
 
 
-def test_a_chore_that_fails_is_told_and_the_next_one_is_done(world: World) -> None:
+def test_a_failed_chore_is_reported_and_the_next_one_is_done(world: World) -> None:
     done: list[str] = []
 
     def failing(number: int, told: threading.Event) -> Act[None]:

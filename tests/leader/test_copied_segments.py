@@ -1,4 +1,4 @@
-"""What is copied is what the broker has, byte for byte, and the descriptor of it is true."""
+"""A copy equals the broker's files, byte for byte, and its descriptor is true."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_descriptor_tells_the_truth(case: str, new_world: NewWorld) -> None:
         records = [batch for batch in batches if not batch.is_control]
         assert segment.record_count == sum(batch.record_count for batch in records)
         assert segment.last_record_offset == batches[-1].last_offset
-        assert segment.max_timestamp == max(batch.max_timestamp for batch in batches)  # markers too, as KIP-405 has it
+        assert segment.max_timestamp == max(batch.max_timestamp for batch in batches)  # markers too, as in KIP-405
         assert segment.log_bytes == len(data)
         assert segment.log_crc32c == google_crc32c.value(data)
         assert segment.compression is (Compression.NONE if batches[0].codec else Compression.ZSTD)
@@ -97,7 +97,7 @@ def test_an_entry_that_the_broker_is_writing_to_its_active_transaction_index_is_
 
 
 def broken(how: str, data: bytes) -> bytes | None:
-    """An offset index as accidents leave it; its entries are 8 bytes."""
+    """Return an offset index as accidents leave it; its entries are 8 bytes."""
     match how:
         case "missing":
             return None

@@ -1,6 +1,6 @@
-"""A process that dies before any step of any act: the next term goes on, and nothing was lost or shown too early.
+"""A process that dies before any step of any operation: the next term goes on, and nothing was lost or shown too early.
 
-The steps are taken from the acts themselves, so a new step is a new test.
+The steps are taken from the operations themselves, so a new step is a new test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRIM_STEPS = ["append trim-intended", "delete-records"]
 
 
 def finish(world: World) -> None:
-    """Another process does everything there is to do; what must hold holds, and no local data is left to trim."""
+    """Let another process do all that is left; the promises hold, and no local data is left to trim."""
     process = world.process()
     process.work()
     view = world.check_promises()
@@ -91,7 +91,7 @@ def test_a_process_that_dies_while_it_cleans_up_a_failed_copy(step: int, world: 
     world.faults = lambda operation, key, writes: None
     finish(world)
     dead = [s.state for s in world.view().segments.values() if s.state is not SegmentState.COPY_SEGMENT_FINISHED]
-    # a fact names the objects that may be left, from which they can be swept
+    # a fact names the objects that may be left, by which they can be swept
     deleting = FAILED_COPY_STEPS[step] == "append delete-finished"
     assert dead == [SegmentState.DELETE_SEGMENT_STARTED if deleting else SegmentState.ABANDONED]
 
@@ -133,7 +133,7 @@ def test_a_new_life_after_every_single_step_gets_through(world: World) -> None:
 
 
 def dies_at(process: Process, step: int) -> bool:
-    """Whether the process had a ``step``-th step to die before: at most this many steps of its whole work are taken."""
+    """Return whether the process could die before its ``step``-th step; it takes at most so many of its steps."""
     world, left = process.world, step
     reign_steps = begin_term(process.seat, world.partition, world.name)
     reign = None

@@ -1,4 +1,4 @@
-"""The custodian in memory: what it declares, ends, deletes and erases, and everything that must stop it."""
+"""The custodian in memory: the facts that it declares, ends, deletes and erases, and everything that must stop it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NewWorld = Callable[..., World]
 
 @pytest.fixture
 def ward(world: World) -> Ward:
-    """Every rolled segment is copied, and the topic is gone."""
+    """Every rolled segment is copied, and the topic is deleted."""
     world.process().copy_all()
     world.broker.delete_topic(world.name)
     return Ward(world)
@@ -52,14 +52,14 @@ def test_a_partition_whose_topic_is_gone_ends_after_the_grace_with_all_it_had(wa
     assert {fact.epoch for fact in ward.values(LeaderElected)} == {TERMINAL_EPOCH}
 
 
-def test_what_ended_a_partition_stays_for_good_and_costs_no_question(ward: Ward) -> None:
+def test_the_facts_that_end_a_partition_stay_and_cost_no_question(ward: Ward) -> None:
     ward.end()
     assert [type(live.fact) for live in ward.facts()] == [LeaderElected, PartitionDeleted]
-    said = len(ward.log())
-    ward.recorded_cluster = "another"  # whoever asked would be told of it
+    count = len(ward.log())
+    ward.recorded_cluster = "another"  # asking the cluster would show it
     ward.wait(400 * DAY_MS)
     ward.work()
-    assert len(ward.log()) == said
+    assert len(ward.log()) == count
     assert ward.custodian.reasons == {}
 
 
@@ -86,7 +86,7 @@ def test_a_topic_that_answers_again_takes_its_partition_back(ward: Ward) -> None
     assert len(ward.objects()) == 3 * len(ward.world.rolled)
 
 
-def test_an_undelete_in_time_begins_the_grace_anew(ward: Ward) -> None:
+def test_an_undelete_in_time_restarts_the_grace(ward: Ward) -> None:
     ward.work()
     ward.wait(GRACE_MS)
     for live in ward.facts():
@@ -261,15 +261,15 @@ def test_a_higher_terminal_term_stops_the_lower_one_before_its_next_step(ward: W
     ward.wait(GRACE_MS)
     steps = ward.run_to(step, passing=60_000)
     Ward(ward.world).run_to("append partition-deleted")
-    said, objects = ward.log(), ward.objects()
+    log_read, objects = ward.log(), ward.objects()
     list(steps)
-    assert (ward.log(), ward.objects()) == (said, objects)
+    assert (ward.log(), ward.objects()) == (log_read, objects)
     assert "no longer rules" in ward.custodian.reasons[ward.world.partition]
 
 
-def test_objects_that_are_there_after_they_were_deleted_are_not_said_to_be_gone(ward: Ward) -> None:
+def test_objects_that_survive_their_delete_are_not_reported_as_deleted(ward: Ward) -> None:
     class Forgetful(MemoryStore):
-        """Answers that objects are deleted, and keeps them."""
+        """A store that reports objects as deleted, and keeps them."""
 
         def delete(self, key: str) -> None:
             return

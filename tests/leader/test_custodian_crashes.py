@@ -1,6 +1,6 @@
-"""A custodian that dies before any step of any act: another process finishes, and deletes nothing too early.
+"""A custodian that dies before any step of any operation: another process finishes, and deletes nothing too early.
 
-The steps are taken from the acts themselves, so a new step is a new test.
+The steps are taken from the operations themselves, so a new step is a new test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DELETES = ("append delete-started", "delete objects", "append delete-finished")
 
 @pytest.fixture
 def ward(world: World) -> Ward:
-    """Two segments are copied, and the topic is gone."""
+    """Two segments are copied, and the topic is deleted."""
     return gone(world)
 
 
@@ -35,7 +35,7 @@ def gone(world: World) -> Ward:
 
 
 def all_steps(ward: Ward) -> list[str]:
-    """The steps of a whole life, from the first look to the last tombstone."""
+    """Return the steps of a whole life, from the first look to the last tombstone."""
     taken: list[str] = []
     for wait in (0, GRACE_MS, 60_000):
         ward.wait(wait)
@@ -47,7 +47,7 @@ def all_steps(ward: Ward) -> list[str]:
 
 
 def check(ward: Ward, began: int) -> None:
-    """What must hold at any time, whatever crashed."""
+    """Check what must hold at any time, whatever crashed."""
     view, objects = ward.view(), ward.objects()
     assert not view.contradictions
     assert not view.degraded
@@ -61,7 +61,7 @@ def check(ward: Ward, began: int) -> None:
 
 
 def finish(ward: Ward) -> None:
-    """Another process, until only what ended the partition is left."""
+    """Let another process work until only the facts that ended the partition are left."""
     ward.process()
     for _ in range(3):
         ward.wait(600_000)
@@ -72,7 +72,7 @@ def finish(ward: Ward) -> None:
 
 
 def over(ward: Ward) -> None:
-    """Nothing is left but terms that fence whatever may still land."""
+    """Check that only terms are left that fence any late write."""
     assert ward.objects() == set()
     assert {type(live.fact) for live in ward.facts()} == {LeaderElected, PartitionDeleted}
     assert {fact.epoch for fact in ward.values(LeaderElected)} == {TERMINAL_EPOCH}
@@ -89,7 +89,7 @@ def test_the_steps_of_a_whole_life_are_the_ones_that_are_tried(ward: Ward) -> No
 
 
 LIFE = 20
-"""How many steps that is."""
+"""The number of those steps."""
 
 
 @pytest.mark.parametrize("at", sampled(range(LIFE), 3))
@@ -112,7 +112,7 @@ def test_a_process_that_dies_before_a_step_leaves_what_another_one_finishes(at: 
 
 @pytest.mark.parametrize("at", sampled(range(LIFE), 3))
 def test_a_topic_that_answers_again_loses_nothing_once_a_process_died(at: int, ward: Ward) -> None:
-    """Before the end everything is as if nothing had been; after it nothing more is deleted."""
+    """Before the end all is as if nothing had happened; after it nothing more is deleted."""
     taken = 0
     for wait in (0, GRACE_MS, 60_000):
         ward.wait(wait)

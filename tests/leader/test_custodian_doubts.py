@@ -1,4 +1,4 @@
-"""Whatever is doubtful about the evidence or the partition leads to no fact and costs no object, whenever it comes."""
+"""A doubt about the evidence or the partition never leads to a fact or a lost object, whenever it comes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tierstate.state.termless_facts import IntegrityHold
 
 @pytest.fixture
 def ward(world: World) -> Ward:
-    """Every rolled segment is copied, and the topic is gone."""
+    """Every rolled segment is copied, and the topic is deleted."""
     world.process().copy_all()
     world.broker.delete_topic(world.name)
     return Ward(world)
@@ -85,11 +85,11 @@ DOUBTS = [
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_a_doubt_never_leads_to_a_fact(ward: Ward, doubt: Callable[[Ward], None]) -> None:
     doubt(ward)
-    said, objects = ward.log(), ward.objects()
+    log_read, objects = ward.log(), ward.objects()
     ward.work()
     ward.wait(GRACE_MS)
     ward.work()
-    assert ward.log() == said
+    assert ward.log() == log_read
     assert ward.objects() == objects
     assert ward.custodian.reasons
 

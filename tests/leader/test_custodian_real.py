@@ -61,7 +61,7 @@ def test_a_deleted_topic_loses_everything_after_the_grace_and_its_namesake_nothi
         eventually(lambda: topic.name not in {each.name for each in job.broker.control.topics()})
         topic.create()
         topic.append(3_000)
-    with ExitStack() as opened:  # an agent that runs once is over
+    with ExitStack() as opened:  # an agent that runs once has ended
         job = opened.enter_context(topic.agent())
         job.run_once()
         new = topic.partition(job.broker)

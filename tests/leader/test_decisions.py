@@ -1,4 +1,4 @@
-"""What is copied next, what is refused, which settings rule: tables without a world."""
+"""Tables without a world: the next segment to copy, the refusals, the settings that rule."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def test_the_active_segment_is_never_a_candidate() -> None:
 
 def test_an_offset_without_a_leader_epoch_is_not_copied_for_ever() -> None:
     """Its copy would be in no lineage there, so it would still be missing: the same segment, again and again."""
-    found = next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 101))), NOW)
-    said = "offset 100 has no leader epoch in the broker's checkpoint: its first offset is 101"
-    assert found == not_copied(Reason.NO_EPOCH, said)
+    candidate = next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 101))), NOW)
+    sentence = "offset 100 has no leader epoch in the broker's checkpoint: its first offset is 101"
+    assert candidate == not_copied(Reason.NO_EPOCH, sentence)
     assert next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 100))), NOW) == CANDIDATE
 
 
 @pytest.mark.parametrize(("stable", "copies"), [(201, True), (200, True), (199, False), (101, False), (100, False)])
 def test_a_segment_must_lie_wholly_below_the_last_stable_offset(stable: int, copies: bool) -> None:
     bounds = replace(BOUNDS, last_stable_offset=Offset(stable))
-    found = next_candidate(copied((0, 99)), seen(bounds=bounds), NOW, pinned_s=12.4)
-    said = f"the last stable offset {stable} is not past segment 100..199 of 1,000 bytes, for 12 s at least"
-    no = not_copied(Reason.OPEN_TRANSACTION, f"a transaction is open: {said}")
-    assert found == (CANDIDATE if copies else no)
+    candidate = next_candidate(copied((0, 99)), seen(bounds=bounds), NOW, pinned_s=12.4)
+    sentence = f"the last stable offset {stable} is not past segment 100..199 of 1,000 bytes, for 12 s at least"
+    no = not_copied(Reason.OPEN_TRANSACTION, f"a transaction is open: {sentence}")
+    assert candidate == (CANDIDATE if copies else no)
 
 
 def test_a_segment_that_a_replica_lacks_waits_for_it_and_no_transaction_is_blamed() -> None:
@@ -110,23 +110,23 @@ def test_a_local_start_inside_a_segment_takes_that_segment() -> None:
     assert next_candidate(copied(), seen(bounds=bounds), NOW) == CANDIDATE
 
 
-def test_an_offset_that_no_local_segment_has_is_said() -> None:
-    found = next_candidate(copied((0, 99)), seen(segments=SEGMENTS[2:]), NOW)
-    said = "offset 100 is in no local segment: the next one begins at 200"
-    assert found == not_copied(Reason.NO_LOCAL_SEGMENT, said)
+def test_an_offset_without_a_local_segment_is_named() -> None:
+    candidate = next_candidate(copied((0, 99)), seen(segments=SEGMENTS[2:]), NOW)
+    sentence = "offset 100 is in no local segment: the next one begins at 200"
+    assert candidate == not_copied(Reason.NO_LOCAL_SEGMENT, sentence)
 
 
 @pytest.mark.parametrize(("age", "copies"), [(0, False), (4999, False), (5000, True), (-1, True), (-(10**9), True)])
 def test_young_segments_wait_for_the_copy_lag_and_future_ones_do_not(age: int, copies: bool) -> None:
     segment = LocalSegment(Offset(100), Offset(200), 1000, TimestampMs(NOW - age))
-    found = next_candidate(copied((0, 99)), seen(segments=(segment, SEGMENTS[-1])), NOW, lag_ms=5000)
-    assert found == CANDIDATE if copies else kind_of(found) == Reason.COPY_LAG
+    candidate = next_candidate(copied((0, 99)), seen(segments=(segment, SEGMENTS[-1])), NOW, lag_ms=5000)
+    assert candidate == CANDIDATE if copies else kind_of(candidate) == Reason.COPY_LAG
 
 
 def test_a_young_segment_says_when_it_will_be_copied() -> None:
     segment = LocalSegment(Offset(100), Offset(200), 1000, TimestampMs(NOW - 2000))
-    found = next_candidate(copied((0, 99)), seen(segments=(segment, SEGMENTS[-1])), NOW, lag_ms=5000)
-    assert found == not_copied(Reason.COPY_LAG, "segment 100..199 is 2 s old, younger than copy.lag 5 s: in 3 s")
+    candidate = next_candidate(copied((0, 99)), seen(segments=(segment, SEGMENTS[-1])), NOW, lag_ms=5000)
+    assert candidate == not_copied(Reason.COPY_LAG, "segment 100..199 is 2 s old, younger than copy.lag 5 s: in 3 s")
 
 
 # --- decide ------------------------------------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def seen(**changes: Any) -> Observed:
 
 
 def test_copying_and_trimming_are_decided_side_by_side() -> None:
-    found = decide(copied((0, 99)), seen(), POLICY, LATER)
-    assert found.intents == {ActKind.COPY: CANDIDATE, ActKind.TRIM: TrimBefore(Offset(100))}
-    assert not found.idle
+    decision = decide(copied((0, 99)), seen(), POLICY, LATER)
+    assert decision.intents == {ActKind.COPY: CANDIDATE, ActKind.TRIM: TrimBefore(Offset(100))}
+    assert not decision.idle
 
 
 def test_nothing_left_is_idle() -> None:
@@ -148,47 +148,47 @@ def test_nothing_left_is_idle() -> None:
 
 
 def test_unknown_groups_stop_trimming_only() -> None:
-    found = decide(copied((0, 99)), seen(groups=GroupsSeen(None, "a broker is away")), POLICY, LATER)
-    assert found.copy == CANDIDATE
-    said = "consumer groups could not be listed completely: a broker is away"
-    assert found.trim == NoTrim(Why(Reason.GROUPS_UNKNOWN, said))
+    decision = decide(copied((0, 99)), seen(groups=GroupsSeen(None, "a broker is away")), POLICY, LATER)
+    assert decision.copy == CANDIDATE
+    sentence = "consumer groups could not be listed completely: a broker is away"
+    assert decision.trim == NoTrim(Why(Reason.GROUPS_UNKNOWN, sentence))
 
 
 def test_a_tier_state_topic_that_drifted_stops_everything_but_copying() -> None:
-    found = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
-    assert found.intents == {ActKind.COPY: CANDIDATE}
+    decision = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
+    assert decision.intents == {ActKind.COPY: CANDIDATE}
     kept = Why(Reason.TIER_STATE_UNSAFE, "the tier-state topic is not safe any more: cleanup.policy is delete")
-    assert (found.trim, found.expire, found.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept.said))
-    assert found.erase == NothingToErase(kept.said)
+    assert (decision.trim, decision.expire, decision.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept.said))
+    assert decision.erase == NothingToErase(kept.said)
 
 
 def test_while_a_copy_of_the_cluster_writes_nothing_is_done() -> None:
     kept = Why(Reason.PREFIX_CONTESTED, "a copy runs")
-    found = decide(copied((0, 99)), seen(prefix=PrefixProof(kept, kept, kept)), POLICY, LATER)
-    assert found.idle
-    assert (found.copy, found.trim, found.expire) == (NothingToCopy(kept), NoTrim(kept), NoExpiry(kept))
+    decision = decide(copied((0, 99)), seen(prefix=PrefixProof(kept, kept, kept)), POLICY, LATER)
+    assert decision.idle
+    assert (decision.copy, decision.trim, decision.expire) == (NothingToCopy(kept), NoTrim(kept), NoExpiry(kept))
 
 
 def test_an_agent_on_trial_copies_and_trims_and_deletes_nothing_remote() -> None:
     trial = Why(Reason.PREFIX_ON_TRIAL, "it took over")
-    found = decide(ALL, seen(prefix=PrefixProof(delete=trial)), POLICY, LATER)
-    assert found.intents.keys() == {ActKind.TRIM}
-    assert found.expire == NoExpiry(trial)
+    decision = decide(ALL, seen(prefix=PrefixProof(delete=trial)), POLICY, LATER)
+    assert decision.intents.keys() == {ActKind.TRIM}
+    assert decision.expire == NoExpiry(trial)
 
 
 def test_an_agent_that_waits_for_a_proof_copies_and_deletes_nothing_in_either_tier() -> None:
     waits = Why(Reason.PREFIX_UNPROVEN, "no answer yet")
-    found = decide(copied((0, 99)), seen(prefix=PrefixProof(None, waits, waits)), POLICY, LATER)
-    assert found.intents.keys() == {ActKind.COPY}
-    assert (found.trim, found.expire) == (NoTrim(waits), NoExpiry(waits))
+    decision = decide(copied((0, 99)), seen(prefix=PrefixProof(None, waits, waits)), POLICY, LATER)
+    assert decision.intents.keys() == {ActKind.COPY}
+    assert (decision.trim, decision.expire) == (NoTrim(waits), NoExpiry(waits))
 
 
 def test_a_degraded_partition_is_neither_copied_nor_trimmed() -> None:
-    found = decide(copied(extra=(build.unknown(9, "log-start/1/0/9"),)), seen(), POLICY, LATER)
-    assert isinstance(found.copy, NothingToCopy)
-    assert isinstance(found.trim, NoTrim)
-    assert found.copy.why == found.trim.why
-    assert found.copy.why.kind == Reason.DEGRADED
+    decision = decide(copied(extra=(build.unknown(9, "log-start/1/0/9"),)), seen(), POLICY, LATER)
+    assert isinstance(decision.copy, NothingToCopy)
+    assert isinstance(decision.trim, NoTrim)
+    assert decision.copy.why == decision.trim.why
+    assert decision.copy.why.kind == Reason.DEGRADED
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_the_newest_order_by_position_stops_everything(
     ],
 )
 def test_what_cannot_be_tiered_is_refused(config: TopicConfig, reason: str | None) -> None:
-    found = refusal(config)
-    assert (found.said if found else None) == reason
+    decision = refusal(config)
+    assert (decision.said if decision else None) == reason
 
 
 def cut(before: int) -> LiveFact:
@@ -243,19 +243,19 @@ def cut(before: int) -> LiveFact:
     return build.live(20, order)
 
 
-def test_what_is_remote_of_a_topic_excluded_later_still_expires() -> None:
-    """By retention too; of a refused one only orders delete, because Kafka's retention means something else there."""
+def test_remote_segments_of_a_topic_excluded_later_still_expire() -> None:
+    """It expires by retention too. Only orders delete from a refused topic: Kafka's retention means something else."""
     why = Why(Reason.EXCLUDED, "excluded")
     config = replace(CONFIG, retention_ms=0)
-    found = decide(ALL, seen(config=config), POLICY, TimestampMs(LATER + 10**9), barred=why)
-    assert (found.copy, found.trim) == (NothingToCopy(why), NoTrim(why))
-    assert set(found.intents) == {ActKind.EXPIRE}
+    decision = decide(ALL, seen(config=config), POLICY, TimestampMs(LATER + 10**9), barred=why)
+    assert (decision.copy, decision.trim) == (NothingToCopy(why), NoTrim(why))
+    assert set(decision.intents) == {ActKind.EXPIRE}
     compacted = replace(config, cleanup_policy=frozenset({"compact"}))
-    found = decide(ALL, seen(config=compacted), POLICY, TimestampMs(LATER + 10**9), barred=refusal(compacted))
-    assert found.idle
+    decision = decide(ALL, seen(config=compacted), POLICY, TimestampMs(LATER + 10**9), barred=refusal(compacted))
+    assert decision.idle
     ordered = copied((0, 99), extra=(cut(100),))
-    found = decide(ordered, seen(config=compacted), POLICY, LATER, barred=refusal(compacted))
-    assert set(found.intents) == {ActKind.EXPIRE}
+    decision = decide(ordered, seen(config=compacted), POLICY, LATER, barred=refusal(compacted))
+    assert set(decision.intents) == {ActKind.EXPIRE}
 
 
 def test_an_order_never_cuts_the_brokers_log_of_a_refused_topic() -> None:
@@ -269,8 +269,8 @@ def test_an_order_never_cuts_the_brokers_log_of_a_refused_topic() -> None:
 def test_a_segment_of_an_old_format_is_not_tried_again_and_the_next_one_is() -> None:
     old = Why(Reason.REFUSED_FORMAT, "message format older than v2")
     assert decide(copied(), seen(), POLICY, LATER, Memory(too_old=(Offset(0), old))).copy == NothingToCopy(old)
-    found = decide(copied(log_start=100), seen(), POLICY, LATER, Memory(too_old=(Offset(0), old)))
-    assert found.copy == CANDIDATE
+    decision = decide(copied(log_start=100), seen(), POLICY, LATER, Memory(too_old=(Offset(0), old)))
+    assert decision.copy == CANDIDATE
 
 
 # --- settings over Kafka's ------------------------------------------------------------------------------------------
@@ -315,8 +315,8 @@ def test_our_settings_count_where_they_are_shorter(
 
 
 def at(**positions: int | None) -> TopicGroups:
-    found = [GroupPosition(name, 0, None if p is None else Offset(p)) for name, p in positions.items()]
-    return TopicGroups((*found, GroupPosition("elsewhere", 1, Offset(0))))
+    group_positions = [GroupPosition(name, 0, None if p is None else Offset(p)) for name, p in positions.items()]
+    return TopicGroups((*group_positions, GroupPosition("elsewhere", 1, Offset(0))))
 
 
 def test_groups_hold_at_their_commit_and_members_without_one_at_the_local_start() -> None:
@@ -333,7 +333,7 @@ def test_groups_that_are_not_all_known_hold_everything() -> None:
     assert holds.holds("t", 0, TopicGroups((), (GroupProblem("xyz", "hidden"),)), BOUNDS) == {}
 
 
-def test_a_hold_ends_after_its_longest_time_and_begins_anew_with_every_commit() -> None:
+def test_a_hold_ends_after_its_longest_time_and_restarts_with_every_commit() -> None:
     clock = ManualClock()
     holds = GroupHolds(GroupPolicy(True, (), 60.0), clock)
     assert holds.holds("t", 0, at(a=50, b=60), BOUNDS) == {"a": 50, "b": 60}

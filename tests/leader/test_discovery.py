@@ -1,4 +1,4 @@
-"""What an agent learns of its disks and its cluster, when, and at what price."""
+"""How an agent learns about its disks and its cluster, when, and at what cost."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_a_leadership_that_goes_is_known_within_one_metadata_interval(desk: Desk
     assert not desk.discovery()[world.partition].leads
 
 
-def test_who_asks_afresh_is_told_what_is_so_now(desk: Desk) -> None:
+def test_a_fresh_question_gets_the_present_answer(desk: Desk) -> None:
     world = desk.world
     world.broker.elect(world.name, 0, 2)
     assert not desk.discovery.afresh()[world.partition].leads
 
 
-def test_what_is_led_and_in_no_folder_is_missed_after_a_while(desk: Desk) -> None:
+def test_a_led_partition_without_a_folder_is_missed_after_a_while(desk: Desk) -> None:
     world = desk.world
     topic_id = world.broker.create_topic("elsewhere")
     world.broker.create_topic("left")  # excluded
@@ -139,13 +139,13 @@ def test_without_hints_the_disks_are_listed_every_half_minute(desk: Desk) -> Non
     world = desk.world
     topic_id = world.broker.create_topic("unheard")
     add_folder(world, "unheard-0", topic_id)
-    world.log.touched()  # somebody else heard it
+    world.log.touched()  # another reader took the event
     assert TopicIdPartition(topic_id, 0) not in desk.discovery()
     world.clock.advance(DISKS_S)
     assert TopicIdPartition(topic_id, 0) in desk.discovery()
 
 
-def test_where_the_system_tells_nothing_everybody_is_looked_at_more_often(desk: Desk) -> None:
+def test_without_events_of_the_system_looks_are_more_frequent(desk: Desk) -> None:
     assert desk.attention.longest_s == LONGEST_S
     desk.world.log.close()
     add_folder(desk.world, "t-0", TopicId.of(b"topic id of 16 b"))
@@ -154,7 +154,7 @@ def test_where_the_system_tells_nothing_everybody_is_looked_at_more_often(desk: 
     assert desk.attention.longest_s == BLIND_S
 
 
-def test_what_happened_while_the_cluster_was_away_is_not_forgotten(desk: Desk) -> None:
+def test_events_while_the_cluster_was_away_are_not_forgotten(desk: Desk) -> None:
     world = desk.world
     desk.broker.refuses = {"topics"}
     world.file(10_000_000).write_bytes(b"")

@@ -61,8 +61,8 @@ def test_every_attempt_has_a_data_key_of_its_own(world: World) -> None:
     process = world.process()
     process.tools = replace(process.tools, format=replace(process.tools.format, keys=PUBLIC))
     reign = process.copy_all()
-    found = [SegmentReader.open(world.store, each.object_key, keys=RING) for each in reign.view().readable]
-    wrapped = [each.manifest.encryption for each in found if each.manifest.encryption]
-    assert len(found) == len(wrapped) == len(world.rolled) > 1
-    assert len({RING.unwrap(each.key_id, each.wrapped_key) for each in wrapped}) == len(found)
-    assert len({each.aad for each in wrapped}) == len(found)
+    readers = [SegmentReader.open(world.store, each.object_key, keys=RING) for each in reign.view().readable]
+    wrapped = [each.manifest.encryption for each in readers if each.manifest.encryption]
+    assert len(readers) == len(wrapped) == len(world.rolled) > 1
+    assert len({RING.unwrap(each.key_id, each.wrapped_key) for each in wrapped}) == len(readers)
+    assert len({each.aad for each in wrapped}) == len(readers)

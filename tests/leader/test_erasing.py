@@ -36,7 +36,7 @@ from tierstate.state.termless_facts import OrderKind
 
 STEP = "append tombstone"
 TOMBSTONES = 25
-"""In a world in which two of five segments are gone, and an attempt that nobody finished."""
+"""The number in a world in which two of five segments are deleted, and an attempt was never finished."""
 
 
 @dataclass
@@ -52,11 +52,11 @@ class Erasing:
         return next_erasure(view, reign.term, bounds.local_start, None, reign.now())
 
     def next_act(self) -> Act[None] | None:
-        found = self.decision()
-        return erase(self.reign, found, self.process.events.append) if isinstance(found, Erase) else None
+        verdict = self.decision()
+        return erase(self.reign, verdict, self.process.events.append) if isinstance(verdict, Erase) else None
 
     def all_steps(self) -> Iterator[str]:
-        """Every step before it is taken."""
+        """Yield every step before it is taken."""
         while (act := self.next_act()) is not None:
             yield from act
 
@@ -71,7 +71,7 @@ def new_erasing(world: World) -> Erasing:
 
 
 def told(world: World) -> tuple[object, ...]:
-    """What erasing must leave as it is. Deleted segments may vanish, their objects are gone."""
+    """Check that erasing left the meaning as it is. Deleted segments may vanish, and their objects are deleted."""
     view = world.view()
     assert not view.contradictions
     standing = {each.segment_id: each.state for each in view.segments.values()}
@@ -81,16 +81,16 @@ def told(world: World) -> tuple[object, ...]:
 
 
 def left(view: PartitionView) -> list[str]:
-    """Kinds of the facts that are left, sorted."""
+    """Return the kinds of the facts that are left, sorted."""
     facts = [*view.others, *(live for each in view.segments.values() for live in each.facts)]
     return sorted(type(live.fact).__name__ for live in facts)
 
 
 def clutter(world: World, deleted: int) -> Erasing:
-    """Three terms that are over, whatever they leave behind, and a fourth that has nothing else to do.
+    """Three ended terms, with all that they leave behind, and a fourth that has nothing else to do.
 
-    The first copies and trims, and an attempt of its dies; the second deletes the ``deleted`` oldest segments and what
-    was attempted, while the first, a zombie by now, deletes, trims and moves the log start too. Orders are done or
+    The first copies and trims, and an attempt of its dies; the second deletes the ``deleted`` oldest segments and the
+    attempts, while the first, a zombie by now, deletes, trims and moves the log start too. Orders are done or
     superseded, a lease is over.
     """
     first = world.process()
@@ -124,7 +124,7 @@ def clutter(world: World, deleted: int) -> Erasing:
 
 
 def sweep(world: World, process: Process, reign: Reign) -> None:
-    """Without the grace of a day, and without its checks."""
+    """Sweep without the grace of a day, and without its checks."""
     for segment in world.view().in_state(SegmentState.ABANDONED):
         assert segment.subject is not None
         reign.append(SegmentDeleteStarted(segment.subject, reign.term, 50, DeleteReason.ABANDONED, reign.now()))
@@ -151,7 +151,7 @@ def test_every_tombstone_leaves_the_partition_as_it_was(erasing: Erasing, world:
     assert erasing.decision() == NothingToErase("nothing to erase")
 
 
-def test_what_is_in_force_and_what_can_be_read_is_all_that_is_left(erasing: Erasing, world: World) -> None:
+def test_only_facts_in_force_and_readable_segments_are_left(erasing: Erasing, world: World) -> None:
     erasing.work()
     view = world.view()
     in_force = ["LeaderElected", "LocalTrimIntended", "LogStartAdvanced"]
@@ -179,7 +179,7 @@ def test_a_new_segment_can_be_copied_and_read_after_everything_was_erased(world:
     assert world.check_promises().readable == (segment,)
 
 
-def test_each_key_is_erased_once_and_what_was_erased_is_told(erasing: Erasing, world: World) -> None:
+def test_each_key_is_erased_once_and_reported(erasing: Erasing, world: World) -> None:
     assert tombstones(world) == []
     erasing.work()
     erased = tombstones(world)
@@ -191,7 +191,7 @@ def test_each_key_is_erased_once_and_what_was_erased_is_told(erasing: Erasing, w
 
 
 def tombstones(world: World) -> list[str]:
-    """Keys of the tombstones in the topic, in order."""
+    """Return the keys of the tombstones in the topic, in order."""
     batches = world.topic.reader({0: Position(0)}).poll(0)
     return [entry.key for batch in batches for entry in batch.entries if entry.value is None]
 
@@ -299,10 +299,10 @@ def test_a_hold_that_lands_between_two_tombstones_stops_the_rest(erasing: Erasin
     assert act is not None
     next(act), next(act)
     say_hold(world)
-    said = world.topic.end(0)
+    end_before = world.topic.end(0)
     with pytest.raises(Fenced, match="held: two values"):
         next(act)
-    assert world.topic.end(0) == said
+    assert world.topic.end(0) == end_before
     kept = erasing.decision()
     assert isinstance(kept, NothingToErase)
     assert kept.reason.startswith("held: two values (1 hold")
@@ -348,7 +348,7 @@ def test_the_terms_that_fence_a_zombies_copy_stay_until_it_is_swept(world: World
 
 
 def test_the_term_of_another_branch_stays(world: World) -> None:
-    """Its lineage is of another branch: the leader that comes back from there must find it."""
+    """Its lineage belongs to another branch: the leader that returns from there must find it."""
     process = world.process()
     reign = process.begin()
     elder = world.view().leader

@@ -1,4 +1,4 @@
-"""What lands between the decision and a step of expiry: every act looks again, and stops."""
+"""Events between the decision and a step of expiry: every operation looks again, and stops."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from tierstate.state.termless_facts import OrderKind
 
 
 def condemned(expiry: Expiry) -> SegmentMeaning:
-    """The first segment that waits for its objects to be deleted, grace over."""
+    """Return the first segment that waits for its objects to be deleted, after its grace."""
     expiry.once()
     expiry.world.clock.advance(GRACE_MS / 1000)
-    found = next_removal(expiry.reign.view(max_age=0), expiry.reign.now(), GRACE_MS)
-    assert isinstance(found, RemoveObjects)
-    return found.segment
+    decision = next_removal(expiry.reign.view(max_age=0), expiry.reign.now(), GRACE_MS)
+    assert isinstance(decision, RemoveObjects)
+    return decision.segment
 
 
 def acts(expiry: Expiry) -> dict[str, Callable[[], Act[Any]]]:
-    """By name of its first step, each with everything before it done."""
+    """Return the operations by the name of their first step, each with everything before it done."""
     reign, world, events = expiry.reign, expiry.world, expiry.process.events.append
 
     def move() -> Act[Any]:
@@ -51,9 +51,9 @@ def acts(expiry: Expiry) -> dict[str, Callable[[], Act[Any]]]:
 
     def start() -> Act[Any]:
         run(move())
-        found = next_delete(reign.view(max_age=0))
-        assert isinstance(found, StartDelete)
-        return start_delete(reign, found.segment, found.reason, events)
+        decision = next_delete(reign.view(max_age=0))
+        assert isinstance(decision, StartDelete)
+        return start_delete(reign, decision.segment, decision.reason, events)
 
     def remove() -> Act[Any]:
         return remove_objects(reign, world.store, condemned(expiry), GRACE_MS, events)
@@ -106,7 +106,7 @@ def test_a_later_term_stops_every_act(step: str, two_expire: Expiry, world: Worl
 def test_leadership_that_moved_away_unnoticed_stops_what_cannot_be_taken_back(
     step: str, two_expire: Expiry, world: World
 ) -> None:
-    """Nobody else has written anything yet: only the broker itself can tell."""
+    """Only the broker itself can tell: another process has written nothing yet."""
     act = acts(two_expire)[step]()
     objects, log_start = world.objects(), world.view().log_start
 
@@ -126,11 +126,11 @@ def test_a_checkpoint_that_moved_on_while_the_broker_still_answers_stops_them_to
     unchanged(world, acts(two_expire)[step](), step, lambda: world.write_checkpoint(*later))
 
 
-def test_a_log_start_that_somebody_else_moved_further_is_not_moved_back(two_expire: Expiry, world: World) -> None:
+def test_a_log_start_that_another_agent_moved_further_is_not_moved_back(two_expire: Expiry, world: World) -> None:
     run(advance_log_start(two_expire.reign, Offset(world.bases[3]), "retention-time", two_expire.process.events.append))
-    said = world.topic.appends
+    appends_before = world.topic.appends
     run(advance_log_start(two_expire.reign, Offset(world.bases[2]), "retention-size", two_expire.process.events.append))
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
     assert world.view().log_start == world.bases[3]
 
 
@@ -172,12 +172,12 @@ def test_objects_are_not_removed_before_the_grace_is_over(two_expire: Expiry, wo
 
 
 def say_late(world: World, reign: Reign, *facts: SegmentDeleteStarted | SegmentDeleteFinished) -> None:
-    """What a fenced agent had in flight lands now."""
+    """Append facts that a fenced agent had in flight."""
     for fact in facts:
         world.topic.append(0, key_of(fact), encode_fact(fact))
 
 
-def test_what_a_fenced_term_condemns_stays_readable(two_expire: Expiry, world: World) -> None:
+def test_segments_that_a_fenced_term_condemns_stay_readable(two_expire: Expiry, world: World) -> None:
     zombie, segment = two_expire.reign, world.view().readable[0]
     process = world.process()
     reign = process.begin()
@@ -208,6 +208,6 @@ def test_a_zombie_that_wakes_up_to_remove_objects_removes_none(two_expire: Expir
 def test_no_act_takes_a_step_that_it_did_not_name(two_expire: Expiry, world: World) -> None:
     for step, make in acts(two_expire).items():
         act = make()
-        said, writes, start = world.topic.appends, world.store.writes, world.local_start()
+        appends_before, writes, start = world.topic.appends, world.store.writes, world.local_start()
         assert run_until(act, 0) == []
-        assert (world.topic.appends, world.store.writes, world.local_start()) == (said, writes, start), step
+        assert (world.topic.appends, world.store.writes, world.local_start()) == (appends_before, writes, start), step

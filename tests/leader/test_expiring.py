@@ -38,7 +38,7 @@ EXPIRE_STEPS = [
     "delete objects",
     "append delete-finished",
 ]
-"""Of two segments that expire at once."""
+"""The steps for two segments that expire at once."""
 
 
 def test_expired_segments_go_oldest_first_and_in_the_order_that_is_promised(two_expire: Expiry, world: World) -> None:
@@ -47,11 +47,11 @@ def test_expired_segments_go_oldest_first_and_in_the_order_that_is_promised(two_
     assert two_expire.steps == EXPIRE_STEPS
     two_are_gone(world)
     assert reasons(world) == ["retention-size", "retention-size"]
-    said = [key.split("/")[2:5:2] for key in world.topic.keys()[-5:]]
-    assert said == [["log-start", "0"], *[["segment", "delete-started"]] * 2, *[["segment", "delete-finished"]] * 2]
+    lines = [key.split("/")[2:5:2] for key in world.topic.keys()[-5:]]
+    assert lines == [["log-start", "0"], *[["segment", "delete-started"]] * 2, *[["segment", "delete-finished"]] * 2]
 
 
-def test_what_expires_is_told_to_the_listener(two_expire: Expiry, world: World) -> None:
+def test_the_listener_gets_expiry_events(two_expire: Expiry, world: World) -> None:
     old = world.view().readable[:2]
     two_expire.work()
     events = two_expire.process.events
@@ -67,7 +67,7 @@ def test_what_expires_is_told_to_the_listener(two_expire: Expiry, world: World) 
 
 
 def test_time_expires_everything_that_is_old_enough(world: World) -> None:
-    """The records of the folder are of the future of this clock: they count from their copy."""
+    """The records of the folder are in the future of this clock: they count from their copy."""
     process = world.process()
     reign = process.begin()
     for _ in range(2):
@@ -84,9 +84,7 @@ def test_time_expires_everything_that_is_old_enough(world: World) -> None:
     check_expiry(world)
 
 
-def test_objects_stay_for_the_grace_and_nobody_reads_them_as_segments_any_more(
-    two_expire: Expiry, world: World
-) -> None:
+def test_objects_stay_for_the_grace_but_are_no_segments(two_expire: Expiry, world: World) -> None:
     two_expire.once()
     assert len(world.objects()) == 15
     assert len(world.view().readable) == 3
@@ -227,7 +225,7 @@ def test_a_lease_keeps_objects_but_not_the_log_start(two_expire: Expiry, world: 
 def test_a_lease_that_was_there_before_the_delete_keeps_the_objects_even_if_the_agent_saw_it_late(
     two_expire: Expiry, world: World
 ) -> None:
-    """The step is decided, then a look at the view up to now finds the lease below the delete-started."""
+    """The step is decided, then a look at the newest view finds the lease below the delete-started."""
     act = two_expire.next_act()
     assert act is not None
     run(act)

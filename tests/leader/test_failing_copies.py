@@ -1,4 +1,4 @@
-"""Stores that are full, bytes that rotted, disks that fail: a copy fails clean, says why, and is tried again."""
+"""Stores that are full, bytes that rotted, disks that fail: a copy fails clean, reports why, and is tried again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
 WRITES = 5
-"""Writes of a copy of the first segment: its chunks, the completion of the log, indexes, manifest."""
+"""The writes of a copy of the first segment: its chunks, the completion of the log, indexes, manifest."""
 
 
 def fail_write(world: World, number: int, error: Exception) -> None:
-    """Only this write of the next attempt fails."""
+    """Let only this write of the next attempt fail."""
     first = world.store.writes
 
     def faults(operation: str, key: str, writes: int) -> None:
@@ -49,8 +49,8 @@ def test_a_full_store_fails_a_copy_clean_and_the_next_attempt_succeeds(write: in
         process.copy_next(reign)
     assert world.objects() == set()
     assert world.states() == [SegmentState.DELETE_SEGMENT_FINISHED]
-    said = [key.split("/")[4] for key in world.topic.keys()[2:]]
-    assert said == ["copy-started", "delete-started", "delete-finished"]
+    lines = [key.split("/")[4] for key in world.topic.keys()[2:]]
+    assert lines == ["copy-started", "delete-started", "delete-finished"]
     assert reign.ended is None
     segment = process.copy_next(reign)
     assert not any(segment.segment_id in key and "delete" in key for key in world.topic.keys())
@@ -168,7 +168,7 @@ def test_a_batch_of_another_branch_of_the_log_is_not_copied(new_world: Callable[
 
 
 def test_a_batch_outside_its_segment_is_not_copied(world: World) -> None:
-    """Two segments whose files were exchanged: each is in order in itself."""
+    """The files of two segments were exchanged: each is in order in itself."""
     one, other = world.rolled[:2]
     first, second = world.file(one).read_bytes(), world.file(other).read_bytes()
     world.file(one).write_bytes(second)
@@ -190,7 +190,7 @@ def test_a_segment_that_the_broker_deletes_while_it_is_copied_is_copied_whole_or
 
 
 class LyingStore:
-    """Keeps less than it was given under one suffix, or nothing, and says that all is well."""
+    """A store that keeps less than it was given under one suffix, or nothing, and reports success."""
 
     def __init__(self, store: MemoryStore, suffix: str, lose: bool) -> None:
         self._store, self._suffix, self._lose = store, suffix, lose
@@ -233,7 +233,7 @@ def test_an_attempt_that_takes_too_long_aborts_itself(world: World) -> None:
 
 
 def test_an_attempt_whose_last_checks_take_too_long_is_not_finished(world: World) -> None:
-    """A sweeper may have taken it for dead meanwhile, and deleted what readers would be sent to."""
+    """A sweeper may have taken it for dead by then, and deleted the objects to which readers would be sent."""
     process = world.process()
     reign = process.begin()
     candidate = process.candidate(reign)
@@ -253,11 +253,11 @@ def test_an_attempt_whose_last_checks_take_too_long_is_not_finished(world: World
     assert world.states() == [SegmentState.DELETE_SEGMENT_FINISHED]
 
 
-def test_a_copied_segment_is_told_to_the_listener(world: World) -> None:
+def test_the_listener_gets_an_event_for_a_copied_segment(world: World) -> None:
     process = world.process()
     segment = process.copy_next(process.begin())
-    told = [event for event in process.events if isinstance(event, SegmentCopied)]
-    assert [(event.segment_id, event.offsets, event.log_bytes, event.object_bytes) for event in told] == [
+    events_heard = [event for event in process.events if isinstance(event, SegmentCopied)]
+    assert [(event.segment_id, event.offsets, event.log_bytes, event.object_bytes) for event in events_heard] == [
         (segment.segment_id, segment.offsets, segment.log_bytes, segment.object_bytes)
     ]
 

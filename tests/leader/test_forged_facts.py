@@ -1,4 +1,4 @@
-"""Facts from a plain producer that name another partition's objects: nothing of it is served, deleted or moved."""
+"""Facts from a plain producer that name another partition's objects: none of these is served, deleted or moved."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tierstate.state.termless_facts import ContradictionSettled
 
 
 def forge(world: World, *kinds: str) -> RemoteSegment:
-    """The objects of ``events`` are there; a producer speaks of them in the name of the term that rules here."""
+    """Put the objects of ``events``, and facts of a producer about them in the name of the term in force."""
     events, view = put_events(world.store), world.view()
     assert view.term is not None
     segment = stolen(events, world.partition, world.name, view.term)
@@ -41,13 +41,13 @@ def forge(world: World, *kinds: str) -> RemoteSegment:
 
 def untouched(world: World, segment: RemoteSegment) -> None:
     assert {key: world.store.get(key) for key in keys_of(segment)} == dict.fromkeys(keys_of(segment), ONLY_COPY)
-    assert {found.key for found in world.store.list()} >= keys_of(segment)
+    assert {info.key for info in world.store.list()} >= keys_of(segment)
     assert segment.segment_id not in {each.segment_id for each in world.view().readable}
 
 
 @pytest.fixture
 def settled(world: World) -> Callable[[], None]:
-    """A person settles every contradiction there is, and lets it go on."""
+    """Return a function that settles every contradiction as a person would, and lets it go on."""
 
     def settle() -> None:
         for number, text in enumerate(world.view().contradictions):
@@ -86,8 +86,8 @@ def test_an_agent_serves_and_deletes_nothing_of_another_partition(
         process.work(worker)
         world.clock.advance(GRACE_S)
         untouched(world, segment)
-    told = [fact.contradiction for fact in world.view().settled] if is_settled else world.view().contradictions
-    assert any(segment.object_key in text for text in told), "a person is told"
+    texts = [fact.contradiction for fact in world.view().settled] if is_settled else world.view().contradictions
+    assert any(segment.object_key in text for text in texts), "a person is told"
     assert not world.view().holds
 
 
@@ -150,13 +150,13 @@ def test_a_settled_contradiction_is_still_not_condemned(
     reign = process.copy_all()
     segment = forge(world, *kinds)
     settled()
-    view, found = reign.view(max_age=0), meant(world, segment)
+    view, live = reign.view(max_age=0), meant(world, segment)
     assert failed_attempt(view, reign.term, reign.bounds()) is None
     sweep = next_sweep(view, reign.bounds(), {segment.segment_id: -GRACE_S}, 0.0, GRACE_S)
     assert isinstance(sweep, NoSweep)
-    reason = DeleteReason.FAILED_ATTEMPT if found.state is SegmentState.COPY_SEGMENT_STARTED else DeleteReason.ABANDONED
+    reason = DeleteReason.FAILED_ATTEMPT if live.state is SegmentState.COPY_SEGMENT_STARTED else DeleteReason.ABANDONED
     with pytest.raises(CorruptData, match="names objects of another segment"):
-        run(start_delete(reign, found, reason, process.events.append))
+        run(start_delete(reign, live, reason, process.events.append))
     assert meant(world, segment).deleting is None
 
 
@@ -174,8 +174,8 @@ def test_a_sweep_looks_into_no_folder_of_another_partition(key: str | None, worl
     segment = forge(world)
     for fact in forged(segment if key is None else replace(segment, object_key=key)).values():
         say(world, fact)
-    found = late.watch.look(world.view())
-    assert {each.key for each in found.listed}.isdisjoint(keys_of(segment))
+    first_look = late.watch.look(world.view())
+    assert {each.key for each in first_look.listed}.isdisjoint(keys_of(segment))
     late.world.clock.advance(GRACE_S)
     assert not late.watch.look(world.view()).condemned
     untouched(world, segment)
@@ -200,8 +200,8 @@ def test_the_custodian_of_a_gone_topic_deletes_nothing_of_another(
     world.broker.delete_topic(world.name)
     Ward(world).end()
     untouched(world, segment)
-    said = [live.fact for live in meant(world, segment).facts if isinstance(live.fact, SegmentDeleteStarted)]
-    assert all(fact.reason is DeleteReason.RETENTION_TIME for fact in said), "it condemned nothing either"
+    deletes = [live.fact for live in meant(world, segment).facts if isinstance(live.fact, SegmentDeleteStarted)]
+    assert all(fact.reason is DeleteReason.RETENTION_TIME for fact in deletes), "it condemned nothing either"
 
 
 def test_a_custodian_says_why_it_waits(world: World, settled: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Partitions that rolled just now go before those that catch up, and nobody starves."""
+"""Partitions that rolled just now are served before those that catch up, and none starves."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_without_a_backlog_the_first_to_come_is_the_first_to_go() -> None:
 
 
 def test_a_worker_knows_how_far_it_is_behind_from_its_first_look(new_world: Callable[..., World]) -> None:
-    """The first act of a partition is to begin a term: cheap, and then its place in the queue is known."""
+    """The first step of a partition is to begin a term: it is cheap, and then its place in the queue is known."""
     world = new_world("none", TRIMS_ALL)
     desk = Desk(world.process())
     assert desk.worker.behind == 0

@@ -1,4 +1,4 @@
-"""The real agent, whose store runs out of room (RLIMIT_FSIZE): it fails clean, says so, and finishes once there is."""
+"""The real agent, its store out of room (RLIMIT_FSIZE): it fails clean, reports it, and finishes once there is room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tierstate.state.segment import SegmentState
 
 pytestmark = pytest.mark.kafka
 ROOM = 64 * 1024
-"""Bytes one file may have: less than a segment of the topic, more than a fact or a manifest."""
+"""The largest size of a file: less than a segment of the topic, more than a fact or a manifest."""
 
 
 def settings(topic: RealTopic, tmp: Path) -> Path:

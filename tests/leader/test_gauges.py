@@ -1,4 +1,4 @@
-"""What an agent measures of its partitions: from what it last knew, and from the view."""
+"""Gauges of an agent's partitions: from its last knowledge, and from the view."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Seen:
         return []
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
-        """None is there."""
+        """Do nothing: there is no second value."""
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
-        """It is."""
+        """Return at once: this view is always up to date."""
 
     def require_fresh(self, tier_partition: int, max_age: float) -> None:
-        """It is."""
+        """Return at once: this view is always up to date."""
 
     def require_ready(self, tier_partition: int) -> None:
-        """It is."""
+        """Return at once: this view is always up to date."""
 
     def age_s(self, tier_partition: int) -> float | None:
         return 0.0
@@ -71,10 +71,10 @@ class Gauges:
         feed_gauges(self.metrics, self.board, Seen(view or PartitionView(partition(0))), self.clock)
 
     def __getitem__(self, name: str) -> float | None:
-        """The one sample; None: the metric has none."""
+        """Return the one sample, or None if the metric has none."""
         page = self.metrics.exposition().decode()
-        found = [s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name == name]
-        return found[0] if found else None
+        values = [s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name == name]
+        return values[0] if values else None
 
 
 def segment(first: int, last: int, seed: int = 0) -> RemoteSegment:
@@ -95,7 +95,7 @@ def view_of(*segments: RemoteSegment, log_start: int = 0) -> PartitionView:
 
 
 def test_the_time_until_uncopied_data_expires_goes_on_while_nothing_new_is_learnt() -> None:
-    """That is when it matters: the agent cannot look, and Kafka's retention does not wait for it."""
+    """It matters exactly then: the agent cannot look, and Kafka's retention does not wait for it."""
     gauges = Gauges(uncopied_expires_at=ManualClock().now_ms() + 50_000)
     assert gauges["tierstate_uncopied_expires_in_seconds"] == 50
     gauges.clock.advance(20)
@@ -120,12 +120,12 @@ def test_a_partition_with_lost_facts_is_counted() -> None:
     assert Gauges()["tierstate_facts_lost"] == 0
 
 
-def test_what_lies_below_the_log_start_is_no_gap() -> None:
+def test_offsets_below_the_log_start_are_no_gap() -> None:
     assert Gauges(view_of(segment(200, 299), log_start=200), local_log_start_offset=300)["tierstate_gap_offsets"] == 0
 
 
 def test_offsets_that_left_the_broker_by_neither_a_trim_nor_an_order_of_ours_are_cut_elsewhere() -> None:
-    """Whether they are still in the remote tier or not."""
+    """This holds whether or not they are still in the remote tier."""
     view = replace(view_of(segment(0, 99)), trim_intended=Offset(50))
     for local_start, cut in ((50, 0), (60, 10), (150, 100)):
         assert Gauges(view, local_log_start_offset=local_start)["tierstate_cut_elsewhere_offsets"] == cut
@@ -135,7 +135,7 @@ def test_offsets_that_left_the_broker_by_neither_a_trim_nor_an_order_of_ours_are
 
 
 def test_segments_with_records_of_the_future_are_counted() -> None:
-    """Of the future now, as retention has it, not of that of their copy."""
+    """Records count if they lie in the future now, as in retention, not at the time of their copy."""
     now = ManualClock().now_ms()
     was, stays = (replace(segment(at, at + 99), max_timestamp=TimestampMs(now + at)) for at in (100, 200))
     gauges = Gauges(view_of(segment(0, 99), was, stays))
@@ -177,7 +177,7 @@ def test_counters_by_topic_begin_at_zero_once_the_topic_is_known() -> None:
         assert gauges[name] == 0, name
 
 
-def test_what_local_retention_lets_go_and_something_keeps_is_measured_in_bytes(world: World) -> None:
+def test_expired_local_data_that_something_keeps_is_measured_in_bytes(world: World) -> None:
     """A consumer group that still reads at the start keeps every segment."""
     process = world.process()
     world.broker.commit("slow", world.name, 0, 0)

@@ -1,4 +1,4 @@
-"""Consumer groups are asked for again before a trim: what was listed minutes ago knows of none that moved since."""
+"""Consumer groups are asked for again before a trim: a listing of minutes ago misses those that moved since."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def hide(world: World, group: str) -> None:
 
 
 MOVES: list[Callable[[World, str], None]] = [reset, appear, read_a_little, hide]
-"""What groups may do right after they were asked."""
+"""Possible changes of groups right after they were asked."""
 
 
 def listed_before(world: World, how: Callable[[World, str], None]) -> Process:
-    """Everything is copied, the group was asked where it stands, it moved, and 36 s later the delay is over."""
+    """Copy everything; the group's offset is read, it moves, and 36 s later the delay is over."""
     process = world.process()
     if how is reset:
         world.broker.commit("moved", world.name, 0, world.end())
@@ -56,7 +56,7 @@ def listed_before(world: World, how: Callable[[World, str], None]) -> Process:
 
 
 @pytest.mark.parametrize("how", [reset, appear, hide])
-def test_a_group_that_moved_since_it_was_listed_loses_nothing_and_no_intention_is_said(
+def test_a_group_that_moved_since_it_was_listed_prevents_the_trim(
     how: Callable[[World, str], None], world: World
 ) -> None:
     process = listed_before(world, how)
@@ -67,7 +67,7 @@ def test_a_group_that_moved_since_it_was_listed_loses_nothing_and_no_intention_i
     assert (process.status().consecutive_failures, process.status().last_error) == (0, None)
 
 
-def test_what_a_group_that_moved_left_behind_is_trimmed(world: World) -> None:
+def test_records_behind_a_group_that_moved_are_trimmed(world: World) -> None:
     listed_before(world, read_a_little)
     assert world.local_start() == world.view().trim_intended == world.bases[1]
 
@@ -94,7 +94,7 @@ def test_groups_are_asked_once_more_after_the_intention(how: Callable[[World, st
 
 
 def test_an_intention_that_was_given_up_stands_until_the_next_one(world: World) -> None:
-    """What else cut the broker's log below it is not told apart meanwhile; nothing is decided by it."""
+    """Other cuts of the broker's log below it are not recognised until then; no decision depends on it."""
     process = world.process()
     worker = process.worker(delay_ms=36_000)
     process.work(worker)
@@ -117,7 +117,7 @@ def test_last_checks_that_take_too_long_are_no_ground_for_a_trim(world: World) -
 
 
 class Slow:
-    """A broker that answers late, or to a process that was frozen meanwhile, once a trim is intended."""
+    """A broker that answers late, or to a process that was frozen in between, once a trim is intended."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -145,7 +145,7 @@ def test_groups_are_asked_again_when_they_must_be_newer_than_some_moment_and_loo
     assert broker.asked["groups"] == 2
 
 
-def test_who_needs_a_new_listing_shares_none_that_was_under_way_but_the_next_one(world: World) -> None:
+def test_a_caller_that_needs_a_new_listing_shares_only_the_next_one(world: World) -> None:
     broker = Counted(world)
     observe, bounds = observer(world, broker), world.broker.bounds(world.name, 0)
     began, go_on, now = threading.Event(), threading.Event(), world.clock.monotonic()
@@ -155,10 +155,10 @@ def test_who_needs_a_new_listing_shares_none_that_was_under_way_but_the_next_one
         go_on.wait(30)
 
     broker.listing = slowly
-    found: list[object] = []
+    listings: list[object] = []
 
     def ask(moment: float) -> None:
-        found.append(observe.groups_after(world.partition, world.name, bounds, moment))
+        listings.append(observe.groups_after(world.partition, world.name, bounds, moment))
 
     threads = [threading.Thread(target=ask, args=(moment,)) for moment in (now - 1, now + 1, now + 1, now + 1)]
     threads[0].start()
@@ -169,7 +169,7 @@ def test_who_needs_a_new_listing_shares_none_that_was_under_way_but_the_next_one
     go_on.set()
     for each in threads:
         each.join(30)
-    assert (len(found), broker.asked["groups"]) == (4, 2)
+    assert (len(listings), broker.asked["groups"]) == (4, 2)
 
 
 def test_a_listing_that_was_asked_for_earlier_and_comes_later_replaces_nothing(world: World) -> None:
@@ -191,10 +191,10 @@ def test_a_listing_that_was_asked_for_earlier_and_comes_later_replaces_nothing(w
 def test_the_status_says_when_groups_were_asked_and_how_long_ago_that_is(world: World) -> None:
     process = world.process()
     worker = process.worker()
-    asked = world.clock.now_ms()
+    asked_at = world.clock.now_ms()
     process.work(worker)
     world.clock.advance(41)
     process.work(worker)
     shown = process.board.find(world.name, 0, world.clock.now_ms())
     assert shown is not None
-    assert (shown["groups_asked_at"], shown["groups_age_s"]) == (asked, 41.0)
+    assert (shown["groups_asked_at"], shown["groups_age_s"]) == (asked_at, 41.0)

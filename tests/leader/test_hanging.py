@@ -1,4 +1,4 @@
-"""Every loop of an agent that is held by something is named by its health, and well again once it is let go."""
+"""Every loop of an agent that is held is named by its health, and is well again once it is let go."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LONG_S = max(LIMITS.values())
 
 
 class Held:
-    """Whoever comes to `here` is held until `let_go`."""
+    """A hook that holds each thread that calls `here` until `let_go`."""
 
     def __init__(self) -> None:
         self.reached, self._free = threading.Event(), threading.Event()
@@ -83,8 +83,8 @@ class Watched:
         self.clock.advance(LIMITS[loop] - 1)
         assert not self.hanging(loop), "it may take that long"
         self.clock.advance(1)
-        (said,) = [each for each in why_hanging(self.watchdog) if f"loop={loop} " in each]
-        assert doing in said
+        (sentence,) = [each for each in why_hanging(self.watchdog) if f"loop={loop} " in each]
+        assert doing in sentence
         self.held.let_go()
         eventually(lambda: not self.hanging(loop))
 
@@ -94,10 +94,10 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Iterator[Watched]:
-    """It watches the thread of the test, and so whatever the test starts."""
-    found = Watched()
-    with found.watchdog:
-        yield found
+    """Yield a watchdog of the test's thread, and so of all that the test starts."""
+    watch = Watched()
+    with watch.watchdog:
+        yield watch
 
 
 def agent_of(loop: Loop) -> Agent:
@@ -195,7 +195,7 @@ def test_a_loop_of_chores_that_has_nothing_to_do_does_not_hang(watched: Watched,
 
 
 class HoldingTopic(MemoryTierTopic):
-    """Where whoever asks for ends or problems is held."""
+    """A topic that holds each thread that asks for ends or problems."""
 
     held: Held | None = None
 
@@ -211,7 +211,7 @@ class HoldingTopic(MemoryTierTopic):
 
 
 @pytest.mark.parametrize("loop", ["view", "view watch", "topic watch"])
-def test_what_waits_for_the_tier_state_topic_for_ever_hangs(watched: Watched, loop: str) -> None:
+def test_a_loop_that_waits_for_the_tier_state_topic_for_ever_hangs(watched: Watched, loop: str) -> None:
     topic = HoldingTopic(PARTITIONS)
     memory = InMemory(PARTITIONS)
     follower = Follower(topic, memory.fresh(), memory, watched.clock)
@@ -231,7 +231,7 @@ def test_a_store_that_never_answers_in_spite_of_its_deadlines_holds_its_watch(wa
         watched.hangs_until_let_go("store watch")
 
 
-def test_what_hangs_is_unhealthy_and_counted_by_its_loop(watched: Watched) -> None:
+def test_a_hanging_thread_is_unhealthy_and_counted_by_its_loop(watched: Watched) -> None:
     metrics, memory = Metrics(), InMemory(PARTITIONS)
     follower = Follower(
         MemoryTierTopic(PARTITIONS), memory.fresh(), memory, watched.clock, Following(tail=False)
@@ -261,5 +261,5 @@ def test_a_store_that_is_given_longer_is_given_longer() -> None:
 
 def test_the_page_says_of_every_loop_how_long_it_may_be_silent() -> None:
     rows = re.findall(r"^\| (`.+`) \| .+ \| (\d+) min", section("docs/operations.md", "A thread hangs"), re.M)
-    said = {name: int(minutes) for names, minutes in rows for name in re.findall("`(.+?)`", names)}
-    assert said == {name: round(seconds / 60) for name, seconds in LIMITS.items()}
+    limits = {name: int(minutes) for names, minutes in rows for name in re.findall("`(.+?)`", names)}
+    assert limits == {name: round(seconds / 60) for name, seconds in LIMITS.items()}

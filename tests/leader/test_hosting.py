@@ -1,4 +1,4 @@
-"""Which partitions an agent takes for its own: on these disks, in this cluster, of this very topic, and included."""
+"""The partitions that an agent takes for its own: on these disks, in this cluster, of this very topic, and included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Second values become holds: once, with both quoted, whoever sees them; and nothing goes while one stands.
+"""Second values become holds: once, quoting both, whichever agent sees them; nothing is deleted while one stands.
 
 Facts that contradict each other need no hold: they stop everything by themselves, until a person settles them.
 """
@@ -31,14 +31,14 @@ ME, NOW = BrokerId(1), TimestampMs(17)
 
 @pytest.fixture
 def process(world: World) -> Process:
-    """One segment is copied."""
+    """Return a process that has copied one segment."""
     process = world.process()
     process.copy_next(process.begin())
     return process
 
 
 def write_twice(world: World, process: Process) -> None:
-    """Somebody writes another value under the key of the log start."""
+    """Write another value under the key of the log start."""
     process.view.require_fresh(0, 0)
     start = next(live.fact for live in process.view.facts(world.partition) if isinstance(live.fact, LogStartAdvanced))
     world.topic.append(0, key_of(start), encode_fact(replace(start, reason="another")))
@@ -46,7 +46,7 @@ def write_twice(world: World, process: Process) -> None:
 
 
 def contradict(world: World, process: Process) -> str:
-    """Somebody erases the copy-started from under its copy-finished; what contradicts what."""
+    """Erase the copy-started of a copy-finished. Return the contradiction."""
     process.view.require_fresh(0, 0)
     started = next(live for live in process.view.facts(world.partition) if isinstance(live.fact, SegmentCopyStarted))
     world.topic.append(0, started.key, None)
@@ -78,7 +78,7 @@ def test_a_contradiction_stops_everything_without_a_hold(world: World, process: 
     assert (view.holds, f"{doubt_of(view)}".partition(":")[0]) == ((), "contradiction")
 
 
-def test_a_settled_contradiction_stays_settled_whoever_looks(world: World, process: Process) -> None:
+def test_a_settled_contradiction_stays_settled_for_every_agent(world: World, process: Process) -> None:
     settle(world, contradict(world, process), keep=False)
     for each in (process, world.process(), world.process()):
         each.view.require_fresh(0, 0)
@@ -129,7 +129,7 @@ def test_two_agents_that_look_at_the_same_moment_say_it_once(world: World, proce
     assert len(world.view().holds) == 1
 
 
-def test_a_second_value_is_quoted_beside_the_first_and_told_from_another_one(world: World) -> None:
+def test_a_second_value_is_quoted_with_the_first_and_identified(world: World) -> None:
     view, seconds = world.view(), [second_value(world)]
     (hold,) = holds_to_report(view, seconds, ME, NOW)
     assert (json.loads(hold.first)["log_start"], json.loads(hold.second)["log_start"]) == (3, 7)
@@ -139,7 +139,7 @@ def test_a_second_value_is_quoted_beside_the_first_and_told_from_another_one(wor
     assert len(holds_to_report(standing, [*seconds, later], ME, NOW)) == 1
 
 
-def test_values_nobody_can_read_are_quoted_too(world: World) -> None:
+def test_unreadable_values_are_quoted_too(world: World) -> None:
     broken = replace(second_value(world), second=b"\xc3\x01 no schema")
     (hold,) = holds_to_report(world.view(), [broken], ME, NOW)
     assert "fact" in json.loads(hold.second)
@@ -156,7 +156,7 @@ def test_quotes_of_huge_facts_leave_a_fact_that_can_be_written(world: World, let
     assert quote.endswith("characters)")
 
 
-def test_a_process_that_dies_before_it_says_so_leaves_it_to_the_next(world: World, process: Process) -> None:
+def test_a_process_that_dies_before_its_hold_leaves_it_to_the_next(world: World, process: Process) -> None:
     write_twice(world, process)
     assert run_until(watch(process).steps(world.partition), 0) == []
     assert world.view().holds == ()
@@ -189,9 +189,9 @@ def test_a_hold_of_unknown_outcome_stands_once_in_the_end(landed: bool, world: W
 
 
 def test_a_partition_without_second_values_is_left_alone(world: World, process: Process) -> None:
-    said = len(world.topic.keys())
+    count = len(world.topic.keys())
     assert list(watch(process).steps(world.partition)) == []
-    assert len(world.topic.keys()) == said
+    assert len(world.topic.keys()) == count
     assert any(isinstance(live.fact, SegmentCopyFinished) for live in process.view.facts(world.partition))
 
 

@@ -1,6 +1,6 @@
 """One more segment takes as many steps, however many wait on the broker's disk and however many are in the remote tier.
 
-Lines of tierstate that run are counted, so that a walk over all segments shows wherever it is; no time is.
+Executed lines of tierstate are counted, so that a walk over all segments shows wherever it is; time is not.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tierstate.log.folder_segments import SETTLED_S
 NewWorld = Callable[..., World]
 FEW, MANY = 50, 500
 NO_WALK = (MANY - FEW) // 2
-"""More lines than searches that halve, and waits for the view's thread, differ by; fewer than any walk adds."""
+"""More lines than the difference by binary searches and waits for the view's thread; fewer than any walk adds."""
 A_DECADE_S = 315_360_000.0
 OURS = str(Path(tierstate.__file__).parent)
 
 
 def lines_of(work: Callable[[], object]) -> int:
-    """How many lines of tierstate this thread runs."""
+    """Return how many lines of tierstate this thread runs."""
     lines = 0
 
     def line(frame: FrameType, event: str, argument: object) -> Any:
@@ -86,7 +86,7 @@ def test_one_more_segment_takes_as_many_steps_as_ever(
         pytest.skip("what is kept on the disk is a backlog")
     worlds = [new_world("none", config) for _ in (FEW, MANY)]
     for each in worlds:
-        each.clock.sleep(A_DECADE_S)  # the records' time has come: local retention by time lets them go
+        each.clock.sleep(A_DECADE_S)  # the records are old enough: local retention by time deletes them
     few, many = (of_one_more(each, segments) for each, segments in zip(worlds, (FEW, MANY), strict=True))
     assert abs(many - few) < NO_WALK, (few, many)
 

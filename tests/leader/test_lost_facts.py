@@ -1,4 +1,4 @@
-"""The end of the tier-state topic is lost: what it said of segments in the bucket is found there, kept, and added."""
+"""The end of the tier-state topic is lost: the lost facts about the bucket's segments are found, kept, and added."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tools(world: World, *, deleted: tuple[RemoteSegmentId, ...] = ()) -> LostFac
 
 
 def worker(process: Process) -> Iterator[None]:
-    """What an agent does, with its looks, until nothing is left."""
+    """Work as an agent does, with its looks, until nothing is left."""
     world = process.world
     lost = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
     made = process.worker(lost=lost)
@@ -48,7 +48,7 @@ def worker(process: Process) -> Iterator[None]:
 
 
 def trimmed(world: World) -> PartitionView:
-    """Everything is copied, and the broker has only the active segment."""
+    """Copy everything and trim, so that the broker has only the active segment."""
     world.process().work()
     world.retire()
     assert world.local_start() > 0
@@ -56,9 +56,9 @@ def trimmed(world: World) -> PartitionView:
 
 
 def cut_at(world: World, kind: type, number: int) -> None:
-    """The topic ends before the ``number``-th fact of this kind."""
-    found = [live.position for live in facts(world) if isinstance(live.fact, kind)]
-    world.topic.restore(0, found[number])
+    """Let the topic end before the ``number``-th fact of this kind."""
+    positions = [live.position for live in facts(world) if isinstance(live.fact, kind)]
+    world.topic.restore(0, positions[number])
 
 
 def facts(world: World) -> list[LiveFact]:
@@ -85,7 +85,7 @@ def recover(world: World) -> PartitionView:
 
 
 def agents_keep_everything(world: World) -> Process:
-    """An agent that starts now looks, and neither deletes nor trims; days later neither. It says why."""
+    """An agent that starts now looks, and neither deletes nor trims, even days later; it reports why."""
     before, start = world.objects(), world.local_start()
     process = world.process()
     turns = worker(process)
@@ -167,7 +167,7 @@ def test_a_second_recovery_goes_on_where_the_first_was_interrupted(world: World)
     assert not recovered.contradictions
 
 
-def test_a_recovery_beside_an_agent_that_begins_a_term_is_refused(world: World) -> None:
+def test_a_recovery_while_an_agent_begins_a_term_is_refused(world: World) -> None:
     trimmed(world)
     cut_at(world, SegmentCopyStarted, 1)
     world.elect_here()
@@ -198,7 +198,7 @@ def test_a_copy_that_died_before_it_was_finished_is_no_lost_fact(world: World) -
     assert SegmentDeleteStarted in {type(live.fact) for live in facts(world)}
 
 
-def test_what_the_archive_says_was_deleted_is_no_lost_fact(world: World) -> None:
+def test_a_segment_deleted_by_the_archive_is_no_lost_fact(world: World) -> None:
     whole = trimmed(world)
     cut_at(world, SegmentCopyStarted, -1)
     assert look(world).segments
@@ -212,7 +212,7 @@ def test_a_segment_of_which_an_object_is_not_there_is_no_lost_fact(world: World)
     assert not look(world).segments
 
 
-def test_what_the_broker_still_has_is_copied_again_and_not_called_lost(world: World) -> None:
+def test_records_still_on_the_broker_are_copied_again_and_not_lost(world: World) -> None:
     process = world.process()
     process.copy_all()
     cut_at(world, SegmentCopyStarted, 1)
@@ -227,23 +227,23 @@ def test_what_the_broker_still_has_is_copied_again_and_not_called_lost(world: Wo
 
 def test_an_agent_looks_at_its_start_once_an_hour_and_when_offsets_come_to_be_in_no_tier(world: World) -> None:
     trimmed(world)
-    asked: list[str] = []
+    requests: list[str] = []
     process = world.process()
     process.begin()
     made = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
-    world.faults = lambda operation, key, writes: asked.append(operation)
+    world.faults = lambda operation, key, writes: requests.append(operation)
     start = Offset(world.local_start())
     for hours in range(1, 26):
         for _ in range(12):
             assert made.why(world.view(), start) is None
             world.clock.advance(LOOK_EVERY_S / 12)
-        assert hours <= asked.count("list") <= hours + 1
-    before = asked.count("list")
+        assert hours <= requests.count("list") <= hours + 1
+    before = requests.count("list")
     cut_at(world, SegmentCopyStarted, 1)
     assert made.why(world.view(), start) is not None
-    assert asked.count("list") == before + 1
+    assert requests.count("list") == before + 1
     assert made.why(world.view(), start) is not None
-    assert asked.count("list") == before + 1, "once"
+    assert requests.count("list") == before + 1, "once"
 
 
 def test_while_the_store_does_not_answer_nothing_is_deleted_where_offsets_are_in_no_tier(world: World) -> None:
@@ -256,9 +256,9 @@ def test_while_the_store_does_not_answer_nothing_is_deleted_where_offsets_are_in
         raise StorageUnavailable("no answer")
 
     world.faults = away
-    found = made.why(world.view(), Offset(world.local_start()))
-    assert found is not None
-    assert found.kind is Reason.TIER_STATE_LOST
+    reason = made.why(world.view(), Offset(world.local_start()))
+    assert reason is not None
+    assert reason.kind is Reason.TIER_STATE_LOST
     assert [event.act for event in process.events if isinstance(event, ActFailed)] == ["look for lost facts"]
 
 
@@ -285,9 +285,9 @@ def test_a_recovery_of_the_whole_topic_restores_what_the_archive_calls_abandoned
     lost = whole.readable[-1].segment_id
     archived = history(world)
     assert archived[world.partition].states[lost] is SegmentState.ABANDONED
-    found = plan(world, archived, world.local_start())
-    assert lost in {each.segment.segment_id for each in found.restored}
-    assert not found.gaps
+    recovery_plan = plan(world, archived, world.local_start())
+    assert lost in {each.segment.segment_id for each in recovery_plan.restored}
+    assert not recovery_plan.gaps
 
 
 def test_a_segment_that_left_the_bucket_is_looked_for_at_the_start_and_once_a_heartbeat_is_lost(world: World) -> None:

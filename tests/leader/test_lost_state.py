@@ -1,4 +1,4 @@
-"""Facts are missing from the tier-state topic: nobody writes or deletes by what is left, and everybody says why."""
+"""Facts are missing from the tier-state topic: no process writes or deletes by the rest, and each reports why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tierstate.state.termless_facts import IntegrityHold
 
 
 def tiered(world: World) -> set[str]:
-    """Everything is copied, and the broker has only the rest of it. The bucket."""
+    """Copy everything, so that the broker has only the rest of it; return the keys in the bucket."""
     world.process().work()
     world.retire()
     assert world.local_start() > 0
@@ -29,18 +29,18 @@ def tiered(world: World) -> set[str]:
 
 
 def lost(world: World) -> None:
-    """The topic is made anew, with ``tierstate init`` alone."""
+    """Re-create the topic, with ``tierstate init`` alone."""
     world.topic = FaultyTopic(world.clock)
 
 
 def doing_nothing(world: World, process: Process) -> None:
-    """Whatever it is asked to do, with what lies in the bucket and on the broker, nothing happens; and it says why."""
-    objects, said, start = world.objects(), world.topic.appends, world.local_start()
+    """Require that nothing happens, with all that is in the bucket and on the broker, and that it reports why."""
+    objects, appends_before, start = world.objects(), world.topic.appends, world.local_start()
     worker = process.worker()
     for _ in range(3):
         assert not worker.advance()
         world.clock.advance(400.0)
-    assert (world.objects(), world.topic.appends, world.local_start()) == (objects, said, start)
+    assert (world.objects(), world.topic.appends, world.local_start()) == (objects, appends_before, start)
     status = process.status()
     kinds = (status.not_copied_reason, status.not_trimmed_reason, status.not_expired_reason)
     assert Reason.TIER_STATE_LOST in kinds
@@ -74,7 +74,7 @@ def test_a_process_that_has_seen_it_all_copies_on_and_deletes_nothing(world: Wor
     assert process.view.partition(world.partition).unsettled == ()
 
 
-def test_an_empty_view_beside_a_full_bucket_is_no_new_partition(world: World) -> None:
+def test_an_empty_view_with_a_full_bucket_is_no_new_partition(world: World) -> None:
     tiered(world)
     lost(world)
     world.roll()
@@ -108,13 +108,13 @@ def test_objects_of_copies_that_never_ended_make_no_partition_lost(world: World)
 
 
 def test_the_bucket_is_asked_before_the_first_term_only(world: World) -> None:
-    asked: list[str] = []
-    world.faults = lambda operation, key, writes: asked.append(operation)
+    requests: list[str] = []
+    world.faults = lambda operation, key, writes: requests.append(operation)
     world.process().begin()
-    assert asked.count("list") == 1
+    assert requests.count("list") == 1
     world.elect_here()
     world.process().begin()
-    assert asked.count("list") == 1
+    assert requests.count("list") == 1
 
 
 def test_segments_without_any_log_start_are_a_lost_state_too(world: World) -> None:
@@ -125,22 +125,22 @@ def test_segments_without_any_log_start_are_a_lost_state_too(world: World) -> No
             world.topic.append(0, live.key, None)
     for key in world.objects():
         world.store.delete(key)
-    said = world.topic.appends
+    appends_before = world.topic.appends
     world.elect_here()
     with pytest.raises(TierStateLost, match=r"no log start; .*tierstate recover"):
         world.process().begin()
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
 
 
 @pytest.mark.parametrize("happened", ["head cut", "lost"])
-def test_a_custodian_ends_nobody_by_what_is_left(world: World, happened: str) -> None:
+def test_a_custodian_ends_no_partition_by_the_remaining_facts(world: World, happened: str) -> None:
     objects = tiered(world)
     world.broker.delete_topic(world.name)
     if happened == "lost":
         lost(world)
     else:
         world.topic.cut_head(0, 2)
-    said = world.topic.appends
+    appends_before = world.topic.appends
     ward = Ward(world)
     for _ in range(3):
         if happened == "lost":
@@ -149,7 +149,7 @@ def test_a_custodian_ends_nobody_by_what_is_left(world: World, happened: str) ->
             with pytest.raises(TierStateLost):
                 ward.step()
         ward.wait(30 * 86_400_000)
-    assert (world.topic.appends, world.objects()) == (said, objects)
+    assert (world.topic.appends, world.objects()) == (appends_before, objects)
 
 
 def test_no_orphan_is_found_or_swept_by_what_is_left(world: World) -> None:
@@ -161,16 +161,16 @@ def test_no_orphan_is_found_or_swept_by_what_is_left(world: World) -> None:
         assert not late.watch.look_if_due(PartitionView(world.partition))
         world.clock.advance(2 * 86_400.0)
     assert late.watch.ripe == ()
-    told = [each for each in late.process.events if isinstance(each, ActFailed)]
-    assert "its head is gone" in told[0].error
+    events_heard = [each for each in late.process.events if isinstance(each, ActFailed)]
+    assert "its head is gone" in events_heard[0].error
     assert landed <= world.objects()
 
 
 def test_no_hold_is_written_by_what_is_left(world: World) -> None:
     tiered(world)
     world.topic.cut_head(0, 2)
-    process, said = world.process(), world.topic.appends
+    process, appends_before = world.process(), world.topic.appends
     hold = IntegrityHold(world.partition, NEVER_STANDS, BrokerId(1), "seen", "one", "two", TimestampMs(0))
     with pytest.raises(TierStateLost):
         run(report_hold(process.seat, hold, process.events.append))
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before

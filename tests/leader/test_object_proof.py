@@ -1,4 +1,4 @@
-"""Before the last copy on the broker goes, the objects are proven by their bytes."""
+"""Before the last copy on the broker is deleted, the objects are proven by their bytes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_object_with_one_flipped_bit_keeps_local_data(
 
 
 def older_release(store: Any, key: str) -> None:
-    """The manifest as a release wrote it that kept no checksums of the objects."""
+    """Write the manifest as a release did that kept no checksums of the objects."""
     manifest = parse_manifest(store.get(key), source=key)
     assert manifest.tierstate is not None
     manifest = with_own_size(replace(manifest, tierstate=replace(manifest.tierstate, sent=None)))
@@ -96,7 +96,7 @@ def test_a_segment_of_an_older_release_is_read_and_compared_with_its_fact(world:
         ObjectProof(world.store).require(older)
 
 
-def test_a_proof_that_is_old_when_the_request_would_go_counts_no_more(world: World) -> None:
+def test_a_proof_that_is_old_at_the_request_does_not_count(world: World) -> None:
     process = world.process()
     reign = process.copy_all()
     act = trim_local(reign, by_checksum(world), Offset(world.bases[2]), process.events.append, nobody_reads)
@@ -142,7 +142,7 @@ def test_a_segment_that_readers_refuse_and_kafka_serves_is_copied_and_not_trimme
     assert run(trim_local(reign, proof, before, process.events.append, nobody_reads)) == world.bases[1], (
         "the one before"
     )
-    said = world.topic.appends
+    appends_before = world.topic.appends
     with pytest.raises(Undecodable, match=f"--before {second.offsets.end + 1}.* batch={batch} ") as refused:
         run(trim_local(reign, proof, before, process.events.append, nobody_reads))
     assert why_failed(refused.value).kind is Reason.UNDECODABLE
@@ -151,7 +151,7 @@ def test_a_segment_that_readers_refuse_and_kafka_serves_is_copied_and_not_trimme
         prove(local, world.store, None)
     prove(replace(local, path=world.file(world.bases[0]), copy=first), world.store, None)
     assert world.local_start() == world.bases[1]
-    assert world.topic.appends == said, "an intention that cannot be carried out is not said"
+    assert world.topic.appends == appends_before, "an intention that cannot be carried out is not said"
 
 
 def test_a_worker_shows_why_such_a_segment_stays(world: World) -> None:

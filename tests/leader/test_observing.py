@@ -1,4 +1,4 @@
-"""What is asked of the broker, how often, and what the disk looks like while the broker works on it."""
+"""Questions to the broker, how often they are asked, and the disk while the broker works on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tierstate.state.offsets import Offset
 
 
 class Counted:
-    """A cluster that counts what it is asked, and may refuse some of it."""
+    """A cluster that counts the questions that it gets, and may refuse some of them."""
 
     def __init__(self, world: World) -> None:
         self._broker = world.broker
@@ -45,7 +45,7 @@ class Counted:
 
     @property
     def control(self) -> Any:
-        """As the seam."""
+        """Return this object in place of the broker's control."""
         return self
 
 
@@ -69,7 +69,7 @@ def test_bounds_are_asked_every_time_configuration_and_groups_rarely(world: Worl
 
 
 def test_groups_that_could_not_all_be_listed_are_asked_for_again_soon(world: World) -> None:
-    """A coordinator that loads its groups has them in seconds: what it kept hidden is not told for minutes."""
+    """A coordinator that loads its groups has them in seconds: the hidden ones must not stay unknown for minutes."""
     broker = Counted(world)
     observe = observer(world, broker)
     world.broker.hide_groups("COORDINATOR_LOAD_IN_PROGRESS")
@@ -83,7 +83,7 @@ def test_groups_that_could_not_all_be_listed_are_asked_for_again_soon(world: Wor
     assert broker.asked["groups"] == 2
 
 
-def test_what_was_asked_ahead_is_good_for_one_look_and_not_for_long(world: World) -> None:
+def test_an_answer_ahead_is_good_for_one_look_and_not_for_long(world: World) -> None:
     broker = Counted(world)
     observe = observer(world, broker)
     due = {world.partition: world.name, TopicIdPartition(world.topic_id, 1): world.name}
@@ -99,7 +99,7 @@ def test_what_was_asked_ahead_is_good_for_one_look_and_not_for_long(world: World
     assert broker.asked == {"bounds_of": 2, "configs": 1, "groups_of": 1, "bounds": 2}
 
 
-def test_what_failed_ahead_fails_the_look_of_its_own_partition_alone(world: World) -> None:
+def test_an_error_ahead_fails_only_the_look_of_its_partition(world: World) -> None:
     observe = observer(world, world.broker)
     gone = TopicIdPartition(world.topic_id, 7)
     observe.ahead({world.partition: world.name, gone: world.name}, {world.name})
@@ -121,7 +121,7 @@ def test_nothing_is_asked_ahead_of_no_look_but_configuration_every_half_minute(w
     assert broker.asked == {"configs": 2}
 
 
-def test_a_configuration_that_changed_is_told_once(world: World) -> None:
+def test_a_changed_configuration_is_reported_once(world: World) -> None:
     observe = observer(world, world.broker)
     assert observe.ahead({}, {world.name}) == set()
     world.broker.configure(world.name, {"retention.ms": "1000"})
@@ -143,22 +143,22 @@ def test_a_cluster_that_answers_nothing_ahead_fails_looks_and_nothing_else(world
     assert observe(world.partition, world.name).groups.holds == {}
 
 
-def test_who_waits_for_a_transaction_is_told(world: World) -> None:
-    told = []
+def test_a_partition_that_waits_for_a_transaction_is_notified(world: World) -> None:
+    calls = []
     policy = GroupPolicy(False, (), 60.0)
     seat = world.process().seat
-    observe = Observer(seat, policy, lambda name, config: config, list, lambda *it: told.append(it))
+    observe = Observer(seat, policy, lambda name, config: config, list, lambda *it: calls.append(it))
     observe(world.partition, world.name)
     world.broker.open_transaction(world.name, 0, Offset(world.bases[1]))
     observe(world.partition, world.name)
-    assert told == [(world.partition, False), (world.partition, True)]
+    assert calls == [(world.partition, False), (world.partition, True)]
 
 
 def test_threads_that_want_the_same_at_once_ask_once_and_all_get_it(world: World) -> None:
-    another, asked = threading.Barrier(2), []
+    another, questions = threading.Barrier(2), []
 
     def problems() -> list[str]:
-        asked.append(1)
+        questions.append(1)
         with suppress(threading.BrokenBarrierError):  # long enough for others to come, were they let in
             another.wait(0.5)
         return ["retention.ms is 1"]
@@ -174,7 +174,7 @@ def test_threads_that_want_the_same_at_once_ask_once_and_all_get_it(world: World
         each.start()
     for each in threads:
         each.join(30)
-    assert (len(asked), seen) == (1, ["retention.ms is 1"] * 4)
+    assert (len(questions), seen) == (1, ["retention.ms is 1"] * 4)
 
 
 def test_answers_ahead_of_an_earlier_turn_still_wait_for_their_looks(world: World) -> None:
@@ -193,21 +193,21 @@ def test_groups_are_not_listed_where_they_do_not_count(world: World, new_world: 
     broker = Counted(world)
     assert observer(world, broker, respect=False)(world.partition, world.name).groups.holds == {}
     compacted = new_world("none", {"cleanup.policy": "compact"})
-    asked = Counted(compacted)
-    observer(compacted, asked)(compacted.partition, compacted.name)
-    assert broker.asked["groups"] == asked.asked["groups"] == 0
+    counter = Counted(compacted)
+    observer(compacted, counter)(compacted.partition, compacted.name)
+    assert broker.asked["groups"] == counter.asked["groups"] == 0
 
 
 def test_groups_that_may_not_be_listed_stop_trimming_and_not_copying(world: World) -> None:
     broker = Counted(world)
     broker.refuses = {"groups"}
-    found = observer(world, broker)(world.partition, world.name)
-    assert found.groups.holds is None
-    assert [segment.base_offset for segment in found.segments] == world.bases
+    observation = observer(world, broker)(world.partition, world.name)
+    assert observation.groups.holds is None
+    assert [segment.base_offset for segment in observation.segments] == world.bases
 
 
 def test_one_question_that_fails_skips_nothing(world: World) -> None:
-    """An answer that is missing is no answer, and never "there is nothing"."""
+    """A missing answer is no answer, and never "there is nothing"."""
     broker = Counted(world)
     process = world.process()
     process.seat = replace(process.seat, broker=broker.control)
@@ -225,7 +225,7 @@ def test_one_question_that_fails_skips_nothing(world: World) -> None:
 
 
 def test_a_broker_that_retires_segments_while_the_folder_is_looked_at_ends_no_term(world: World) -> None:
-    """Retention renames files at any moment: a listing that has one, and a file that is gone when it is opened."""
+    """Retention renames files at any moment: one may be listed, and deleted when it is opened."""
     path = world.file(world.bases[0])
     retired = path.with_name(f"{path.name}.deleted")
     over = threading.Event()
@@ -304,21 +304,21 @@ def test_the_gauges_tell_what_lags_and_what_is_stored(world: World) -> None:
     world.faults = full
     process.work(worker)
     at = f'{{partition="0",topic="{world.name}"}}'
-    found = gauges(metrics)
+    values = gauges(metrics)
     behind = world.rolled[2:]
-    assert found["tierstate_unreadable_gauges"] == 0
-    assert found[f"tierstate_remote_copy_lag_segments{at}"] == len(behind)
-    assert found[f"tierstate_remote_copy_lag_bytes{at}"] == sum(world.file(base).stat().st_size for base in behind)
-    assert found[f"tierstate_remote_log_size_bytes{at}"] == sum(
+    assert values["tierstate_unreadable_gauges"] == 0
+    assert values[f"tierstate_remote_copy_lag_segments{at}"] == len(behind)
+    assert values[f"tierstate_remote_copy_lag_bytes{at}"] == sum(world.file(base).stat().st_size for base in behind)
+    assert values[f"tierstate_remote_log_size_bytes{at}"] == sum(
         world.file(base).stat().st_size for base in world.rolled[:2]
     )
     world.faults = lambda operation, key, writes: None
     world.clock.advance(60)
     process.work(worker)
-    found = gauges(metrics)
-    assert found[f"tierstate_remote_copy_lag_segments{at}"] == 0
-    assert found[f"tierstate_remote_copy_lag_bytes{at}"] == 0
-    assert found["tierstate_integrity_holds"] == 0
+    values = gauges(metrics)
+    assert values[f"tierstate_remote_copy_lag_segments{at}"] == 0
+    assert values[f"tierstate_remote_copy_lag_bytes{at}"] == 0
+    assert values["tierstate_integrity_holds"] == 0
     worker.rest()
     assert f"tierstate_remote_copy_lag_segments{at}" not in gauges(metrics), "only the leader's agent knows"
 
@@ -331,11 +331,11 @@ def test_a_topic_whose_settings_the_agent_may_not_read_is_measured_as_never_copi
     worker = process.worker(observe=observer(world, broker))
     process.work(worker)
     at = f'{{partition="0",topic="{world.name}"}}'
-    found = gauges(metrics)
-    assert found[f"tierstate_never_copied{at}"] == 1
-    assert found[f"tierstate_consecutive_failures{at}"] == 1
-    assert found['tierstate_partitions_not_copied{reason="access-denied"}'] == 1
-    assert f"tierstate_remote_copy_lag_segments{at}" not in found, "unknown, and not nothing"
+    values = gauges(metrics)
+    assert values[f"tierstate_never_copied{at}"] == 1
+    assert values[f"tierstate_consecutive_failures{at}"] == 1
+    assert values['tierstate_partitions_not_copied{reason="access-denied"}'] == 1
+    assert f"tierstate_remote_copy_lag_segments{at}" not in values, "unknown, and not nothing"
     broker.refuses = set()
     world.clock.advance(60)
     process.work(worker)
@@ -343,7 +343,7 @@ def test_a_topic_whose_settings_the_agent_may_not_read_is_measured_as_never_copi
 
 
 def after_a_fenced_copy(world: World) -> Process:
-    """The one that leads now."""
+    """Return the process that leads now."""
     process, other = world.process(), world.process()
     reign = process.begin()
     candidate = process.candidate(reign)
@@ -358,10 +358,10 @@ def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
     other = after_a_fenced_copy(world)
     metrics = Metrics()
     feed_gauges(metrics, other.board, other.view, other.seat.clock)
-    found = gauges(metrics)
+    values = gauges(metrics)
     at = f'{{partition="0",topic="{world.name}"}}'
-    assert found[f"tierstate_abandoned_segments{at}"] == 1
-    assert found["tierstate_fenced_facts"] == 1
+    assert values[f"tierstate_abandoned_segments{at}"] == 1
+    assert values["tierstate_fenced_facts"] == 1
 
 
 def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World]) -> None:
@@ -373,7 +373,7 @@ def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World
     assert gauges(metrics)['tierstate_refused_partitions{reason="refused-compacted"}'] == 1
 
 
-def test_what_the_broker_will_expire_uncopied_is_foreseen(new_world: Callable[..., World]) -> None:
+def test_the_expiry_of_uncopied_records_is_foreseen(new_world: Callable[..., World]) -> None:
     world = new_world("none", {"retention.ms": str(10**15)})
     process = world.process()
     world.broker.open_transaction(world.name, 0, Offset(0))

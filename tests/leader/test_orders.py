@@ -1,4 +1,4 @@
-"""When an order reaches the broker's log, and when it is done."""
+"""The time when an order reaches the broker's log, and when it is done."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_the_brokers_log_is_cut_once_the_log_start_is_accepted() -> None:
     view = view_of(ordered, moved(51, 142, "operator-order"))
     assert next_cut(view, AT_ZERO) == CutLocal(Offset(142))
     assert next_cut(view, replace(AT_ZERO, local_start=Offset(141))) == CutLocal(Offset(142))
-    said = NoCut("the broker's log begins at 142 already")
-    assert next_cut(view, replace(AT_ZERO, local_start=Offset(142))) == said
+    reason = NoCut("the broker's log begins at 142 already")
+    assert next_cut(view, replace(AT_ZERO, local_start=Offset(142))) == reason
 
 
 def test_retention_and_giving_up_the_remote_tier_never_cut_the_brokers_log() -> None:
@@ -124,5 +124,5 @@ def test_an_order_is_carried_out_to_the_end_and_then_done(world: World) -> None:
     done = []
     for step in expiry.all_steps():
         done.append((step, order_done(ordered, world.view(), Offset(world.local_start()))))
-    assert {said for _, said in done} == {False}, "not before its last step"
+    assert {is_done for _, is_done in done} == {False}, "not before its last step"
     assert order_done(ordered, world.view(), Offset(world.local_start()))

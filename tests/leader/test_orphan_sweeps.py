@@ -1,4 +1,4 @@
-"""When an agent looks for orphans of what it leads, what it shows of them, and where it looks."""
+"""An agent's looks for orphans of the partitions that it leads: when, what it shows of them, and where it looks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def looks(process: Process) -> int:
 
 
 def new_worker(late: Late) -> PartitionWorker:
-    """A fresh process, whose watch begins now; what the world has to copy, trim and erase is done."""
+    """Return a fresh process, whose watch begins now; it has copied, trimmed and erased all that there was."""
     process = late.world.process()
     late.restart(process, late.reign)
     late.archived[late.gone.segment_id] = late.gone.object_key  # the worker erases its facts
@@ -76,7 +76,7 @@ def test_an_idle_partition_is_looked_at_once_a_day_without_a_term(late: Late) ->
     assert sum(isinstance(event, TermStarted) for event in late.process.events) == terms
 
 
-def test_a_look_that_failed_is_told_holds_up_nothing_and_is_made_up_for(late: Late, world: World) -> None:
+def test_a_failed_look_is_reported_and_repeated_and_holds_up_nothing(late: Late, world: World) -> None:
     worker = new_worker(late)
 
     def fail(operation: str, key: str, writes: int) -> None:
@@ -86,9 +86,9 @@ def test_a_look_that_failed_is_told_holds_up_nothing_and_is_made_up_for(late: La
     world.faults = fail
     a_day(late, worker)
     assert looks(late.process) == 0
-    told = [event for event in late.process.events if isinstance(event, ActFailed)]
-    assert told
-    assert {event.act for event in told} == {"look for orphans"}
+    events_heard = [event for event in late.process.events if isinstance(event, ActFailed)]
+    assert events_heard
+    assert {event.act for event in events_heard} == {"look for orphans"}
     assert worker.setbacks == 0
     world.clock.advance(AGAIN_S)
     late.process.work(worker)
@@ -101,7 +101,7 @@ def test_a_look_that_failed_is_told_holds_up_nothing_and_is_made_up_for(late: La
     assert looks(late.process) == 1
 
 
-def test_a_partition_that_is_led_no_more_begins_its_grace_anew(late: Late, world: World) -> None:
+def test_a_partition_that_loses_its_leader_restarts_its_grace(late: Late, world: World) -> None:
     keys = late.land()
     late.sweep()
     world.clock.advance(GRACE_S)
@@ -146,7 +146,7 @@ def test_under_a_hold_an_agent_does_not_even_begin_to_sweep(late: Late, world: W
     assert not [event for event in late.process.events if isinstance(event, ActFailed)]
 
 
-def test_what_nobody_knows_is_in_the_status_and_the_gauges_until_leadership_ends(late: Late, world: World) -> None:
+def test_unknown_objects_are_in_status_and_gauges_until_leadership_ends(late: Late, world: World) -> None:
     prefix = KEYS.partition_prefix(world.name, world.topic_id, 0)
     for number in range(2):
         world.store.put_if_absent(f"{prefix}stray-{number}", b"12345")
@@ -164,7 +164,7 @@ def test_what_nobody_knows_is_in_the_status_and_the_gauges_until_leadership_ends
 # --- what is missing --------------------------------------------------------------------------------------------------
 
 
-def test_an_object_that_somebody_removed_is_missed_and_the_broker_keeps_what_it_has(late: Late, world: World) -> None:
+def test_a_removed_object_is_missed_and_the_broker_keeps_its_records(late: Late, world: World) -> None:
     worker = new_worker(late)
     gone = object_key(world.view().readable[1].object_key, ObjectKind.INDEXES)
     data = world.store.get(gone)
@@ -193,7 +193,7 @@ def test_an_object_of_another_size_is_missed_too(late: Late, world: World) -> No
     assert f"{log} has 5 bytes, not {size}" in (late.process.status().not_trimmed or "")
 
 
-def test_what_is_copied_or_deleted_while_objects_are_listed_is_not_missed(late: Late, world: World) -> None:
+def test_objects_that_change_during_a_listing_are_not_missed(late: Late, world: World) -> None:
     new_worker(late)
     before = world.view()
     (newest,) = before.readable[-1:]
@@ -215,8 +215,8 @@ def test_objects_below_a_prefix_of_before_are_looked_at_too(prefix: str, late: L
     world.store.put_if_absent(stray, b"x")
     process = world.process()
     late.restart(process, process.begin(), ObjectKeys(prefix, "memory"))
-    found = late.findings()
-    assert {key: each.condemned for key, each in found.items()} == {**dict.fromkeys(keys, True), stray: False}
+    finding_list = late.findings()
+    assert {key: each.condemned for key, each in finding_list.items()} == {**dict.fromkeys(keys, True), stray: False}
     late.ripen()
     assert late.sweep() == 3
     assert world.objects().isdisjoint(keys)
@@ -229,35 +229,33 @@ def check_expiry_with(world: World, stray: str) -> None:
 
 
 def test_one_prefix_inside_another_is_not_looked_at_twice(late: Late, world: World) -> None:
-    """Whoever sets the key prefix to a folder of segments has one folder below the other."""
+    """One folder is below the other if the key prefix is set to a folder of segments."""
     keys = late.land()
     inner = ObjectKeys(KEYS.partition_prefix(world.name, world.topic_id, 0))
     stray = f"{inner.partition_prefix(world.name, world.topic_id, 0)}stray"
     world.store.put_if_absent(stray, b"x")
     process = world.process()
     late.restart(process, process.begin(), inner)
-    found = late.watch.look(world.view()).findings
-    assert sorted(each.found.key for each in found) == sorted([*keys, stray])
+    finding_list = late.watch.look(world.view()).findings
+    assert sorted(each.found.key for each in finding_list) == sorted([*keys, stray])
 
 
 # --- whose ------------------------------------------------------------------------------------------------------------
 
 
 def golden(world: World) -> dict[str, bytes]:
-    """A segment that Kafka's own plugin wrote: as it was, and as if it were of this very partition."""
-    found = {}
+    """Return the objects of a segment that Kafka's own plugin wrote: as they were, and as if of this very partition."""
+    objects = {}
     for path in GOLDEN.rglob("*-*.*"):
         if path.is_file() and path.suffix in set(ObjectKind):
             data = path.read_bytes()
-            found[path.relative_to(GOLDEN).as_posix()] = data
-            found[f"{KEYS.partition_prefix(world.name, world.topic_id, 0)}{path.name}"] = data
-    assert len(found) == 6
-    return found
+            objects[path.relative_to(GOLDEN).as_posix()] = data
+            objects[f"{KEYS.partition_prefix(world.name, world.topic_id, 0)}{path.name}"] = data
+    assert len(objects) == 6
+    return objects
 
 
-def test_in_a_shared_bucket_nothing_of_kafkas_plugin_or_another_cluster_is_ever_condemned(
-    late: Late, world: World, tmp_path: Path
-) -> None:
+def test_foreign_objects_in_a_shared_bucket_are_never_condemned(late: Late, world: World, tmp_path: Path) -> None:
     """The other cluster is a clone: the same topic id and folder, a tier-state topic of its own, which deleted two."""
     theirs = golden(world)
     clone = World(tmp_path / "clone", "none", {"local.retention.bytes": "0"})

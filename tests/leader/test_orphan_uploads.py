@@ -1,4 +1,4 @@
-"""Uploads that never ended: of attempts that did, they are aborted; of one in progress, or of nobody, they stay."""
+"""Unfinished uploads: those of ended attempts are aborted; those in progress or of unknown origin stay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tierstate.storage.memory import MemoryStore
 
 
 class LeavingStore(MemoryStore):
-    """The twin of a store that keeps what an upload left."""
+    """The twin of a store that keeps the parts of an upload."""
 
     denied = False
 
@@ -87,7 +87,7 @@ def test_an_upload_of_an_attempt_in_progress_stays_however_old(late: Late, world
     assert run(late.watch.sweep(late.reign)) == 1
 
 
-def test_what_a_retry_left_of_a_finished_copy_goes_and_the_copy_stays(late: Late, store: LeavingStore) -> None:
+def test_remains_of_a_retry_are_deleted_and_the_finished_copy_stays(late: Late, store: LeavingStore) -> None:
     kept = store.world.view().readable[0]
     store.begin(kept.object_key, ago_s=GRACE_S + 1)
     late.ripen()
@@ -95,7 +95,7 @@ def test_what_a_retry_left_of_a_finished_copy_goes_and_the_copy_stays(late: Late
     assert len(store.world.check_promises().readable) == 3
 
 
-def test_an_upload_of_nobody_is_another_programs(late: Late, world: World, store: LeavingStore) -> None:
+def test_an_unknown_upload_belongs_to_another_program(late: Late, world: World, store: LeavingStore) -> None:
     unknown = RemoteSegmentId.of(b"u" * 16)
     store.begin(KEYS.base_key(world.name, world.topic_id, 0, 77, unknown), ago_s=10 * GRACE_S)
     for _ in range(3):

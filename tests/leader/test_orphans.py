@@ -1,4 +1,4 @@
-"""Orphans: an object is condemned only by a fact that names its segment; what nobody knows is reported and stays."""
+"""Orphans: only a fact that names its segment condemns an object; unknown objects are reported and stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def late(world: World) -> Late:
 
 
 def test_objects_that_facts_account_for_are_no_findings(late: Late, world: World) -> None:
-    """Readable, condemned, abandoned and running: each has its own way out."""
+    """Readable, condemned, abandoned and running: each is removed in a way of its own."""
     reign = late.reign
     run(start_delete_next(late))
     world.roll()
@@ -53,17 +53,17 @@ def start_delete_next(late: Late) -> Act[None]:
     events = late.process.events.append
     late_start = Offset(late.world.bases[3])
     run(advance_log_start(late.reign, late_start, "retention-size", events))
-    found = next_delete(late.reign.view(max_age=0))
-    assert isinstance(found, StartDelete)
-    return start_delete(late.reign, found.segment, found.reason, events)
+    decision = next_delete(late.reign.view(max_age=0))
+    assert isinstance(decision, StartDelete)
+    return start_delete(late.reign, decision.segment, decision.reason, events)
 
 
-def test_what_landed_after_its_segment_was_deleted_is_condemned_manifest_first(late: Late) -> None:
+def test_late_objects_of_a_deleted_segment_are_condemned_manifest_first(late: Late) -> None:
     keys = late.land()
-    found = late.findings()
-    assert sorted(found) == sorted(keys)
-    assert next(iter(found)).endswith(ObjectKind.MANIFEST)
-    assert {(each.condemned, each.why) for each in found.values()} == {(True, "its segment was deleted")}
+    finding_list = late.findings()
+    assert sorted(finding_list) == sorted(keys)
+    assert next(iter(finding_list)).endswith(ObjectKind.MANIFEST)
+    assert {(each.condemned, each.why) for each in finding_list.values()} == {(True, "its segment was deleted")}
     assert (late.told().objects, late.told().condemned) == (0, 3)
 
 
@@ -75,12 +75,12 @@ def test_an_erased_segment_is_known_by_the_archive_alone(late: Late) -> None:
     late.archived[late.gone.segment_id] = f"elsewhere/{late.gone.object_key}"
     assert {each.condemned for each in late.findings().values()} == {False}, "another object"
     late.archived[late.gone.segment_id] = late.gone.object_key
-    said = "its segment was deleted, says the archive"
-    assert {(each.condemned, each.why) for each in late.findings().values()} == {(True, said)}
+    sentence = "its segment was deleted, says the archive"
+    assert {(each.condemned, each.why) for each in late.findings().values()} == {(True, sentence)}
 
 
 def test_a_fenced_delete_condemns_no_object(late: Late, world: World) -> None:
-    """All that is left of an erased segment is what a zombie said late: it names the segment, and says nothing."""
+    """All that is left of an erased segment is a zombie's late fact: it names the segment, and has no effect."""
     late.land()
     late.forget()
     zombie = late.reign
@@ -99,7 +99,7 @@ def foreign_keys(world: World) -> list[str]:
     return [f"{prefix}README", f"{prefix}more/of.log", *(object_key(unknown, kind) for kind in ObjectKind)]
 
 
-def test_objects_of_nobody_are_reported_and_stay_for_ever(late: Late, world: World) -> None:
+def test_unknown_objects_are_reported_and_stay_for_ever(late: Late, world: World) -> None:
     keys = foreign_keys(world)
     for key in keys:
         world.store.put_if_absent(key, b"12345")
@@ -130,13 +130,13 @@ def test_a_listing_of_another_partition_finds_nothing_condemned(late: Late, worl
     late.land()
     late.archived = {late.gone.segment_id: late.gone.object_key}
     view = replace(world.view(), partition=TopicIdPartition(world.topic_id, 1))
-    found = classify(world.store.list(), KEYS, view, late.says_archive)
-    assert len(found) == len(world.objects())
-    assert not any(each.condemned for each in found)
+    findings = classify(world.store.list(), KEYS, view, late.says_archive)
+    assert len(findings) == len(world.objects())
+    assert not any(each.condemned for each in findings)
 
 
 def test_objects_are_listed_before_facts_are_read(late: Late, world: World) -> None:
-    """A copy that begins while we look writes objects: its facts must be in the view they are compared with."""
+    """A copy that begins during a look writes objects: its facts must be in the view with which they are compared."""
     world.roll()
 
     def copy_meanwhile(operation: str, key: str, writes: int) -> None:
@@ -227,7 +227,7 @@ def happenings(late: Late) -> dict[str, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("happening", ["hold", "term", "leadership", "checkpoint", "erased"])
-def test_what_happens_after_the_look_keeps_the_objects(happening: str, late: Late, world: World) -> None:
+def test_events_after_the_look_keep_the_objects(happening: str, late: Late, world: World) -> None:
     keys = late.land()
     late.ripen()
     act = late.watch.sweep(late.reign)

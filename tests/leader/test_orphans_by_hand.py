@@ -1,4 +1,4 @@
-"""Which objects a person may have swept although no fact names them."""
+"""The objects that a person may have swept although no fact names them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tierstate.state.routing import LocalBounds
 
 
 def check(world: World, bounds: LocalBounds | None) -> None:
-    """Every manifest of a whole segment is listed to be deleted."""
+    """Require that every manifest of a whole segment is listed to be deleted."""
     keys, store = ObjectKeys(), world.store
     tools = SweepTools(store, keys, no_archived_deletes, GRACE_S, lambda event: None)
-    found = look(tools, world.name, world.view(), world.view, world.clock.now_ms())
+    look_result = look(tools, world.name, world.view(), world.view, world.clock.now_ms())
     lost = LostFactsTools(store, keys, "memory")
-    whole = [each.segment for each in list_segments(lost, world.name, found.view).unknown]
+    whole = [each.segment for each in list_segments(lost, world.name, look_result.view).unknown]
     assert whole, "every segment has its facts"
-    check_no_evidence(found, whole, bounds, [object_key(each.object_key, ObjectKind.MANIFEST) for each in whole])
+    check_no_evidence(look_result, whole, bounds, [object_key(each.object_key, ObjectKind.MANIFEST) for each in whole])
 
 
 @pytest.fixture

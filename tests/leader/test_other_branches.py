@@ -1,4 +1,4 @@
-"""A leader whose log is another branch than what was copied: readers hear of it, though nothing is left to do."""
+"""A leader whose log is another branch than the copies: readers are informed, though nothing is left to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.leader.world import World
 
 @pytest.fixture
 def world(new_world: Callable[..., World]) -> World:
-    """Everything rolled is kept by the broker, so that once it is copied nothing is left to do."""
+    """The broker keeps everything rolled, so that once it is copied nothing is left to do."""
     return new_world("none")
 
 

@@ -23,7 +23,7 @@ from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
 RATE = 3_000
-"""Bytes a second: less than the indexes of a segment have."""
+"""Bytes a second: fewer than the indexes of a segment have."""
 
 
 class Wire:
@@ -72,7 +72,7 @@ def test_copies_send_no_byte_of_any_object_before_its_time(case: str, new_world:
     process, wire = paced(world, ByteQuota(world.clock, RATE))
     process.copy_all()
     assert wire.too_early == []
-    assert wire.sent == {found.key: found.size for found in world.store.list()}
+    assert wire.sent == {info.key: info.size for info in world.store.list()}
     assert {key.rpartition(".")[2] for key in wire.sent} == {"log", "indexes", "rsm-manifest"}
 
 
@@ -102,7 +102,7 @@ def test_a_rate_of_zero_is_none(world: World) -> None:
 
 
 def leader_of(world: World, **settings: dict[str, Any]) -> tuple[LeaderRole, list[Event]]:
-    """As `tierstate agent` wires it, over this world."""
+    """Return a leader for this world, wired as `tierstate agent` does, and its events."""
     seat, events = world.process().seat, list[Event]()
     leader = open_leader(
         Settings.model_validate({"tiering": {"include": [".*"]}, **settings}),
@@ -145,7 +145,7 @@ def test_an_agents_attempt_aborts_itself_when_it_is_older_than_half_the_sweep_gr
 
 
 class Stopping(ManualClock):
-    """Somebody stops the agent while it sleeps."""
+    """A clock on which a test stops the agent while it sleeps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,16 +175,16 @@ def test_a_copy_without_a_rate_is_stopped_before_its_next_piece(world: World) ->
     quota = ByteQuota(world.clock, 0)
     process, _ = paced(world, quota)
     process.tools = replace(process.tools, format=replace(process.tools.format, compression="zstd", chunk_bytes=1000))
-    reign, asked = process.begin(), list[str]()
+    reign, requests = process.begin(), list[str]()
 
     def stop(operation: str, key: str, writes: int) -> None:
-        asked.append(operation)
-        if asked.count("part") == 2:
+        requests.append(operation)
+        if requests.count("part") == 2:
             quota.stop()
 
     world.faults = stop
     with pytest.raises(Unavailable, match="stopping"):
         process.copy_next(reign)
-    # one request asks whether the store is there, before anything is said; what follows the two pieces removes them
-    assert asked == ["head", "part", "part", "delete", "delete", "delete"]
+    # one request asks whether the store is there, before the first fact; after the two pieces come their deletions
+    assert requests == ["head", "part", "part", "delete", "delete", "delete"]
     assert world.objects() == set()

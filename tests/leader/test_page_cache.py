@@ -1,4 +1,4 @@
-"""Copying leaves the page cache as it found it: what was hot stays, what we brought in goes."""
+"""Copying leaves the page cache as it found it: hot pages stay, pages that we brought in go."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def nobody_tells(descriptor: int, begin: int, end: int) -> list[tuple[int, int]]
 
 
 def copied(tmp_path: Path, *hot: tuple[int, int]) -> tuple[list[bool], list[bool]]:
-    """Which pages were there before a copy, and after; pages ``hot`` were read by somebody else before."""
+    """Return which pages were cached before and after a copy; the pages ``hot`` had been read by another process."""
     path = tmp_path / "orders-0" / f"{0:020d}.log"
     with checked(tmp_path, LOG, 120) as log:
         make_cold(path)
@@ -33,8 +33,8 @@ def copied(tmp_path: Path, *hot: tuple[int, int]) -> tuple[list[bool], list[bool
 
 
 def assert_only_these(found: list[bool], wanted: list[bool]) -> None:
-    """No other page, and of these hardly any is missing: a kernel takes single clean pages when it likes (some in a
-    minute, with nobody reading or dropping any); a copy that lets go of what is not its own does so by whole windows.
+    """Check that no other page is there, and hardly any of these is missing: a kernel drops single clean pages when it
+    likes (some in a minute, with no reads or drops); a copy that drops what is not its own does so by whole windows.
     """
     assert not [page for page, (has, may) in enumerate(zip(found, wanted, strict=True)) if has and not may]
     assert sum(wanted) - sum(found) <= sum(wanted) // 50
@@ -46,25 +46,25 @@ def test_a_cold_log_is_cold_again_after_it_was_copied(tmp_path: Path) -> None:
 
 
 def test_a_hot_log_is_as_hot_after_it_was_copied(tmp_path: Path) -> None:
-    for found in copied(tmp_path, (0, PAGES)):
-        assert_only_these(found, [True] * PAGES)
+    for pages in copied(tmp_path, (0, PAGES)):
+        assert_only_these(pages, [True] * PAGES)
 
 
 @pytest.mark.parametrize("edge", [1, 700, 1000, PAGES - 1])
 def test_the_hot_beginning_of_a_log_stays_and_the_rest_goes(tmp_path: Path, edge: int) -> None:
-    for found in copied(tmp_path, (0, edge)):
-        assert_only_these(found, [page < edge for page in range(PAGES)])
+    for pages in copied(tmp_path, (0, edge)):
+        assert_only_these(pages, [page < edge for page in range(PAGES)])
 
 
 @pytest.mark.parametrize("edge", [1, 700, 1000, PAGES - 1])
 def test_the_hot_end_of_a_log_stays_and_the_rest_goes(tmp_path: Path, edge: int) -> None:
-    for found in copied(tmp_path, (edge, PAGES)):
-        assert_only_these(found, [page >= edge for page in range(PAGES)])
+    for pages in copied(tmp_path, (edge, PAGES)):
+        assert_only_these(pages, [page >= edge for page in range(PAGES)])
 
 
-def test_islands_of_hot_pages_stay_and_nothing_beside_them(tmp_path: Path) -> None:
-    for found in copied(tmp_path, (300, 900), (1200, 1900)):
-        assert_only_these(found, [300 <= page < 900 or 1200 <= page < 1900 for page in range(PAGES)])
+def test_islands_of_hot_pages_stay_and_no_others(tmp_path: Path) -> None:
+    for pages in copied(tmp_path, (300, 900), (1200, 1900)):
+        assert_only_these(pages, [300 <= page < 900 or 1200 <= page < 1900 for page in range(PAGES)])
 
 
 def test_a_copy_that_ends_early_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_copy_that_ends_early_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not any(resident(path))
 
 
-def test_where_the_file_system_cannot_tell_all_that_was_read_is_dropped(tmp_path: Path) -> None:
+def test_all_pages_read_are_dropped_if_the_file_system_hides_its_cache(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(LOG)
     make_cold(path)

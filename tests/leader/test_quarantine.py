@@ -1,4 +1,4 @@
-"""A quarantine keeps what is swept: whole, once, out of every listing of segments, and only then the original goes."""
+"""A quarantine keeps swept objects: whole, once, out of every listing of segments, and only then the original goes."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def late(world: World) -> Late:
 
 
 def aside(world: World) -> dict[str, bytes]:
-    """By the key it had."""
-    found = [each.key for each in world.store.list(ASIDE)]
-    return {key.removeprefix(ASIDE).rsplit(".", 2)[0]: world.store.get(key) for key in found}
+    """Return what is in quarantine, by its original key."""
+    keys = [each.key for each in world.store.list(ASIDE)]
+    return {key.removeprefix(ASIDE).rsplit(".", 2)[0]: world.store.get(key) for key in keys}
 
 
-def test_what_is_swept_is_kept_below_the_prefix_and_no_listing_takes_it_for_a_segment(late: Late, world: World) -> None:
+def test_swept_objects_are_kept_below_the_prefix_and_are_no_segments(late: Late, world: World) -> None:
     keys = late.land()
     late.ripen()
     before = [type(each) for each in scan_bucket(world.store)]
@@ -89,7 +89,7 @@ def test_a_process_that_dies_before_any_move_leaves_each_object_in_one_place(
     assert len(world.objects().intersection(keys)) == 3 - step
 
 
-def test_what_lands_again_under_the_same_key_is_kept_beside_the_first(late: Late, world: World) -> None:
+def test_an_object_that_lands_again_is_kept_in_addition_to_the_first(late: Late, world: World) -> None:
     late.land(ObjectKind.LOG)
     late.ripen()
     late.sweep()
@@ -108,7 +108,7 @@ def test_an_original_stays_while_the_copy_has_another_size(late: Late, world: Wo
     assert key in world.objects()
 
 
-def test_what_happens_while_an_object_is_copied_aside_keeps_the_original(late: Late, world: World) -> None:
+def test_events_while_an_object_is_copied_aside_keep_the_original(late: Late, world: World) -> None:
     keys = late.land()
     late.ripen()
 
@@ -129,8 +129,8 @@ def abandoned(world: World) -> tuple[RemoteSegmentId, Reign, Expiry]:
     assert run_until(copy_segment(reign, second.candidate(reign), second.tools), 4)
     third = world.process()
     reign = third.begin()
-    (found,) = [each for each in world.view().unsettled if each.state is SegmentState.ABANDONED]
-    return found.segment_id, reign, Expiry(third, reign)
+    (meaning,) = [each for each in world.view().unsettled if each.state is SegmentState.ABANDONED]
+    return meaning.segment_id, reign, Expiry(third, reign)
 
 
 def test_the_objects_of_an_abandoned_copy_go_through_it_and_nothing_else_does(world: World) -> None:

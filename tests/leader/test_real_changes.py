@@ -1,6 +1,6 @@
-"""An agent that runs beside a real broker, and what changes meanwhile: a roll, the topic's settings, the disk.
+"""An agent of a real broker, and changes while it runs: a roll, the topic's settings, the disk.
 
-Nobody calls it but the system and the broker themselves.
+Only the operating system and the broker call for looks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 
 @contextmanager
 def running(job: Job) -> Iterator[None]:
-    """The agent in a thread of its own; what it died of is raised at the end."""
+    """Run the agent in a thread of its own; its error is raised at the end."""
     stop, died = threading.Event(), list[BaseException]()
 
     def work() -> None:
@@ -60,7 +60,7 @@ def topic(kafka: KafkaSandbox, topic_name: str, tmp_path: Path) -> RealTopic:
     return RealTopic(kafka, topic_name[-80:].strip("-"), tmp_path / "store")
 
 
-def test_what_rolls_later_is_copied_too(topic: RealTopic) -> None:
+def test_segments_that_roll_later_are_copied_too(topic: RealTopic) -> None:
     topic.create().append(4_000)
     with topic.agent() as job, running(job):
         for _ in range(3):
@@ -81,14 +81,14 @@ def test_retention_that_is_shortened_acts_within_a_minute_and_without_a_restart(
 
 @dataclass
 class TwoDisks(RealTopic):
-    """On a broker with two log folders."""
+    """A topic on a broker with two log folders."""
 
     def log_folders(self, index: int) -> list[Path]:
         first = self.sandbox.brokers[index].log_dir
         return [first, first.with_name("more")]
 
     def moved(self) -> None:
-        """The replica is on the other disk."""
+        """Return whether the replica is on the other disk."""
         here, there = sorted(self.log_folders(0), key=lambda folder: not (folder / f"{self.name}-0").exists())
         client = KafkaAdminClient(bootstrap_servers=self.sandbox.bootstrap)
         try:

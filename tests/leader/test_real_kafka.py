@@ -1,4 +1,4 @@
-"""The agent beside a real broker: everything rolled is copied, local files really go, plain consumers are protected."""
+"""The agent of a real broker: it copies all that is rolled, local files really go, plain consumers are protected."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_group_that_lags_holds_the_trim_and_is_named(topic: RealTopic) -> None
 
 
 def test_an_operator_who_deletes_records_inside_a_segment_stops_no_copy(topic: RealTopic) -> None:
-    """Kafka cuts its epoch checkpoint there, so the batches below are of epochs it no longer knows."""
+    """Kafka cuts its epoch checkpoint there, so the batches below have epochs that it no longer knows."""
     topic.append(4_000)
     bases = topic.bases()
     with topic.agent() as job:

@@ -15,13 +15,13 @@ pytestmark = pytest.mark.kafka
 
 
 def next_leader(topic: RealTopic, asked: int, old: int) -> int | None:
-    """None while the cluster has none, or no controller to ask: the one that died may have been it."""
+    """Return None while the cluster has none, or no controller to ask: the dead broker may have been it."""
     try:
         with topic.agent(asked) as probe:
-            found = topic.leads(probe.broker)
+            leader = topic.leads(probe.broker)
     except Unavailable:
         return None
-    return None if found == old else found
+    return None if leader == old else leader
 
 
 def test_the_agent_of_the_new_leader_goes_on_without_a_gap(
@@ -36,7 +36,7 @@ def test_the_agent_of_the_new_leader_goes_on_without_a_gap(
         job.run_once()
         first = topic.seen(job)
         assert first.copied_to == topic.bases(old)[-1] - 1
-    kafka_three.kill(old)  # and never started again: the cluster is this one test's
+    kafka_three.kill(old)  # and never started again: only this test uses the cluster
     other = (old + 1) % 3
     eventually(lambda: next_leader(topic, other, old) is not None)
     new = next_leader(topic, other, old)

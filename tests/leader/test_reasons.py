@@ -1,4 +1,4 @@
-"""Which kind of reason an error is, and what the worker's status says of partitions that are barred."""
+"""The kind of reason of each error, and the worker's status of partitions that are barred."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_failure_that_comes_again_says_how_often() -> None:
     assert why_failed(errors.Fenced("a higher term"), 3).said == "a higher term (failed 3 times in a row)"
 
 
-def test_what_is_left_never_reads_nothing() -> None:
+def test_a_remaining_wait_is_never_written_as_zero() -> None:
     assert [lasting(ms) for ms in (0, 1, 1000, 1001, 59_001)] == ["0 s", "1 s", "1 s", "2 s", "1 m"]
     assert [lasting(1000 * s) for s in (61, 3600, 17_455, 604_800, 900_000)] == [
         "1 m 1 s",
@@ -55,7 +55,7 @@ def test_what_is_left_never_reads_nothing() -> None:
     ]
 
 
-def test_an_internal_topic_is_refused_without_asking_anybody(world: World) -> None:
+def test_an_internal_topic_is_refused_without_a_question(world: World) -> None:
     process = world.process()
     worker = process.worker(observe=None)
     worker.barred = internal("__consumer_offsets")
@@ -106,10 +106,10 @@ def test_metrics_count_partitions_by_the_kind_of_their_reason(new_world: Callabl
     process.work()
     metrics = Metrics()
     feed_gauges(metrics, process.board, process.view, world.clock)
-    said = metrics.exposition().decode()
-    assert 'tierstate_refused_partitions{reason="refused-compacted"} 1.0' in said
-    assert 'tierstate_partitions_not_copied{reason="refused-compacted"} 1.0' in said
-    assert 'tierstate_partitions_not_trimmed{reason="refused-compacted"} 1.0' in said
+    page = metrics.exposition().decode()
+    assert 'tierstate_refused_partitions{reason="refused-compacted"} 1.0' in page
+    assert 'tierstate_partitions_not_copied{reason="refused-compacted"} 1.0' in page
+    assert 'tierstate_partitions_not_trimmed{reason="refused-compacted"} 1.0' in page
 
 
 def test_a_transaction_that_stays_open_is_measured(world: World) -> None:

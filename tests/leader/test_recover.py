@@ -44,10 +44,10 @@ def test_a_recovered_partition_means_what_the_lost_one_meant(case: str, new_worl
     world = new_world(case)
     world.roll()
     world.process().copy_all()
-    found = plan(world)
-    recovered = Target.fresh(world).recover([found])
+    recovery_plan = plan(world)
+    recovered = Target.fresh(world).recover([recovery_plan])
     assert same_meaning(recovered, world.view())
-    assert not found.gaps
+    assert not recovery_plan.gaps
     assert recovered.leader is not None
     assert recovered.term is not None
     assert recovered.leader.broker_id == RECOVERER
@@ -67,7 +67,7 @@ def test_terms_are_new_and_learnt_from_the_view(world: World) -> None:
     assert not recovered.fenced
 
 
-def test_what_died_before_it_was_finished_and_copied_again_does_not_come_back(world: World) -> None:
+def test_a_dead_attempt_that_was_copied_again_does_not_come_back(world: World) -> None:
     process = world.process()
     reign = process.begin()
     process.copy_next(reign)
@@ -75,10 +75,10 @@ def test_what_died_before_it_was_finished_and_copied_again_does_not_come_back(wo
         copy_segment(reign, process.candidate(reign), process.tools), 4
     )  # its manifest is there, its finish is not
     world.process().work()
-    found = plan(world)
-    (lost,) = found.left_out
+    recovery_plan = plan(world)
+    (lost,) = recovery_plan.left_out
     assert (lost.verdict, lost.segment.offsets.start) == ("lost", world.rolled[1])
-    assert same_meaning(Target.fresh(world).recover([found]), world.view())
+    assert same_meaning(Target.fresh(world).recover([recovery_plan]), world.view())
 
 
 def test_an_agent_goes_on_with_a_recovered_topic(world: World) -> None:
@@ -87,9 +87,9 @@ def test_an_agent_goes_on_with_a_recovered_topic(world: World) -> None:
     for _ in range(2):
         process.copy_next(reign)
     copied = {segment.segment_id for segment in world.view().readable}
-    found = plan(world)
+    recovery_plan = plan(world)
     world.topic = FaultyTopic(world.clock)
-    Target(world, world.topic).recover([found])
+    Target(world, world.topic).recover([recovery_plan])
     world.elect_here()
     world.process().work()
     view = world.check_promises()
@@ -104,9 +104,9 @@ def test_no_advice_of_ours_deletes_what_a_recovery_just_restored(told: bool, wor
     world.process().work()
     start = world.local_start()
     assert start > 0
-    found = plan(world, local_start=start if told else None)
+    recovery_plan = plan(world, local_start=start if told else None)
     world.topic = FaultyTopic(world.clock)
-    recovered = Target(world, world.topic).recover([found])
+    recovered = Target(world, world.topic).recover([recovery_plan])
     assert cut_elsewhere(recovered, world.name, Offset(start)) is None
     world.elect_here()
     world.roll()
@@ -118,7 +118,7 @@ def test_no_advice_of_ours_deletes_what_a_recovery_just_restored(told: bool, wor
     assert cut_elsewhere(view, world.name, Offset(world.end())) is not None, "what others cut is still told"
 
 
-def test_a_recovery_goes_on_although_the_broker_s_log_start_moved_meanwhile(world: World) -> None:
+def test_a_recovery_goes_on_although_the_log_start_moves_during_it(world: World) -> None:
     world.process().work()
     target = Target.fresh(world)
     at_first = plan(world, local_start=world.local_start())
@@ -135,10 +135,10 @@ def test_a_manifest_that_is_gone_is_a_gap_with_its_offsets(world: World) -> None
     process.copy_all()
     lost = world.view().readable[2]
     world.store.delete(object_key(lost.object_key, ObjectKind.MANIFEST))
-    found = plan(world)
-    assert found.gaps == (lost.offsets,)
+    recovery_plan = plan(world)
+    assert recovery_plan.gaps == (lost.offsets,)
     assert [each.base_key for each in bucket(world).uncommitted] == [lost.object_key]
-    recovered = Target.fresh(world).recover([found])
+    recovered = Target.fresh(world).recover([recovery_plan])
     assert lost.segment_id not in recovered.segments
     assert len(recovered.readable) == len(world.rolled) - 1
 
@@ -207,7 +207,7 @@ def test_a_manifest_that_describes_another_partition_under_this_name_is_not_beli
     assert plan(world).unproven == (segment.offsets,)
 
 
-def test_what_others_wrote_is_listed_and_not_restored(world: World) -> None:
+def test_foreign_objects_are_listed_and_not_restored(world: World) -> None:
     world.process().copy_all()
     aiven, other, elsewhere, *kept = world.view().readable
     rewrite(world, aiven, lambda manifest: replace(manifest, tierstate=None))
@@ -216,9 +216,9 @@ def test_what_others_wrote_is_listed_and_not_restored(world: World) -> None:
     with pytest.raises(InvalidRequest, match="by --topic-id, oldest first") as refused:
         bucket(world)
     assert OTHER_TOPIC in str(refused.value)
-    found = bucket(world, TopicId(world.topic.topic_id))
-    assert len(found.foreign) == 3
-    assert [each.segment for each in found.ours] == kept
+    bucket_scan = bucket(world, TopicId(world.topic.topic_id))
+    assert len(bucket_scan.foreign) == 3
+    assert [each.segment for each in bucket_scan.ours] == kept
     both = bucket(world, TopicId(world.topic.topic_id), OTHER_TOPIC)
     assert len(both.ours) == len(kept) + 1
 
@@ -259,7 +259,7 @@ def block_of(manifest: SegmentManifest) -> TierstateBlock:
 
 
 def advance(world: World, to: int) -> None:
-    """Retention moves the log start, and the next copy's manifest carries it."""
+    """Let retention move the log start, and the next copy's manifest carry it."""
     process = world.process()
     reign = process.begin()
     reign.append(
@@ -275,13 +275,13 @@ def test_without_an_archive_nothing_below_the_largest_log_start_comes_back(world
     start = Offset(world.rolled[2])
     reign.append(LogStartAdvanced(world.partition, start, reign.term, reign.counter(), "test", world.clock.now_ms()))
     process.copy_next(reign)
-    found = plan(world)
-    assert (found.log_start, found.log_start_from) == (start, "manifests")
-    assert [each.segment.offsets.start for each in found.of(Verdict.UNPROVEN)] == world.rolled[:2]
-    recovered = Target.fresh(world).recover([found])
+    recovery_plan = plan(world)
+    assert (recovery_plan.log_start, recovery_plan.log_start_from) == (start, "manifests")
+    assert [each.segment.offsets.start for each in recovery_plan.of(Verdict.UNPROVEN)] == world.rolled[:2]
+    recovered = Target.fresh(world).recover([recovery_plan])
     assert [segment.offsets.start for segment in recovered.readable] == world.rolled[2:4]
     assert recovered.log_start == start
-    # with the archive it is known that nobody had deleted them yet
+    # the archive shows that they had not been deleted yet
     proven = plan(world, history(world))
     assert not proven.left_out
     assert same_meaning(Target.fresh(world).recover([proven]), world.view())
@@ -291,15 +291,13 @@ def test_a_log_start_that_only_the_archive_knows_binds(world: World) -> None:
     world.process().copy_all()
     advance(world, world.rolled[3])
     assert plan(world).log_start == 0
-    found = plan(world, history(world))
-    assert (found.log_start, found.log_start_from) == (world.rolled[3], "archive")
-    assert same_meaning(Target.fresh(world).recover([found]), world.view())
+    recovery_plan = plan(world, history(world))
+    assert (recovery_plan.log_start, recovery_plan.log_start_from) == (world.rolled[3], "archive")
+    assert same_meaning(Target.fresh(world).recover([recovery_plan]), world.view())
 
 
 @pytest.mark.parametrize("step", ["started", "finished", "erased"])
-def test_what_the_archive_says_was_deleted_does_not_come_back_and_goes_on_being_deleted(
-    step: str, world: World
-) -> None:
+def test_a_segment_deleted_by_the_archive_stays_deleted(step: str, world: World) -> None:
     process = world.process()
     reign = process.copy_all()
     segment = world.view().readable[0]
@@ -311,9 +309,9 @@ def test_what_the_archive_says_was_deleted_does_not_come_back_and_goes_on_being_
         for live in world.view().segments[segment.segment_id].facts:
             reign.erase(live.key)
         assert segment.segment_id not in world.view().segments
-    found = plan(world, history(world))
-    recovered = Target.fresh(world).recover([found])
-    assert [each.segment for each in found.of(Verdict.DELETED)] == [segment]
+    recovery_plan = plan(world, history(world))
+    recovered = Target.fresh(world).recover([recovery_plan])
+    assert [each.segment for each in recovery_plan.of(Verdict.DELETED)] == [segment]
     meaning = recovered.segments[segment.segment_id]
     assert meaning.state is SegmentState.DELETE_SEGMENT_STARTED
     assert meaning.deleting is not None
@@ -330,8 +328,8 @@ def test_a_tombstone_of_a_copy_says_deleted_although_its_delete_was_compacted_aw
     reign = world.process().copy_all()
     segment = world.view().readable[0]
     reign.erase(f"{world.partition.topic_id}/0/segment/{segment.segment_id}/copy-finished")
-    found = plan(world, history(world))
-    assert [each.segment for each in found.of(Verdict.DELETED)] == [segment]
+    recovery_plan = plan(world, history(world))
+    assert [each.segment for each in recovery_plan.of(Verdict.DELETED)] == [segment]
 
 
 def test_a_hold_binds_until_a_person_erased_it(world: World) -> None:
@@ -348,9 +346,9 @@ def test_a_hold_binds_until_a_person_erased_it(world: World) -> None:
 def test_a_fact_of_a_later_version_in_the_archive_refuses_the_partition(world: World) -> None:
     world.process().copy_all()
     world.topic.append(0, f"{world.partition.topic_id}/0/segment/{FactId.of(bytes(16))}/copy-started", b"later")
-    found = plan(world, history(world))
-    assert found.refused is not None
-    assert not found.writes
+    recovery_plan = plan(world, history(world))
+    assert recovery_plan.refused is not None
+    assert not recovery_plan.writes
 
 
 def test_a_key_of_unknown_form_in_the_archive_is_refused(world: World) -> None:
@@ -367,12 +365,12 @@ def test_signatures_of_processes_in_the_archive_name_no_partition(world: World) 
     assert history(world) == before
 
 
-def test_what_the_archive_finished_and_the_bucket_lacks_is_missing(world: World) -> None:
+def test_a_segment_that_only_the_archive_has_is_missing(world: World) -> None:
     world.process().copy_all()
     newest = world.view().readable[-1]
     delete_segment(world.store, newest)
-    found = plan(world, history(world))
-    assert (found.missing, found.gaps) == ((newest,), (newest.offsets,))
+    recovery_plan = plan(world, history(world))
+    assert (recovery_plan.missing, recovery_plan.gaps) == ((newest,), (newest.offsets,))
 
 
 def test_the_archived_facts_after_a_recovery_continue_those_before_it(world: World) -> None:
@@ -394,7 +392,7 @@ def test_the_archived_facts_after_a_recovery_continue_those_before_it(world: Wor
     assert plan(world, both).restored == plan(world, history(world)).restored
 
 
-def test_what_an_older_archive_deleted_stays_deleted_although_it_was_once_recovered_without_it(world: World) -> None:
+def test_a_delete_of_an_older_archive_binds_after_a_recovery_without_it(world: World) -> None:
     reign = world.process().copy_all()
     first = world.view().readable[0]
     reign.append(SegmentDeleteStarted(first, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))

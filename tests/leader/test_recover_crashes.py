@@ -1,4 +1,4 @@
-"""A recovery that dies, whose appends get lost, or that is not alone: resumed to the same result, or refused."""
+"""A recovery that dies, loses appends, or is not alone: resumed to the same result, or refused."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def test_the_steps_are_named(world: World) -> None:
 
 def test_a_recovery_that_dies_before_any_step_is_resumed_to_the_same_result(world: World) -> None:
     world.process().copy_all()
-    found, steps = plan(world), steps_of(world)
+    recovery_plan, steps = plan(world), steps_of(world)
     for step in range(len(steps)):
         target = Target.fresh(world)
-        target.process([found], partial(run_until, step=step))
+        target.process([recovery_plan], partial(run_until, step=step))
         if step:
             with pytest.raises(InvalidRequest, match="--resume"):
-                target.recover([found])
+                target.recover([recovery_plan])
         world.clock.advance(60)
-        recovered = target.recover([found], resume=True)
+        recovered = target.recover([recovery_plan], resume=True)
         assert same_meaning(recovered, world.view())
         assert len(target.keys) == len(set(target.keys)) == len(steps)
-        assert target.recover([found], resume=True) == recovered  # and once more changes nothing
+        assert target.recover([recovery_plan], resume=True) == recovered  # and once more changes nothing
         assert len(target.keys) == len(steps)
 
 
@@ -70,25 +70,25 @@ def test_an_append_of_unknown_outcome_is_waited_for_and_never_repeated(landed: b
 
 
 def begin_blindly(world: World) -> None:
-    """An agent under another key prefix, as before decision 0027: it does not see what is in the bucket."""
+    """Begin as an agent under another key prefix, as before decision 0027: it does not see the bucket's objects."""
     seat = replace(world.process().seat, keys=ObjectKeys("elsewhere/"))
     run(begin_term(seat, world.partition, world.name))
 
 
 def test_a_topic_in_which_an_agent_wrote_is_refused(world: World) -> None:
     world.process().copy_all()
-    found = plan(world)
+    recovery_plan = plan(world)
     world.topic = FaultyTopic(world.clock)
     begin_blindly(world)
     for resume in (False, True):
         with pytest.raises(Fenced, match="already says something of this partition"):
-            Target(world, world.topic).recover([found], resume=resume)
+            Target(world, world.topic).recover([recovery_plan], resume=resume)
 
 
 @pytest.mark.parametrize("step", [1, 2, 5])
-def test_an_agent_that_begins_a_term_meanwhile_is_noticed(step: int, world: World) -> None:
+def test_an_agent_that_begins_a_term_during_a_recovery_is_noticed(step: int, world: World) -> None:
     world.process().copy_all()
-    found = plan(world)
+    recovery_plan = plan(world)
     world.topic = FaultyTopic(world.clock)
 
     def agent(act: Act[int]) -> None:
@@ -97,18 +97,18 @@ def test_an_agent_that_begins_a_term_meanwhile_is_noticed(step: int, world: Worl
                 begin_blindly(world)
 
     with pytest.raises(Fenced, match="an agent runs"):
-        Target(world, world.topic).process([found], agent)
+        Target(world, world.topic).process([recovery_plan], agent)
 
 
 def during(target: Target, step: int, key: str, value: bool) -> Callable[[Act[int]], None]:
-    """Before a step, the first record of such a key lands once more, or is erased."""
+    """Before a step, let the first record of such a key land once more, or erase it."""
 
     def live(act: Act[int]) -> None:
         for number, _ in enumerate(act):
             if number == step:
                 entries = target.topic.reader({0: Position(0)}).poll(0)[0].entries
-                found = next(entry for entry in entries if entry.key.endswith(key))
-                target.topic.append(0, found.key, found.value if value else None)
+                entry_found = next(entry for entry in entries if entry.key.endswith(key))
+                target.topic.append(0, entry_found.key, entry_found.value if value else None)
 
     return live
 
@@ -121,7 +121,7 @@ def test_a_fact_that_lands_once_more_changes_nothing(kind: str, world: World) ->
     assert same_meaning(target.process([plan(world)], during(target, 5, key.split("/", 2)[2], True)), world.view())
 
 
-def test_a_fact_that_somebody_erased_meanwhile_is_noticed(world: World) -> None:
+def test_a_fact_that_is_erased_during_a_recovery_is_noticed(world: World) -> None:
     world.process().copy_all()
     target = Target.fresh(world)
     with pytest.raises(IllegalTransition, match="use a fresh topic"):

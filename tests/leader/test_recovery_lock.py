@@ -26,7 +26,7 @@ def test_no_fact_is_written_once_another_recovery_has_the_lock(world: World, nam
 
     @contextmanager
     def overtaken(label: str, total: int | None = None, /) -> Iterator[Advance]:
-        """This process hangs after its second step, until another one has the lock."""
+        """Let this process hang after its second step, until another one has the lock."""
         steps = iter(range(100))
 
         def advance(amount: int) -> None:
@@ -40,13 +40,13 @@ def test_no_fact_is_written_once_another_recovery_has_the_lock(world: World, nam
     vars(connection).update(topic=target.topic, store=world.store, cluster_id="memory")
     first, second = PrefixLock(connection, "recover"), PrefixLock(connection, "recover")
     first.take()
-    found = plan(world)
-    added = {found.partition: LostFacts(found, found.restored)} if named else {}
-    recovery = Recovery("memory", bucket(world), (found,), {}, None, frozenset(), (), added)
+    recovery_plan = plan(world)
+    added = {recovery_plan.partition: LostFacts(recovery_plan, recovery_plan.restored)} if named else {}
+    recovery = Recovery("memory", bucket(world), (recovery_plan,), {}, None, frozenset(), (), added)
     write = write_lost_facts if named else partial(write_recovery, resume=False)
     with pytest.raises(Fenced, match="another command has the lock"):
         write(connection, recovery, first)
     second.require()
-    facts = connection.view().facts(found.partition)
+    facts = connection.view().facts(recovery_plan.partition)
     assert len(facts) == 1
     connection.close()

@@ -1,4 +1,4 @@
-"""What people settled, in the rules: nothing of a kept segment goes, and orders pass through an unknown lineage."""
+"""Settled facts in the rules: nothing of a kept segment is deleted, and orders pass through an unknown lineage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settled(text: str, *, keep: bool = True, position: int = 95, number: int = 6
 
 
 def about(number: int) -> str:
-    """A contradiction of that segment."""
+    """Return a contradiction of that segment."""
     return f"{build.started(1, number, TERM).key} at 1 and so on"
 
 
@@ -78,9 +78,9 @@ def test_a_text_names_its_segment_by_the_key_it_begins_with() -> None:
 
 def test_a_kept_segment_is_not_condemned_by_the_log_start() -> None:
     going = view_of(moved(81, 200, "retention-time"))
-    found = next_delete(going)
-    assert isinstance(found, StartDelete)
-    assert found.segment.segment_id == build.segment_id(0)
+    decision = next_delete(going)
+    assert isinstance(decision, StartDelete)
+    assert decision.segment.segment_id == build.segment_id(0)
     kept = next_delete(view_of(moved(81, 200, "retention-time"), settled(about(0))))
     assert isinstance(kept, StartDelete)
     assert kept.segment.segment_id == build.segment_id(1)
@@ -88,9 +88,9 @@ def test_a_kept_segment_is_not_condemned_by_the_log_start() -> None:
 
 def test_the_objects_of_a_kept_segment_are_not_removed_and_hold_up_no_other() -> None:
     facts = (condemned(80, 0), condemned(81, 1), moved(82, 200, "retention-time"))
-    found = next_removal(view_of(*facts), NOW, GRACE)
-    assert isinstance(found, RemoveObjects)
-    assert found.segment.segment_id == build.segment_id(0)
+    decision = next_removal(view_of(*facts), NOW, GRACE)
+    assert isinstance(decision, RemoveObjects)
+    assert decision.segment.segment_id == build.segment_id(0)
     view = view_of(*facts, settled(about(0)))
     kept = next_removal(view, NOW, GRACE)
     assert isinstance(kept, RemoveObjects)
@@ -100,9 +100,9 @@ def test_the_objects_of_a_kept_segment_are_not_removed_and_hold_up_no_other() ->
 
 def test_a_kept_segment_is_not_swept() -> None:
     assert isinstance(sweep(view_of(*abandoned())), StartDelete)
-    found = sweep(view_of(*abandoned(), settled(about(9))))
-    assert isinstance(found, NoSweep)
-    assert "a person keeps its objects" in found.reason
+    decision = sweep(view_of(*abandoned(), settled(about(9))))
+    assert isinstance(decision, NoSweep)
+    assert "a person keeps its objects" in decision.reason
 
 
 def test_an_object_of_a_kept_segment_is_no_orphan_even_where_a_fact_says_that_it_is_deleted() -> None:
@@ -137,9 +137,9 @@ def test_a_recovery_restores_what_was_settled_and_condemns_no_kept_segment() -> 
     key = f"{one.partition.topic_id}/0/segment/{one.segment_id}/copy-finished"
     fact = ContradictionSettled(one.partition, build.fact_id(1), f"{key} at 9", True, "ops", NOW)
     states = {one.segment_id: SegmentState.DELETE_SEGMENT_STARTED}
-    found = [FoundSegment(one, NOW, Offset(0), "c", TopicId("AAAAAAAAAAAAAAAAAAAAAg"))]
+    parts = [FoundSegment(one, NOW, Offset(0), "c", TopicId("AAAAAAAAAAAAAAAAAAAAAg"))]
     for standing, deletes in (((), 1), ((fact,), 0), ((replace(fact, keep=False),), 1)):
-        plan = plan_partition(one.partition, found, ArchivedPartition(one.partition, states=states, standing=standing))
+        plan = plan_partition(one.partition, parts, ArchivedPartition(one.partition, states=states, standing=standing))
         assert (len(plan.deletes), plan.standing) == (deletes, standing)
 
 
@@ -153,9 +153,9 @@ def test_an_order_passes_through_an_unknown_lineage_and_retention_does_not() -> 
     assert view_of(young).lineage_unknown
     assert isinstance(moves(view_of(young, before), keep(ms=0)), NoExpiry), "it may have been of another log"
     assert isinstance(moves(view_of(young), keep(ms=0)), NoExpiry)
-    found = moves(view_of(young, ordered), keep(ms=0))
-    assert isinstance(found, AdvanceLogStart)
-    assert found.log_start == 142
+    decision = moves(view_of(young, ordered), keep(ms=0))
+    assert isinstance(decision, AdvanceLogStart)
+    assert decision.log_start == 142
     term = build.term(2, 90)
     reached = view_of(young, ordered, build.log_start(92, term, 142))
     assert reached.lineage_unknown
@@ -163,8 +163,8 @@ def test_an_order_passes_through_an_unknown_lineage_and_retention_does_not() -> 
 
 
 def test_a_settled_lineage_is_erased_once_the_term_carries_it_on_and_nothing_is_unknown_without_it() -> None:
-    known = told(12, LINEAGE)
-    assert judge(known) == Erase((known.key,), "settled and over")
+    settled_lineage = told(12, LINEAGE)
+    assert judge(settled_lineage) == Erase((settled_lineage.key,), "settled and over")
     assert judge(told(12, Lineage.of((0, 0), (9, 50)))) == NOTHING, "the term in force does not know it"
     copy = (build.started(13, 1, IN_FORCE), build.finished(14, 1, IN_FORCE, 0, 99, Lineage.of((1, 0))))
     begins = Lineage.of((2, 100))

@@ -1,4 +1,4 @@
-"""Whose transaction holds the last stable offset: said for people, asked seldom, and never in the way of an act."""
+"""The transaction that holds the last stable offset: shown to people, asked for seldom, never delaying an operation."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset
 
 TODAY = "for {} s at least"
-"""How the sentence ends while nobody is named."""
+"""The end of the sentence while no producer is named."""
 
 
 class Counting:
-    """The cluster, which counts who asks for names. ``before_answer`` runs before one is given."""
+    """A cluster that counts questions for names. ``before_answer`` runs before an answer is given."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker, self.asked = broker, 0
@@ -46,21 +46,21 @@ def process(world: World) -> Process:
 
 @pytest.fixture
 def counting(process: Process) -> Counting:
-    found: Any = Counting(process.world.broker)
-    process.seat = replace(process.seat, broker=found)
-    assert isinstance(found, Counting)
-    return found
+    cluster: Any = Counting(process.world.broker)
+    process.seat = replace(process.seat, broker=cluster)
+    assert isinstance(cluster, Counting)
+    return cluster
 
 
 @pytest.fixture
 def worker(process: Process) -> PartitionWorker:
-    """Pinned since now."""
+    """Return a worker whose last stable offset is pinned from now on."""
     process.world.broker.open_transaction(process.world.name, 0, Offset(1))
     return process.work()
 
 
 def later(process: Process, worker: PartitionWorker, seconds: float) -> str:
-    """What is said of the copy after so long."""
+    """Return the reason why nothing is copied after so many seconds."""
     process.world.clock.advance(seconds)
     process.work(worker)
     return process.status().not_copied or ""
@@ -70,11 +70,11 @@ def test_a_transaction_that_lasts_is_named_with_its_beginning_and_its_age(
     process: Process, worker: PartitionWorker
 ) -> None:
     since = process.world.clock.now_ms()
-    said = later(process, worker, 42)
-    assert said.endswith(
+    sentence = later(process, worker, 42)
+    assert sentence.endswith(
         "for 42 s at least; it is of producer 4000, epoch 0, begins at offset 1 and is open since "
         "2023-11-14T22:13:20Z at the latest, its producer's last record here is of 1970-01-01T00:00:00Z"
-    ), said
+    ), sentence
     status = process.board.find(process.world.name, 0, process.world.clock.now_ms())
     assert status is not None
     assert status["open_transaction"] == {
@@ -88,7 +88,7 @@ def test_a_transaction_that_lasts_is_named_with_its_beginning_and_its_age(
     assert status["not_copied_reason"] == Reason.OPEN_TRANSACTION
 
 
-def test_it_is_said_as_well_of_what_is_not_trimmed(process: Process) -> None:
+def test_it_is_also_the_reason_for_not_trimming(process: Process) -> None:
     process.copy_all()
     process.world.broker.open_transaction(process.world.name, 0, Offset(1))
     worker = process.work()
@@ -97,13 +97,13 @@ def test_it_is_said_as_well_of_what_is_not_trimmed(process: Process) -> None:
     assert "producer 4000" in (process.status().not_trimmed or "")
 
 
-def test_a_short_transaction_is_nobodys_business(process: Process, counting: Counting, worker: PartitionWorker) -> None:
+def test_a_short_transaction_is_not_reported(process: Process, counting: Counting, worker: PartitionWorker) -> None:
     assert later(process, worker, NAMED_AFTER_S - 1).endswith(TODAY.format(4))
     assert counting.asked == 0
     assert "producer" in later(process, worker, 1)
 
 
-def test_the_broker_is_asked_once_a_minute_and_the_name_is_said_at_every_look(
+def test_the_broker_is_asked_once_a_minute_and_every_look_has_the_name(
     process: Process, counting: Counting, worker: PartitionWorker
 ) -> None:
     for _ in range(int(2 * ASK_EVERY_S)):
@@ -136,15 +136,15 @@ def test_the_next_transaction_has_its_own_name_and_its_own_age(process: Process,
     assert later(process, worker, 1).endswith(TODAY.format(0))
     assert process.status().open_transaction is None
     since = world.clock.now_ms()
-    said = later(process, worker, 7)
-    assert "for 7 s at least; it is of producer 4001, epoch 0, begins at offset 2 " in said
+    sentence = later(process, worker, 7)
+    assert "for 7 s at least; it is of producer 4001, epoch 0, begins at offset 2 " in sentence
     assert process.status().open_transaction == PinnedBy(4001, 0, 2, since, 0, 1)
 
 
-def test_what_begins_above_the_last_stable_offset_does_not_hold_it(
+def test_a_transaction_above_the_last_stable_offset_does_not_hold_it(
     process: Process, counting: Counting, worker: PartitionWorker
 ) -> None:
-    """It has moved between the look and the question."""
+    """The last stable offset has moved between the look and the question."""
     world = process.world
 
     def moves() -> None:

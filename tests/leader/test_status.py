@@ -6,7 +6,7 @@ from tierstate.leader.status import PartitionStatus
 from tierstate.rules.reasons import Reason, Why
 
 
-def test_a_status_is_made_anew_only_when_it_says_something_new() -> None:
+def test_a_status_is_rebuilt_only_when_it_changes() -> None:
     waits = Why(Reason.PAUSED, "paused")
     status = PartitionStatus("orders", 3, "id", leads=True).copying(waits).trimming(waits)
     assert status.copying(waits).trimming(waits).refusing(None).saying(leads=True) is status

@@ -1,4 +1,4 @@
-"""A store that takes no manifest, or nothing, for hours: neither objects nor facts pile up, and all is said."""
+"""A store that takes no manifest, or nothing, for hours: neither objects nor facts pile up, and all is reported."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def failed_attempts(process: Process) -> list[CopyFailed]:
 
 
 def work_until_failed(world: World, process: Process, worker: PartitionWorker, times: int) -> None:
-    """Looks every few seconds, as the agent does."""
+    """Let the worker look every few seconds, as the agent does."""
     while len(failed_attempts(process)) < times:
         world.clock.advance(LOOK_S)
         process.work(worker)
 
 
 def test_a_store_that_is_away_is_asked_before_a_fact_says_that_a_copy_began(world: World) -> None:
-    """Else every partition would write two facts an attempt, which nobody can erase before the store is back."""
+    """Otherwise every partition would write two facts per attempt, which cannot be erased before the store is back."""
 
     def away(operation: str, key: str, writes: int) -> None:
         raise StorageUnavailable("no answer")
@@ -70,10 +70,10 @@ def test_a_store_that_is_away_is_asked_before_a_fact_says_that_a_copy_began(worl
 @pytest.mark.parametrize(
     ("error", "at_once"), [(StorageUnavailable("no answer"), True), (AccessDenied("no right to write"), False)]
 )
-def test_what_a_store_kept_from_being_copied_that_was_away_is_copied_as_soon_as_it_returns(
+def test_copies_that_an_absent_store_prevented_are_made_on_its_return(
     error: TierstateError, at_once: bool, world: World
 ) -> None:
-    """Whatever else keeps a copy from being made goes on waiting: a store that answers proves nothing of it."""
+    """Whatever else keeps a copy from being made goes on waiting: an answer of the store proves nothing about it."""
     process = world.process()
     worker = process.worker()
     refuse_manifests(world, error)
@@ -89,7 +89,7 @@ def test_what_a_store_kept_from_being_copied_that_was_away_is_copied_as_soon_as_
 @pytest.mark.extended
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
 def test_nothing_piles_up_over_fifty_failed_attempts_and_nothing_is_left(error: TierstateError, world: World) -> None:
-    """What may still land keeps its facts for a while: at most the attempts of that while, however long it goes on."""
+    """Facts of objects that may still land stay for a while: at most of the attempts of that while."""
     process = world.process()
     worker = process.worker()
     refuse_manifests(world, error)
@@ -116,7 +116,7 @@ def test_nothing_piles_up_over_fifty_failed_attempts_and_nothing_is_left(error: 
     assert world.local_start() == world.bases[-1]
 
 
-def test_after_three_failures_the_back_off_grows_and_everybody_is_told(world: World) -> None:
+def test_after_three_failures_the_back_off_grows_and_is_reported(world: World) -> None:
     process = world.process()
     worker = process.worker()
     refuse_manifests(world, StorageUnavailable("no answer"))
@@ -132,5 +132,5 @@ def test_after_three_failures_the_back_off_grows_and_everybody_is_told(world: Wo
     assert "no answer" in status.not_copied
     assert status.consecutive_failures == 15
     feed_gauges(metrics, process.board, process.view, world.clock)
-    said = metrics.exposition().decode()
-    assert f'tierstate_consecutive_failures{{partition="0",topic="{world.name}"}} 15.0' in said
+    page = metrics.exposition().decode()
+    assert f'tierstate_consecutive_failures{{partition="0",topic="{world.name}"}} 15.0' in page

@@ -1,4 +1,4 @@
-"""Sweeping: what nobody finished goes, once this very process has seen it so for the whole grace."""
+"""Sweeping: unfinished segments are deleted, once this very process has seen them so for the whole grace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tierstate.state.segment import SegmentState
 
 GRACE_S = 86_400.0
 ZOMBIE = build.term(0, 40)
-"""A term that never ruled: its facts are fenced from the beginning."""
+"""A term that was never in force: its facts are fenced from the beginning."""
 SEEN = {build.segment_id(number): 0.0 for number in range(10)}
 
 
@@ -44,8 +44,8 @@ def abandoned(number: int = 9, start: int = 300, end: int = 449, *, finished: bo
 
 
 def sweep(view: PartitionView, **changes: Any) -> StartDelete | NoSweep:
-    given: dict[str, Any] = {"bounds": BOUNDS, "first_seen": SEEN, "now_s": GRACE_S, "grace_s": GRACE_S}
-    return next_sweep(view, **(given | changes))
+    options: dict[str, Any] = {"bounds": BOUNDS, "first_seen": SEEN, "now_s": GRACE_S, "grace_s": GRACE_S}
+    return next_sweep(view, **(options | changes))
 
 
 # --- abandoned segments: the rule ------------------------------------------------------------------------------------
@@ -53,15 +53,15 @@ def sweep(view: PartitionView, **changes: Any) -> StartDelete | NoSweep:
 
 def test_an_abandoned_segment_goes_when_this_process_saw_it_so_for_the_whole_grace() -> None:
     view = view_of(*abandoned())
-    found = sweep(view)
-    assert isinstance(found, StartDelete)
-    assert (found.segment.segment_id, found.reason) == (build.segment_id(9), DeleteReason.ABANDONED)
-    said = f"1 abandoned segments stay; segment {build.segment_id(9)}: it is watched for another"
-    assert sweep(view, now_s=GRACE_S - 1) == NoSweep(f"{said} 1 s")
-    assert sweep(view, first_seen={}) == NoSweep(f"{said} 1 d")
+    decision = sweep(view)
+    assert isinstance(decision, StartDelete)
+    assert (decision.segment.segment_id, decision.reason) == (build.segment_id(9), DeleteReason.ABANDONED)
+    sentence = f"1 abandoned segments stay; segment {build.segment_id(9)}: it is watched for another"
+    assert sweep(view, now_s=GRACE_S - 1) == NoSweep(f"{sentence} 1 s")
+    assert sweep(view, first_seen={}) == NoSweep(f"{sentence} 1 d")
 
 
-def test_each_process_waits_anew_and_forgets_what_is_no_longer_abandoned() -> None:
+def test_each_process_waits_by_itself_and_forgets_revived_segments() -> None:
     view = view_of(*abandoned(8), *abandoned(9)[1:])
     eight, nine = build.segment_id(8), build.segment_id(9)
     assert still_abandoned(view, {}, 7.0) == {eight: 7.0, nine: 7.0}
@@ -77,9 +77,9 @@ def test_readable_and_running_copies_are_not_swept() -> None:
 
 def test_an_abandoned_segment_that_must_stay_holds_up_no_other() -> None:
     view = view_of(*abandoned(8), *abandoned(9)[1:])
-    found = sweep(view, first_seen={build.segment_id(9): 0.0})
-    assert isinstance(found, StartDelete)
-    assert found.segment.segment_id == build.segment_id(9)
+    decision = sweep(view, first_seen={build.segment_id(9): 0.0})
+    assert isinstance(decision, StartDelete)
+    assert decision.segment.segment_id == build.segment_id(9)
 
 
 @pytest.mark.parametrize(
@@ -97,17 +97,17 @@ def test_a_finished_copy_goes_only_when_its_offsets_are_elsewhere(
     start: int, end: int, local_start: int, high_watermark: int, nowhere: str | None
 ) -> None:
     bounds = replace(BOUNDS, local_start=Offset(local_start), high_watermark=Offset(high_watermark))
-    found = sweep(view_of(*abandoned(9, start, end, finished=True)), bounds=bounds)
+    decision = sweep(view_of(*abandoned(9, start, end, finished=True)), bounds=bounds)
     if nowhere is None:
-        assert isinstance(found, StartDelete)
+        assert isinstance(decision, StartDelete)
     else:
-        assert isinstance(found, NoSweep)
-        assert f"its offsets {nowhere} may be nowhere else" in found.reason
+        assert isinstance(decision, NoSweep)
+        assert f"its offsets {nowhere} may be nowhere else" in decision.reason
     unfinished = sweep(view_of(*abandoned(9, start, end)), bounds=bounds)
-    assert isinstance(unfinished, type(found)), "the fact that finished it may be lost"
+    assert isinstance(unfinished, type(decision)), "the fact that finished it may be lost"
 
 
-def test_what_lies_below_the_log_start_is_missed_by_nobody() -> None:
+def test_offsets_below_the_log_start_are_not_missed() -> None:
     bounds = replace(BOUNDS, local_start=Offset(450))
     facts = abandoned(9, 300, 449, finished=True)
     assert isinstance(sweep(view_of(*facts, log_start=449), bounds=bounds), NoSweep)
@@ -137,9 +137,9 @@ def test_nothing_is_swept_while_anything_is_doubtful(doubt: str) -> None:
 
 def test_an_attempt_of_the_own_term_that_ended_goes_without_a_grace() -> None:
     running = build.started(60, 9, TERM, 400, 449)
-    found = failed_attempt(view_of(running), TERM, BOUNDS)
-    assert isinstance(found, StartDelete)
-    assert (found.segment.segment_id, found.reason) == (build.segment_id(9), DeleteReason.FAILED_ATTEMPT)
+    decision = failed_attempt(view_of(running), TERM, BOUNDS)
+    assert isinstance(decision, StartDelete)
+    assert (decision.segment.segment_id, decision.reason) == (build.segment_id(9), DeleteReason.FAILED_ATTEMPT)
     assert failed_attempt(view_of(running), build.term(2, 90), BOUNDS) is None
     assert failed_attempt(view_of(running), None, BOUNDS) is None
     assert failed_attempt(view_of(), TERM, BOUNDS) is None
@@ -164,7 +164,7 @@ def die_in_a_copy(world: World, step: int) -> RemoteSegmentId:
 
 
 @pytest.mark.parametrize("step", range(1, 5))
-def test_what_a_process_left_that_died_in_a_copy_is_swept_in_the_end(step: int, world: World) -> None:
+def test_remains_of_a_process_that_died_in_a_copy_are_swept(step: int, world: World) -> None:
     dead = die_in_a_copy(world, step)
     process = world.process()
     reign = process.begin()
@@ -174,9 +174,9 @@ def test_what_a_process_left_that_died_in_a_copy_is_swept_in_the_end(step: int, 
         world.clock.advance(3600)
         assert isinstance(look(reign, seen), NoSweep)
     world.clock.advance(3600)
-    found = look(reign, seen)
-    assert isinstance(found, StartDelete)
-    run(start_delete(reign, found.segment, found.reason, process.events.append))
+    decision = look(reign, seen)
+    assert isinstance(decision, StartDelete)
+    run(start_delete(reign, decision.segment, decision.reason, process.events.append))
     Expiry(process, reign).work()
     assert world.objects() == set()
     assert world.view().segments[dead].state is SegmentState.DELETE_SEGMENT_FINISHED
@@ -193,14 +193,14 @@ def test_a_process_that_dies_before_any_step_of_a_sweep_is_finished_by_the_next(
 
 
 def sweep_until(world: World, step: str | None) -> bool:
-    """A process with a day of patience that dies before this step; whether it came so far."""
+    """Run a process with a day of patience that dies before this step; return whether it came so far."""
     process = world.process()
     reign = process.begin()
     seen = still_abandoned(reign.view(), {}, world.clock.monotonic())
     world.clock.advance(GRACE_S)
-    found = look(reign, seen)
-    if isinstance(found, StartDelete):
-        for name in start_delete(reign, found.segment, found.reason, process.events.append):
+    decision = look(reign, seen)
+    if isinstance(decision, StartDelete):
+        for name in start_delete(reign, decision.segment, decision.reason, process.events.append):
             if name == step:
                 return True
     return any(name == step for name in Expiry(process, reign).all_steps())
@@ -211,7 +211,7 @@ def look(reign: Reign, seen: dict[RemoteSegmentId, float]) -> StartDelete | NoSw
 
 
 def say_fenced_copy(world: World, old: Reign, start: int, end: int) -> RemoteSegmentId:
-    """A copy that was finished, whose facts land when its term does not rule any more."""
+    """Append a finished copy whose facts land when its term no longer rules."""
     key = ObjectKeys().base_key(world.name, world.topic_id, 0, start, build.segment_id(9))
     segment = replace(build.segment(9, old.term, start, end), partition=world.partition, object_key=key)
     attempt = replace(build.attempt(9, old.term, start, end), partition=world.partition, object_key=key)
@@ -225,15 +225,15 @@ def test_a_finished_copy_whose_offsets_go_after_the_decision_is_not_condemned(lo
     process = world.process()
     old = process.begin()
     reign = world.process().begin()
-    found = look(reign, {say_fenced_copy(world, old, 0, world.bases[1] - 1): -GRACE_S})
-    assert isinstance(found, StartDelete), "the broker has all of it"
-    act = start_delete(reign, found.segment, found.reason, process.events.append)
+    decision = look(reign, {say_fenced_copy(world, old, 0, world.bases[1] - 1): -GRACE_S})
+    assert isinstance(decision, StartDelete), "the broker has all of it"
+    act = start_delete(reign, decision.segment, decision.reason, process.events.append)
     if lost:
         with pytest.raises(Fenced, match="not to be deleted"):
             run_with(act, "append delete-started", lambda: cut(world, world.bases[1]))
     else:
         run(act)
-    state = world.view().segments[found.segment.segment_id].state
+    state = world.view().segments[decision.segment.segment_id].state
     assert state is (SegmentState.ABANDONED if lost else SegmentState.DELETE_SEGMENT_STARTED)
 
 
@@ -246,9 +246,9 @@ def test_an_own_attempt_that_could_not_be_taken_back_is_taken_back_later(world: 
     reign = process.begin()
     act = copy_segment(reign, process.candidate(reign), process.tools)
     run_until(act, 3)
-    found = failed_attempt(reign.view(max_age=0), reign.term, reign.bounds())
-    assert isinstance(found, StartDelete)
-    run(start_delete(reign, found.segment, found.reason, process.events.append))
+    decision = failed_attempt(reign.view(max_age=0), reign.term, reign.bounds())
+    assert isinstance(decision, StartDelete)
+    run(start_delete(reign, decision.segment, decision.reason, process.events.append))
     Expiry(process, reign).work()
     assert world.objects() != set(), "a write may still land"
     world.clock.advance(LANDING_MS / 1000)
@@ -264,27 +264,27 @@ def test_an_own_attempt_that_is_no_longer_one_is_not_taken_back(state: str, worl
     act = copy_segment(reign, process.candidate(reign), process.tools)
     for _ in range(5):
         next(act)
-    found = failed_attempt(reign.view(max_age=0), reign.term, reign.bounds())
-    assert isinstance(found, StartDelete)
+    decision = failed_attempt(reign.view(max_age=0), reign.term, reign.bounds())
+    assert isinstance(decision, StartDelete)
 
     def finish() -> None:
         with pytest.raises(StopIteration):
             next(act)
 
-    taken_back = start_delete(reign, found.segment, found.reason, process.events.append)
+    taken_back = start_delete(reign, decision.segment, decision.reason, process.events.append)
     with pytest.raises(Fenced):
         run_with(taken_back, "append delete-started", finish if state == "finished" else world.process().begin)
     assert SegmentState.DELETE_SEGMENT_STARTED not in world.states()
 
 
 @pytest.mark.parametrize("stop", ["hold", "term"])
-def test_what_lands_after_the_decision_keeps_an_abandoned_segment(stop: str, world: World) -> None:
+def test_facts_that_land_after_the_decision_keep_a_segment(stop: str, world: World) -> None:
     dead = die_in_a_copy(world, 3)
     process = world.process()
     reign = process.begin()
-    found = look(reign, {dead: -GRACE_S})
-    assert isinstance(found, StartDelete)
-    act = start_delete(reign, found.segment, found.reason, process.events.append)
+    decision = look(reign, {dead: -GRACE_S})
+    assert isinstance(decision, StartDelete)
+    act = start_delete(reign, decision.segment, decision.reason, process.events.append)
     happen: Callable[[], object] = world.process().begin if stop == "term" else lambda: say_hold(world)
     with pytest.raises(Fenced):
         run_with(act, "append delete-started", happen)

@@ -1,4 +1,4 @@
-"""A term in every leader epoch, so that the log's past stays known; and what people settle where it does not."""
+"""A term in every leader epoch, so that the log's past stays known; and people's decisions where it does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NewWorld = Callable[..., World]
 
 
 def retention_takes_all(world: World) -> None:
-    """Kafka's own: the active segment too. The checkpoint keeps the last epoch, at the end."""
+    """Apply Kafka's own retention to the active segment too. The checkpoint keeps the last epoch, at the end."""
     world.broker.delete_records_on(BrokerId(1), world.name, 0, Offset(world.end()))
     epoch, end = world.checkpoint()[-1][0], world.end()
     for file in world.folder.glob("*.*"):
@@ -44,7 +44,7 @@ def retention_takes_all(world: World) -> None:
 
 
 def away_for_an_epoch(world: World) -> Process:
-    """Copied and trimmed; then an epoch that no agent saw, of which Kafka keeps nothing; then a new leadership."""
+    """Copy and trim; then comes an epoch that no agent saw and Kafka does not keep; then a new leadership."""
     world.process().work()
     world.retire()
     world.elect_here()
@@ -57,7 +57,7 @@ def away_for_an_epoch(world: World) -> Process:
 
 
 def settle(world: World, process: Process, lineage: Lineage) -> str:
-    """And the agent hears of it."""
+    """Append a settled lineage that reaches the agent."""
     fact = LineageSettled(world.partition, FactId.of(b"settled by a man"), lineage, "ops", TimestampMs(7))
     world.topic.append(0, key_of(fact), encode_fact(fact))
     process.view.require_fresh(0, 0)
@@ -84,12 +84,12 @@ def test_a_new_leader_epoch_is_a_new_term_though_nothing_is_to_be_done_and_the_a
     assert term is not None
     assert term.epoch == world.checkpoint()[-1][0]
     assert [event.reason for event in process.events if isinstance(event, TermEnded)] == ["the leader epoch changed"]
-    said = world.topic.appends
+    appends_before = world.topic.appends
     process.work(worker)
-    assert world.topic.appends == said, "one fact a leadership"
+    assert world.topic.appends == appends_before, "one fact a leadership"
 
 
-def test_what_is_remote_stays_readable_when_retention_takes_all_after_a_restart(new_world: NewWorld) -> None:
+def test_remote_records_stay_readable_when_retention_takes_the_rest(new_world: NewWorld) -> None:
     world = new_world("epochs", {"local.retention.bytes": "0"})
     process = world.process()
     worker = process.work()
@@ -107,8 +107,8 @@ def test_what_is_remote_stays_readable_when_retention_takes_all_after_a_restart(
     assert view.lineage.entries[0].start_offset == 0
 
 
-def test_where_an_emptied_log_goes_on_is_said_though_nothing_is_known_to_be_remote(new_world: NewWorld) -> None:
-    """A copy of which the agent does not know yet that it ended may be."""
+def test_the_start_of_an_emptied_log_is_written_without_remote_records(new_world: NewWorld) -> None:
+    """A copy may be remote of which the agent does not know yet that it ended."""
     world = new_world("big")
     process = world.process()
     worker = process.work()
@@ -126,12 +126,12 @@ def test_an_epoch_goes_on_where_the_log_began_only_if_the_newest_term_knew_nothi
     """A log with an epoch above its beginning was not empty: another branch may have been cut at the same offset."""
     build = Build()
     view = build.view(replace_fact(build.leader(0, 3, lineage=Lineage.of(*knew)), local_start=Offset(15)))
-    found = begun_on_an_empty_log(view, Lineage.of((4, 15)))
-    assert found == (Lineage.of(*knew, (4, 15)) if goes_on else None)
+    entry = begun_on_an_empty_log(view, Lineage.of((4, 15)))
+    assert entry == (Lineage.of(*knew, (4, 15)) if goes_on else None)
 
 
 def test_a_term_of_a_recovery_does_not_say_how_the_next_epoch_began() -> None:
-    """It names where the log begins now; the epoch may have begun below that, on another branch."""
+    """It names the present log start; the epoch may have begun below that, on another branch."""
     build = Build()
     recovered = replace_fact(
         build.leader(0, 3, lineage=Lineage.of((0, 0))), local_start=Offset(15), broker_id=RECOVERER
@@ -148,12 +148,12 @@ def test_a_lineage_that_a_person_settles_makes_everything_readable_again(world: 
     worker = process.work()
     assert worker.last_error is None
     unknown = world.view().lineage.entries
-    known = max((f for f in facts(world) if not f.lineage.entries[0].start_offset), key=lambda f: f.epoch).lineage
-    key = settle(world, process, Lineage((*known.entries, unknown[0])))
+    epochs = max((f for f in facts(world) if not f.lineage.entries[0].start_offset), key=lambda f: f.epoch).lineage
+    key = settle(world, process, Lineage((*epochs.entries, unknown[0])))
     process.work(worker)
     view = world.view()
     assert not view.lineage_unknown
-    assert view.lineage.entries == (*known.entries, *unknown)
+    assert view.lineage.entries == (*epochs.entries, *unknown)
     assert view.coverage.prefix_end(0) == view.readable[-1].offsets.end
     process.work(worker)
     assert key not in {live.key for live in process.view.facts(world.partition)}, "the term carries it on"
@@ -202,24 +202,24 @@ def test_an_order_that_was_given_for_another_log_is_not_carried_out_on_one_of_un
 
 
 def test_checkpoints_of_other_replicas_are_asked_only_when_no_fact_knows(world: World) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
     process = away_for_an_epoch(world)
 
     def others(partition: object, name: str) -> list[Lineage]:
-        asked.append(name)
+        requests.append(name)
         return [Lineage.of((0, 0), world.checkpoint()[0])]
 
     heir = world.process()
     object.__setattr__(heir.seat, "other_replicas", others)
     worker = heir.work()
-    assert asked == [], "the term in force is of this very epoch"
+    assert requests == [], "the term in force is of this very epoch"
     world.elect_here()
     heir.work(worker)
-    assert asked == [world.name]
+    assert requests == [world.name]
     assert not world.view().lineage_unknown
     world.elect_here()
     heir.work(worker)
-    assert asked == [world.name]
+    assert requests == [world.name]
     assert process.status().term != heir.status().term
 
 
@@ -240,13 +240,13 @@ def test_a_topic_that_is_refused_begins_no_term_unless_facts_stand(new_world: Ne
 def test_nothing_is_written_about_a_partition_of_which_a_fact_cannot_be_read(new_world: NewWorld) -> None:
     world = new_world("none")
     world.process().work()
-    said = world.topic.append(0, f"{world.partition.topic_id}/0/order/AAAAAAAAAAAAAAAAAAAAAA", b"\x00 of the future")
+    place = world.topic.append(0, f"{world.partition.topic_id}/0/order/AAAAAAAAAAAAAAAAAAAAAA", b"\x00 of the future")
     world.elect_here()
     world.process().work()
-    assert world.topic.end(0) == said + 1
+    assert world.topic.end(0) == place + 1
 
 
-def test_an_agent_that_answers_elsewhere_now_says_so_and_one_that_does_not_begins_no_term(world: World) -> None:
+def test_only_an_agent_with_a_new_address_begins_a_term_to_announce_it(world: World) -> None:
     world.process().work()
     first = world.view().term
     world.process().work()
@@ -264,10 +264,10 @@ def test_an_epoch_that_changes_calls_for_a_look(world: World) -> None:
     assert hosted(world) != before
 
 
-def test_of_several_that_have_the_epoch_the_one_that_knows_the_log_furthest_down_continues_it() -> None:
+def test_the_elder_that_knows_the_log_furthest_down_continues_it() -> None:
     knows_nothing, knows_all = Lineage.of((5, 33), (6, 40)), Lineage.of((0, 0), (3, 17), (5, 33))
-    composed, known = compose(Lineage.of((5, 33), (6, 40)), [knows_nothing, knows_all])
-    assert (composed, known) == (Lineage.of((0, 0), (3, 17), (5, 33), (6, 40)), True)
+    composed, lineage = compose(Lineage.of((5, 33), (6, 40)), [knows_nothing, knows_all])
+    assert (composed, lineage) == (Lineage.of((0, 0), (3, 17), (5, 33), (6, 40)), True)
 
 
 def test_agents_are_asked_where_their_brokers_newest_term_says_and_only_answers_about_this_topic_count(
@@ -282,24 +282,24 @@ def test_agents_are_asked_where_their_brokers_newest_term_says_and_only_answers_
         )  # fmt: skip
         world.topic.append(0, key_of(fact), encode_fact(fact))
     process.view.require_fresh(0, 0)
-    asked: list[str] = []
+    requests: list[str] = []
 
     def answer(url: str) -> bytes | None:
-        asked.append(url)
-        said = epochs_of(world.log, world.name, 0)
-        return json.dumps(said if "b2" in url else {"topic_id": "another", "epochs": [[0, 0]]}).encode()
+        requests.append(url)
+        epochs = epochs_of(world.log, world.name, 0)
+        return json.dumps(epochs if "b2" in url else {"topic_id": "another", "epochs": [[0, 0]]}).encode()
 
     world.log.partitions()
     assert OtherReplicas(BrokerId(1), process.view, answer)(world.partition, world.name) == [
         Lineage.of(*world.checkpoint())
     ]
-    assert asked == [f"http://{host}:1/v1/epochs/{world.name}/0" for host in ("b2", "b3")]
+    assert requests == [f"http://{host}:1/v1/epochs/{world.name}/0" for host in ("b2", "b3")]
     assert epochs_of(world.log, "another", 0) is None
     for garbage in (b"", b"[]", b"null", b'{"topic_id": 1}', b'{"topic_id": "x", "epochs": [[1, 5], [0, 0]]}'):
         assert lineage_in_answer(garbage, world.partition) is None
 
 
-def test_what_is_unknown_is_shown_with_what_would_be_believed(world: World) -> None:
+def test_an_unknown_lineage_is_shown_with_its_candidates(world: World) -> None:
     away_for_an_epoch(world)
     view = world.view()
     unknown = unknown_of(view)

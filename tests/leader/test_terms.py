@@ -1,4 +1,4 @@
-"""Terms: one agent at a time, unknown outcomes are never repeated, and whoever is fenced stops at once."""
+"""Terms: one agent at a time, unknown outcomes are never repeated, and a fenced agent stops at once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_second_term_leaves_the_log_start_as_it_was(world: World) -> None:
     assert world.view().log_start == 0
 
 
-def test_of_two_terms_that_are_composed_at_once_the_later_one_rules(world: World) -> None:
+def test_the_later_of_two_terms_composed_at_once_is_in_force(world: World) -> None:
     process, other = world.process(), world.process()
     act = begin_term(process.seat, world.partition, world.name)
     first: list[Reign] = []
@@ -72,7 +72,7 @@ def test_of_two_terms_that_are_composed_at_once_the_later_one_rules(world: World
     finish(world)
 
 
-def test_a_term_that_another_one_follows_before_it_said_the_log_start_gives_way(world: World) -> None:
+def test_a_term_that_is_followed_before_its_log_start_gives_way(world: World) -> None:
     process, other = world.process(), world.process()
     act = begin_term(process.seat, world.partition, world.name)
     with pytest.raises(Fenced):
@@ -105,7 +105,7 @@ def test_an_order_to_delete_records_deletes_nothing_of_another_log(world: World)
 
 
 def test_a_term_folds_what_lies_wholly_below_the_log_start(world: World) -> None:
-    """Its own, and not that of the log which was lost: there nothing is known to be below it."""
+    """It folds its own past, not that of the lost log: nothing there is known to be below the log start."""
     process = world.process()
     reign = process.begin()
     run(advance_log_start(reign, Offset(290), "retention-time", process.events.append))
@@ -134,7 +134,7 @@ def test_a_lineage_that_no_fact_can_name_has_a_reason_of_its_own(world: World) -
 
 @pytest.mark.parametrize("before", [False, True])
 def test_a_term_whose_own_fact_is_gone_takes_no_further_step(before: bool, world: World) -> None:
-    """Whoever cut the topic or erased the key: what this term says nobody could read any more."""
+    """The topic was cut or the key erased: no follower could read the facts of this term."""
     if before:
         world.process().begin()
     reign = world.process().begin()
@@ -146,7 +146,7 @@ def test_a_term_whose_own_fact_is_gone_takes_no_further_step(before: bool, world
 
 
 def test_no_term_begins_below_an_epoch_that_rules_already(world: World) -> None:
-    """The broker that answers has not heard of the later leader yet."""
+    """The broker that answers does not know the later leader yet."""
     later = LeaderElected(
         world.partition, world.name, LeaderEpoch(5), FactId.of(b"f" * 16), BrokerId(2), "b2:1",
         Lineage.of((0, 0), (5, world.end())), Offset(0), world.clock.now_ms(),
@@ -174,10 +174,10 @@ def test_a_copier_that_is_fenced_in_the_middle_of_a_step_stops_at_once(
     with pytest.raises(Fenced):
         run_with(act, step, intrude)
     assert reign.ended
-    said = world.topic.appends
+    appends_before = world.topic.appends
     with pytest.raises(Fenced):
         process.copy_next(reign)
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
     assert world.check_promises().readable == ()
     if step != "append copy-finished":
         assert world.objects() == set(), "it could still remove what it wrote"
@@ -204,7 +204,7 @@ def test_a_trimmer_that_is_fenced_in_the_middle_of_a_step_trims_nothing(step: st
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("step", [*COPY_STEPS[:-1], *TRIM_STEPS])
 def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, back: bool, world: World) -> None:
-    """Nobody else has written anything yet: only the broker itself can tell."""
+    """Only the broker itself can tell: another process has written nothing yet."""
     process = world.process()
     reign = process.copy_all() if step in TRIM_STEPS else process.begin()
 
@@ -266,7 +266,7 @@ def test_a_folder_of_another_topic_of_the_same_name_is_not_this_partition(world:
 def test_an_append_of_unknown_outcome_ends_the_term_and_a_new_one_finishes(
     number: int, landing: bool, world: World
 ) -> None:
-    """Every append of the whole work in turn: none is repeated, nothing is lost, nothing is readable twice."""
+    """Each append of the whole work fails in turn: none is repeated, nothing is lost, nothing is readable twice."""
 
     def lost(at: int, key: str) -> None:
         if at == number:
@@ -346,7 +346,7 @@ def test_a_copy_finished_of_unknown_outcome_keeps_its_objects(world: World) -> N
 
 
 def test_a_view_that_does_not_apply_an_own_write_ends_the_term(world: World) -> None:
-    """What the view says after that is older than what this term knows: nothing may be decided on it."""
+    """The view is then older than the knowledge of this term: no decision may be based on it."""
     process = world.process()
     reign = process.begin()
     candidate = process.candidate(reign)
@@ -355,10 +355,10 @@ def test_a_view_that_does_not_apply_an_own_write_ends_the_term(world: World) -> 
     with pytest.raises(ViewBehind):
         run(copy_segment(deaf, candidate, process.tools))
     assert deaf.ended == "the view did not apply an own write in time"
-    said = world.topic.appends
+    appends_before = world.topic.appends
     with pytest.raises(Fenced):
         run(copy_segment(deaf, candidate, process.tools))
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
 
 
 class NeverApplies:
@@ -374,7 +374,7 @@ class NeverApplies:
         raise ViewBehind("view has not applied this position yet", position=position)
 
 
-def test_a_term_is_told_when_it_begins_and_when_it_ends(world: World) -> None:
+def test_the_begin_and_the_end_of_a_term_are_reported(world: World) -> None:
     process = world.process()
     worker = process.work()
     started = [event.term for event in process.events if isinstance(event, TermStarted)]
@@ -400,8 +400,8 @@ def test_lineage_is_continued_below_a_checkpoint_that_trimming_cut(new_world: Ca
     assert view.coverage.prefix_end(0) == world.bases[0] - 1
 
 
-def test_a_lineage_that_nobody_continues_is_unknown_and_nothing_is_trimmed(new_world: Callable[..., World]) -> None:
-    """Every LeaderElected that knew the old epochs is gone from the view: what they were, nobody can say."""
+def test_a_lineage_that_no_term_continues_is_unknown_and_prevents_trims(new_world: Callable[..., World]) -> None:
+    """Every LeaderElected that knew the old epochs was erased from the view: they can no longer be known."""
     world = new_world("epochs", {"local.retention.bytes": "0"})
     process = world.process()
     process.work()

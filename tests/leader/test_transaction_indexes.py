@@ -1,4 +1,4 @@
-"""A copy hides what its markers say was aborted, whatever the broker's transaction index has become."""
+"""A copy hides the transactions that its markers abort, whatever the broker's transaction index has become."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAMAGE = ["producer", "first", "last", "stable", "version", "gone", "empty", "cu
 
 
 def damaged(how: str, good: bytes) -> bytes | None:
-    """As accidents leave it; the entry in the middle is hit."""
+    """Return the index as accidents leave it; the entry in the middle is hit."""
     entries = parse_transaction_index(good, "index")
     at = len(entries) // 2 * ENTRY_BYTES
     places = {"version": 1, "producer": 9, "first": 17, "last": 25, "stable": 33}
@@ -34,7 +34,7 @@ def damaged(how: str, good: bytes) -> bytes | None:
 
 
 def damage(world: World, base: int, how: str) -> bytes:
-    """What the file was."""
+    """Damage the index file, and return its original bytes."""
     file = world.file(base, ".txnindex")
     good = file.read_bytes()
     bad = damaged(how, good)
@@ -50,21 +50,21 @@ def index_of(world: World, segment: RemoteSegment) -> bytes | None:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RemoteSegment, ...]]:
-    """What is copied of folders that nobody damaged, by case."""
-    found = {}
+    """Return the segments copied from undamaged folders, by case."""
+    segments = {}
     for case in ("transactions", "opentxn"):
         world = World(tmp_path_factory.mktemp(case), case)
         process = world.process()
         process.copy_all()
         assert not [event for event in process.events if isinstance(event, TransactionIndexRebuilt)]
-        found[case] = world.view().readable
+        segments[case] = world.view().readable
         world.close()
-    return found
+    return segments
 
 
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("case", ["transactions", "opentxn"])
-def test_a_damaged_or_missing_transaction_index_is_rebuilt_from_the_markers_and_told(
+def test_a_damaged_or_missing_index_is_rebuilt_from_the_markers_and_reported(
     case: str, how: str, new_world: NewWorld, sound: dict[str, tuple[RemoteSegment, ...]]
 ) -> None:
     world = new_world(case)
@@ -72,14 +72,14 @@ def test_a_damaged_or_missing_transaction_index_is_rebuilt_from_the_markers_and_
     good = {base: damage(world, base, how) for base in bases}
     process = world.process()
     process.copy_all()
-    found = world.check_promises().readable
-    assert [each.aborted for each in found] == [each.aborted for each in sound[case]]
-    assert [each.transaction_index_empty for each in found] == [each.transaction_index_empty for each in sound[case]]
-    assert {each.offsets.start: index_of(world, each) for each in found if each.offsets.start in bases} == good
-    told = [event for event in process.events if isinstance(event, TransactionIndexRebuilt)]
-    assert [event.file for event in told] == [str(world.file(base, ".txnindex")) for base in bases]
+    segments = world.check_promises().readable
+    assert [each.aborted for each in segments] == [each.aborted for each in sound[case]]
+    assert [each.transaction_index_empty for each in segments] == [each.transaction_index_empty for each in sound[case]]
+    assert {each.offsets.start: index_of(world, each) for each in segments if each.offsets.start in bases} == good
+    events_heard = [event for event in process.events if isinstance(event, TransactionIndexRebuilt)]
+    assert [event.file for event in events_heard] == [str(world.file(base, ".txnindex")) for base in bases]
     metrics = Metrics()
-    for event in told:
+    for event in events_heard:
         metrics.listen(event)
     counted = f'tierstate_transaction_indexes_rebuilt_total{{topic="{world.name}"}} {float(len(bases))}'
     assert counted in metrics.exposition().decode()
@@ -95,13 +95,13 @@ def test_an_entry_lost_from_a_later_index_hides_no_less_of_the_segment_before(
             damage(world, base, how)
     process = world.process()
     reign = process.begin()
-    for wanted in sound["opentxn"][:3]:
+    for expected in sound["opentxn"][:3]:
         segment = process.copy_next(reign)
-        assert segment.aborted == wanted.aborted
+        assert segment.aborted == expected.aborted
     assert any(entry.last > each.offsets.end for each in sound["opentxn"][:3] for entry in each.aborted.entries)
 
 
-def test_what_is_aborted_is_known_without_any_producer_snapshot(
+def test_aborted_ranges_are_known_without_a_producer_snapshot(
     new_world: NewWorld, sound: dict[str, tuple[RemoteSegment, ...]]
 ) -> None:
     world = new_world("transactions")
@@ -109,10 +109,10 @@ def test_what_is_aborted_is_known_without_any_producer_snapshot(
         file.unlink()
     process = world.process()
     process.copy_all()
-    found = world.view().readable
+    segments = world.view().readable
     assert not [event for event in process.events if isinstance(event, TransactionIndexRebuilt)]
-    for each, wanted in zip(found, sound["transactions"], strict=True):
-        inside = {entry for entry in wanted.aborted.entries if entry.last in each.offsets}
+    for each, expected in zip(segments, sound["transactions"], strict=True):
+        inside = {entry for entry in expected.aborted.entries if entry.last in each.offsets}
         assert inside <= set(each.aborted.entries)
 
 
@@ -120,7 +120,7 @@ def test_what_is_aborted_is_known_without_any_producer_snapshot(
 def test_an_index_that_nothing_proves_otherwise_stops_the_copy_and_names_the_file(
     how: str, new_world: NewWorld
 ) -> None:
-    """Where no snapshot says what was open before, an entry below the segment cannot be made anew."""
+    """An entry below the segment cannot be rebuilt if no snapshot shows what was open before."""
     world = new_world("transactions")
     base = next(base for base in world.rolled if world.file(base, ".txnindex").exists())
     world.file(base, ".snapshot").unlink()
@@ -150,7 +150,7 @@ def test_a_damaged_snapshot_is_none(new_world: NewWorld) -> None:
 
 
 def test_a_segment_in_which_no_open_transaction_ends_is_passed_over(new_world: NewWorld) -> None:
-    """Its producer snapshot says so: what lies behind a segment is not read as long as a long transaction lasts."""
+    """Its producer snapshot shows that: segments behind it are not read for as long as a long transaction lasts."""
     world = new_world("opentxn")
     first, between = world.rolled[1], world.rolled[2]
     opened = open_before(between, world.file(between, ".snapshot").read_bytes(), "snapshot").transactions
@@ -165,7 +165,7 @@ def test_a_segment_in_which_no_open_transaction_ends_is_passed_over(new_world: N
 
 
 @pytest.mark.parametrize("how", ["damaged", "gone"])
-def test_what_lies_behind_and_cannot_be_read_stops_the_copy(how: str, new_world: NewWorld) -> None:
+def test_an_unreadable_later_segment_stops_the_copy(how: str, new_world: NewWorld) -> None:
     world = new_world("opentxn")
     base, later = (Offset(each) for each in world.rolled[2:4])
     with world.log.open_segment(world.partition, world.name, base, later) as files:

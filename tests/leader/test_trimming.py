@@ -1,4 +1,4 @@
-"""Trimming gives local data up only for whole, checked objects, through one request to the agent's own broker."""
+"""Trimming deletes local data only for whole, checked objects, through one request to the agent's own broker."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_trim_moves_the_brokers_start_to_the_end_of_what_is_copied(world: Worl
     world.check_promises()
 
 
-def test_what_lies_below_the_log_start_needs_nothing_in_its_place(two_expire: Expiry, world: World) -> None:
-    """Our retention is shorter than the broker's: what it gave up is still in the broker's log, and nowhere else."""
+def test_records_below_the_log_start_need_no_copy(two_expire: Expiry, world: World) -> None:
+    """Our retention is shorter than the broker's: records that ours deleted are in the broker's log, only there."""
     two_expire.work()
     assert world.local_start() == 0
     process = world.process()
@@ -78,10 +78,10 @@ def test_an_object_that_is_not_whole_keeps_local_data(kind: int, how: str, world
         trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads)
     )
     assert trimmed == world.bases[1], "what lies before it goes"
-    said = world.topic.appends
+    appends_before = world.topic.appends
     with pytest.raises(CorruptData, match=key):
         run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
-    assert world.topic.appends == said, "an intention that cannot be carried out is not said"
+    assert world.topic.appends == appends_before, "an intention that cannot be carried out is not said"
     assert world.local_start() == world.bases[1]
 
 
@@ -93,14 +93,14 @@ def test_an_object_that_is_missing_is_shown_and_asked_for_less_and_less_often(wo
     data = world.store.get(key)
     world.store.delete(key)
     world.clock.advance(60)
-    said = world.topic.appends
+    appends_before = world.topic.appends
     refusals = []
     for _ in range(600):
         process.work(worker)
         refusals.append(process.status().consecutive_failures)
         world.clock.advance(1)
     assert 5 < refusals[-1] < 15
-    assert world.topic.appends == said
+    assert world.topic.appends == appends_before
     assert key in (process.status().not_trimmed or "")
     assert process.status().not_copied_reason == Reason.ALL_COPIED
     assert any(isinstance(event, TrimRefused) and key in event.reason for event in process.events)
@@ -187,8 +187,8 @@ def test_an_order_to_pause_that_lands_after_the_decision_stops_the_trim(step: st
     assert world.local_start() == 0
 
 
-def test_an_intention_that_does_not_stand_any_more_is_not_carried_out(world: World) -> None:
-    """Somebody erased it: nobody would know afterwards who cut the log."""
+def test_an_erased_intention_is_not_carried_out(world: World) -> None:
+    """The fact was erased: afterwards the cause of the cut would be unknown."""
     process = world.process()
 
     def erase() -> None:

@@ -1,4 +1,4 @@
-"""Kinds of acts in turns: nobody starves, what fails waits for itself, and what an order stops."""
+"""Kinds of operations take turns: none starves, a failing one waits alone, and an order stops some."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_kinds_take_turns_however_much_each_has_to_do(new_world: Callable[..., W
     assert all(one != following for one, following in pairwise(others)), others
 
 
-def test_a_sweep_and_an_erasure_go_on_beside_an_expiry_that_takes_long(world: World) -> None:
+def test_a_sweep_and_an_erasure_go_on_during_a_long_expiry(world: World) -> None:
     abandoned(world, 3)
     process = world.process()
     lower = process.copy_all()
@@ -146,7 +146,7 @@ def test_a_removal_that_fails_holds_up_no_other_segment(world: World) -> None:
     assert world.check_promises().segments.keys() == {each.segment_id for each in world.view().readable}
 
 
-def test_a_failed_removal_is_forgotten_once_somebody_else_did_it(world: World) -> None:
+def test_a_failed_removal_is_forgotten_once_another_agent_did_it(world: World) -> None:
     world.process().copy_all()
 
     def denied(operation: str, key: str, writes: int) -> None:
@@ -255,11 +255,11 @@ def test_no_term_begins_just_to_erase(world: World) -> None:
 
 def test_erasing_waits_for_the_archive_of_its_own_tier_state_partition(world: World) -> None:
     lower = world.process().copy_all()
-    asked: list[int] = []
+    requests: list[int] = []
     reached = [Position(0)]
 
     def archived_to(tier_partition: int) -> Position:
-        asked.append(tier_partition)
+        requests.append(tier_partition)
         return reached[0]
 
     desk = Desk(world.process(), archived_to=archived_to)
@@ -268,7 +268,7 @@ def test_erasing_waits_for_the_archive_of_its_own_tier_state_partition(world: Wo
     desk.work(seconds=30)
     assert "erase" not in desk.acts
     assert erasable_left(world).issuperset(trims)
-    assert set(asked) == {desk.process.seat.view.tier_partition(world.partition)}
+    assert set(requests) == {desk.process.seat.view.tier_partition(world.partition)}
     reached[0] = world.topic.end(0)
     desk.work()
     assert erasable_left(world).isdisjoint(trims)

@@ -19,7 +19,7 @@ COPIES = ["term", *["copy"] * 5]
 
 
 def a_day_left(new_world: NewWorld) -> World:
-    """Its records are minutes old, and retention keeps them for a day."""
+    """A world whose records are minutes old, with a retention of a day."""
     world = new_world("none", {"retention.ms": str(round(DAY_S * 1000))})
     newest = max(batch.max_timestamp for base in world.rolled for batch in world.batches(base))
     world.clock.advance((newest - world.clock.now_ms()) / 1000 + 300)

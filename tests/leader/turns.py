@@ -1,4 +1,4 @@
-"""A worker whose acts are noted by kind, and a partition in which every kind has something to do."""
+"""A worker whose operations are noted by kind, and a partition in which every kind has something to do."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ KIND_OF = {
     "append tombstone": "erase",
     "append leader-elected": "term",
 }
-"""By the first step of an act; expiry condemns, cuts and removes, the sweep condemns."""
+"""Kinds by the first step of an operation. Expiry condemns, cuts and removes; the sweep condemns."""
 
 
 class Pretended(Observer):
-    """What was seen may be changed before it is decided by."""
+    """An observer whose observation a test may change before a decision."""
 
     desk: Desk
 
@@ -47,7 +47,7 @@ class Pretended(Observer):
 
 @dataclass
 class Desk:
-    """A worker without any grace, and what it did, act by act."""
+    """A worker without any grace, and the list of its operations."""
 
     process: Process
     archived_to: Callable[[int], Position | None] = no_archive
@@ -75,7 +75,7 @@ class Desk:
         return self.process.world
 
     def advance(self) -> bool:
-        """One act, on all that was said until now; its kind is noted."""
+        """Take one step, on all facts until now, and note its kind."""
         self.process.seat.view.require_fresh(0, 0)
         steps = self.worker.steps()
         first = None
@@ -89,7 +89,7 @@ class Desk:
             first = first or step
 
     def work(self, seconds: int = 0) -> Desk:
-        """Until nothing is to do, or failed; then every second again, for so many."""
+        """Work until nothing is left to do or something failed, then again every second for ``seconds`` seconds."""
         for _ in range(seconds + 1):
             while self.advance():
                 pass
@@ -97,7 +97,7 @@ class Desk:
         return self
 
     def one_at_a_time(self, times: int) -> list[str]:
-        """What the next acts are; none of them fails."""
+        """Return the kinds of the next operations; none of them fails."""
         self.acts.clear()
         for _ in range(times):
             assert self.advance(), self.acts
@@ -105,20 +105,20 @@ class Desk:
 
 
 def fenced_trims(world: World, reign: Reign, number: int = 4) -> list[str]:
-    """Facts that the term in force may erase, each by an act of its own. ``reign``: one that is over."""
+    """Append facts that the term in force may erase, each by its own operation. ``reign``: an ended term."""
     for counter in range(number):
         say(world, LocalTrimIntended(world.partition, Offset(5), reign.term, 900 + counter, reign.now()))
     return world.topic.keys()[-number:]
 
 
 def abandoned(world: World, number: int = 1) -> list[str]:
-    """Base keys of copies that died before their manifests."""
+    """Leave copies that died before their manifests. Return their base keys."""
     for _ in range(number):
         process = world.process()
         reign = process.begin()
         run_until(copy_segment(reign, process.candidate(reign), process.tools), 3)
-    found = world.view().segments.values()
-    return [each.subject.object_key for each in found if each.subject and each.attempt]
+    segments = world.view().segments.values()
+    return [each.subject.object_key for each in segments if each.subject and each.attempt]
 
 
 def erasable_left(world: World) -> set[str]:
@@ -143,26 +143,26 @@ class Busy:
         self.trims = fenced_trims(world, lower)
 
     def fail(self, kind: str) -> None:
-        """Every act of this kind, for ever: its first fact is refused."""
+        """Fail every operation of this kind for ever, by refusing its first fact."""
         world, swept = self.world, str(self.abandoned)
-        known = {each.subject.object_key: sid for sid, each in world.view().segments.items() if each.subject}
+        segment_ids = {each.subject.object_key: sid for sid, each in world.view().segments.items() if each.subject}
 
         def refuse(number: int, key: str) -> None:
             tombstone = key in world.topic.keys()
-            said = {
+            first_facts = {
                 "copy": key.endswith("/copy-started"),
                 "trim": "/trim/" in key,
                 "expire": "/log-start/" in key,
-                "sweep": str(known[swept]) in key and "/delete-started" in key,
+                "sweep": str(segment_ids[swept]) in key and "/delete-started" in key,
                 "erase": tombstone,
             }
-            if said[kind] and tombstone == (kind == "erase"):
+            if first_facts[kind] and tombstone == (kind == "erase"):
                 raise BrokerUnavailable("no answer")
 
         world.topic.on_append = refuse
 
     def done(self) -> dict[str, bool]:
-        """Which kinds have done all they had to do."""
+        """Return which kinds have done all they had to do."""
         world, view = self.world, self.world.view()
         swept = [each for each in view.segments.values() if each.state is SegmentState.ABANDONED]
         return {
@@ -175,7 +175,7 @@ class Busy:
 
 
 def failures(process: Process, kind: str) -> int:
-    """How many acts of this kind the listener was told to have failed."""
+    """Return how many failures of this kind the listener got."""
     events = process.events
     if kind == "copy":
         return sum(isinstance(e, CopyFailed) for e in events)

@@ -1,6 +1,6 @@
 """A small world in memory: a partition whose folder a real broker wrote, its cluster, the store, the tier-state topic.
 
-`World` is what outlives an agent; `Process` is one agent: its own view, its own ids, nothing else of its own.
+`World` outlives an agent; `Process` is one agent: its own view, its own ids, nothing else of its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TRIMS_ALL = {"local.retention.bytes": "0"}
 
 class FaultyTopic(MemoryTierTopic):
     """The twin with a network: ``on_append(number, key)`` runs before an append lands, ``after_append`` after it,
-    ``on_end`` before an end is told.
+    ``on_end`` before an end is returned.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -81,13 +81,13 @@ class FaultyTopic(MemoryTierTopic):
         return position
 
     def keys(self) -> list[str]:
-        """Every fact so far, by key; no tombstones."""
+        """Return every fact so far, by key, without tombstones."""
         reader: TierReader = self.reader({0: Position(0)})
         return [entry.key for batch in reader.poll(0) for entry in batch.entries if entry.value is not None]
 
 
 class World:
-    """``case``: a folder of `tests/data/kafka-logs`. Broker 1 leads in the folder's last epoch."""
+    """``case`` is a folder of `tests/data/kafka-logs`. Broker 1 leads in the folder's last epoch."""
 
     def __init__(self, tmp: Path, case: str, config: Mapping[str, str] | None = None) -> None:
         source = next(path for path in (GOLDEN / case).iterdir() if path.is_dir())
@@ -141,7 +141,7 @@ class World:
         return (self.folder / name).read_text()
 
     def roll(self) -> None:
-        """The broker rolls its active segment: indexes end with what is in them, a new empty segment is active."""
+        """Let the broker roll its active segment: indexes are cut to their entries; a new empty segment is active."""
         active, end = self.bases[-1], self.end()
         for suffix, entry in ((".index", 8), (".timeindex", 12)):
             data = self.file(active, suffix).read_bytes()
@@ -156,7 +156,7 @@ class World:
         self.file(end, ".snapshot").write_bytes(b"snapshot at the end")
 
     def retire(self) -> None:
-        """The broker drops what DeleteRecords gave up: files, and its checkpoint below the start."""
+        """Let the broker drop what DeleteRecords gave up: files, and its checkpoint below the start."""
         start = self.broker.bounds(self.name, 0).local_start
         for base, following in zip(self.bases, self.bases[1:], strict=False):
             if following <= start:
@@ -168,7 +168,7 @@ class World:
         self.write_checkpoint(*covering, *kept)
 
     def elect_here(self) -> None:
-        """This broker leads again, in a new epoch that begins at the end."""
+        """Let this broker lead again, in a new epoch that begins at the end."""
         epoch = self.broker.elect(self.name, 0, 1)
         kept = [entry for entry in self.checkpoint() if entry[1] < self.end()]  # an epoch without records leaves none
         self.write_checkpoint(*kept, (int(epoch), self.end()))
@@ -179,7 +179,7 @@ class World:
         self.file(base, suffix).write_bytes(data)
 
     def lift_record(self, base: int) -> Offset:
-        """A record of an uncompressed batch has an offset above the batch's last one, as a broker may have appended it.
+        """Give a record of an uncompressed batch an offset above the batch's last one, as a broker may accept it.
 
         Returns the base offset of the batch.
         """
@@ -197,32 +197,32 @@ class World:
         self.file(base).write_bytes(data)
         return Offset(batch.base_offset)
 
-    # What stands in the end.
+    # The state in the end.
 
     def process(self, seed: int = 0, address: str = "b1:1") -> Process:
         self._processes.append(Process(self, seed or len(self._processes) + 1, address))
         return self._processes[-1]
 
     def view(self) -> PartitionView:
-        """As a follower that starts now sees it."""
+        """Return the partition as a follower that starts now sees it."""
         view = MemoryView(decode_fact)
         catch_up(self.topic, view, {0: self.topic.end(0)})
         return view.state(self.partition).view()
 
     def all_fresh(self) -> None:
-        """Every process has heard of all that landed."""
+        """Let every process receive all facts that landed."""
         for process in self._processes:
             process.view.require_fresh(0, 0)
 
     def objects(self) -> set[str]:
-        return {found.key for found in self.store.list()}
+        return {info.key for info in self.store.list()}
 
     def local_start(self) -> int:
         return self.broker.bounds(self.name, 0).local_start
 
     def check_promises(self) -> PartitionView:
-        """What must hold at any time, whatever crashed: every readable segment is whole and true, no offset that the
-        broker gave up is without one, and facts name every object there is.
+        """Check what must hold at any time, whatever crashed: every readable segment is whole and true, no offset that
+        the broker gave up is without one, and facts name every object there is.
         """
         view = self.view()
         for segment in view.readable:
@@ -248,7 +248,7 @@ class World:
 
 @dataclass
 class Process:
-    """One agent process on broker 1: killing it is forgetting it."""
+    """One agent process on broker 1: it is killed by being forgotten."""
 
     world: World
     seed: int
@@ -300,7 +300,7 @@ class Process:
         return PartitionWorker(tools, world.partition, world.name, orphans, lost)
 
     def work(self, worker: PartitionWorker | None = None) -> PartitionWorker:
-        """Until there is nothing to do, or something failed."""
+        """Work until there is nothing to do, or something failed."""
         worker = worker or self.worker()
         while worker.advance():
             pass
@@ -315,15 +315,15 @@ class Process:
     def candidate(self, reign: Reign) -> CopyCandidate:
         local = self.world.log.snapshot(self.world.partition, self.world.name)
         seen = Observed(local.segments, local.lineage, reign.bounds(), TopicConfig(), NO_GROUPS)
-        found = next_candidate(reign.view(), seen, self.world.clock.now_ms())
-        assert isinstance(found, CopyCandidate), found
-        return found
+        next_segment = next_candidate(reign.view(), seen, self.world.clock.now_ms())
+        assert isinstance(next_segment, CopyCandidate), next_segment
+        return next_segment
 
     def copy_next(self, reign: Reign) -> RemoteSegment:
         return run(copy_segment(reign, self.candidate(reign), self.tools))
 
     def copy_all(self) -> Reign:
-        """Every rolled segment, without trimming."""
+        """Copy every rolled segment, without trimming."""
         reign = self.begin()
         for _ in self.world.rolled:
             self.copy_next(reign)
@@ -344,7 +344,7 @@ def run_with(act: Act[R], step: str, happen: Callable[[], object]) -> R:
 def nobody_reads(
     partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float
 ) -> Mapping[str, Offset] | None:
-    """No consumer group ever holds anything."""
+    """Report that no consumer group holds anything."""
     return {}
 
 

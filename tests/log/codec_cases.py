@@ -1,4 +1,4 @@
-"""What may stand where a batch's records are packed, and what Kafka's own reader makes of it."""
+"""Payloads that may stand where a batch's records are packed, and the answer of Kafka's own reader to each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCKS = lz4_frame(RAW)[7:]
 
 
 def header(descriptor: str) -> bytes:
-    """A frame's header with a right checksum: that of a content is of the same kind, the second byte of its xxHash."""
+    """Return a frame header with a right checksum: the second byte of its xxHash, as for the checksum of a content."""
     data = bytes.fromhex(descriptor)
     return bytes.fromhex("04224d18") + data + bytes(cramjam.lz4.compress(data))[-3:-2]
 
@@ -36,7 +36,7 @@ zstd = zstandard.ZstdCompressor().compress
 
 @dataclass(frozen=True)
 class Case:
-    """``kafka``: whether Kafka's reader gives the three records. ``ours``: whether ours does; None: as Kafka."""
+    """``kafka``: whether Kafka's reader gives the three records. ``ours``: whether ours does; None means the same."""
 
     codec: int
     what: str
@@ -107,14 +107,17 @@ CASES = [
 ]
 
 
+READERS = {(True, True): "both read", (False, False): "both refuse", (False, True): "only tierstate reads"}
+"""Columns of the table, by whether Kafka's reader and ours read it."""
+
+
 def table() -> str:
-    """As docs/formats.md has it."""
-    rows = [
-        f"| {CODECS[each.codec]} | {each.what} | {said(each.kafka)} | {said(each.read)}{each.why and ': ' + each.why} |"
-        for each in CASES
-    ]
-    return "\n".join(("| codec | what is packed | Kafka | tierstate |", "|---|---|---|---|", *rows))
-
-
-def said(read: bool) -> str:
-    return "reads it" if read else "refuses it"
+    """Return the table of docs/formats.md: for each codec, who reads and who refuses which way of packing."""
+    lines = [f"| codec | {' | '.join(READERS.values())} |", "|---|---|---|---|"]
+    for codec in dict.fromkeys(case.codec for case in CASES):
+        cells: dict[tuple[bool, bool], list[str]] = {readers: [] for readers in READERS}
+        for case in CASES:
+            if case.codec == codec:
+                cells[case.kafka, case.read].append(case.what + (f" ({case.why})" if case.why else ""))
+        lines.append(f"| {CODECS[codec]} | {' | '.join('; '.join(cell) for cell in cells.values())} |")
+    return "\n".join(lines)

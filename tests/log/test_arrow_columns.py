@@ -1,4 +1,4 @@
-"""Numbers of Arrow columns, and what a short command is not to load for them."""
+"""Numbers of Arrow columns, and the modules that a short command must not load for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker with several disks: the agent runs with those that the broker runs with, and says which it lacks."""
+"""A broker with several disks: the agent runs with those that the broker runs with, and reports which it lacks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def disks(tmp_path: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def broker_on(*folders: Path) -> Iterator[None]:
-    """Another process locks ``.lock`` in each of them, as Kafka does (`java.nio`: POSIX locks)."""
+    """Let another process lock ``.lock`` in each of them, as Kafka does (`java.nio`: POSIX locks)."""
     names = [str(folder / ".lock") for folder in folders]
     with subprocess.Popen([sys.executable, "-c", HOLD, *names], stdin=-1, stdout=-1) as held:
         assert held.stdout is not None
@@ -69,7 +69,7 @@ def not_ours_to_write(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [no_folder, a_file, no_identity, not_ours_to_write])
-def test_one_lost_disk_of_two_keeps_nobody_from_starting_and_is_told(
+def test_an_agent_starts_with_one_lost_disk_of_two_and_reports_it(
     lose: Callable[[Path], None], disks: tuple[Path, Path]
 ) -> None:
     events: list[Event] = []
@@ -84,7 +84,7 @@ def test_one_lost_disk_of_two_keeps_nobody_from_starting_and_is_told(
         assert events == [event]
 
 
-def test_without_any_disk_nobody_starts(disks: tuple[Path, Path]) -> None:
+def test_no_agent_starts_without_a_disk(disks: tuple[Path, Path]) -> None:
     for disk in disks:
         no_identity(disk)
     with pytest.raises(InvalidRequest, match="not a log folder of a broker"):
@@ -103,21 +103,21 @@ def test_disks_of_two_brokers_are_refused(disks: tuple[Path, Path], tmp_path: Pa
 
 
 def test_a_disk_that_the_broker_gave_up_is_left_alone_however_well_it_reads(disks: tuple[Path, Path]) -> None:
-    """Its replicas may go on elsewhere: what it has is stale."""
+    """Its replicas may go on elsewhere: its data is stale."""
     with broker_on(disks[0]), LogDirs(disks) as log:
         assert (log.broker_folders.live, log.broker_folders.lost) == (disks[:1], {disks[1]: NOT_SERVED})
         assert all(".tierstate.lock" not in opened for opened in open_files(disks[1]))
 
 
 def open_files(folder: Path) -> list[str]:
-    found = []
+    paths = []
     for each in Path("/proc/self/fd").iterdir():
         try:
             target = os.readlink(each)
         except FileNotFoundError:
             continue
-        found += [target] if target.startswith(f"{folder}/") else []
-    return found
+        paths += [target] if target.startswith(f"{folder}/") else []
+    return paths
 
 
 def test_while_the_broker_is_down_every_disk_that_can_be_read_counts(disks: tuple[Path, Path]) -> None:
@@ -176,7 +176,7 @@ def test_a_process_that_has_no_file_left_to_open_loses_no_disk(
         assert log.broker_folders.live == disks
 
 
-def test_there_is_one_agent_to_a_broker_and_whoever_only_looks_is_none(disks: tuple[Path, Path]) -> None:
+def test_each_broker_has_one_agent_and_commands_are_none(disks: tuple[Path, Path]) -> None:
     with LogDirs(disks):
         with pytest.raises(Unavailable, match="another agent"):
             LogDirs(disks)

@@ -18,7 +18,7 @@ FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
 
 
 def dumped(folder: Path, cases: list[Case]) -> subprocess.CompletedProcess[str]:
-    """By Kafka's own tool, which reads batches as its consumer does."""
+    """Run Kafka's own tool, which reads batches as its consumer does."""
     files = []
     for case in cases:
         file = folder / str(case) / f"{0:020}.log"

@@ -24,7 +24,7 @@ def unpack(codec: int, payload: bytes, limit: int = 1 << 26) -> bytes:
 
 @given(st.sampled_from([NONE, *PACKED]), st.binary(max_size=300), st.integers(1, 2000))
 @settings(max_examples=150)
-def test_what_was_packed_comes_back(codec: int, part: bytes, times: int) -> None:
+def test_packed_bytes_come_back(codec: int, part: bytes, times: int) -> None:
     raw = part * times
     assert unpack(codec, pack(codec, raw), limit=len(raw)) == raw
 
@@ -156,10 +156,10 @@ def test_flipped_bytes_are_refused_or_bounded(codec: int, data: st.DataObject) -
     for _ in range(data.draw(st.integers(1, 4))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     try:
-        found = unpack(codec, bytes(payload), limit=100_000)
+        unpacked = unpack(codec, bytes(payload), limit=100_000)
     except (BatchTooLarge, CorruptData):
         return
-    assert len(found) <= 100_000
+    assert len(unpacked) <= 100_000
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -175,7 +175,7 @@ def test_a_batch_at_the_limit_costs_the_limit_and_not_twice_that(codec: int) -> 
     assert peak < 1.7 * limit
 
 
-def test_what_was_unpacked_stays_where_somebody_looks_at_it() -> None:
+def test_unpacked_bytes_stay_while_they_are_viewed() -> None:
     scratch = Scratch(np.empty(1000, np.uint8))
     decompress_into(scratch, NONE, b"a" * 1000, source="test", position=0)
     seen = scratch.data

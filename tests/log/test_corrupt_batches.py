@@ -1,4 +1,4 @@
-"""Whatever a file holds: the right records, or CorruptData that names the place. Never a crash, never wrong bytes."""
+"""Any file gives the right records, or CorruptData that names the place. Never a crash, never wrong bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def headers(data: bytes, **options: Any) -> list[BatchHeader]:
 
 
 def with_crc(data: bytes) -> bytes:
-    """The one batch, its CRC put right."""
+    """Return the one batch with its CRC put right."""
     return data[:17] + struct.pack(">I", google_crc32c.value(data[21:])) + data[21:]
 
 
@@ -83,10 +83,10 @@ def test_all_batches_before_a_wrong_one_come_before_its_error(codec: int, count:
         "size": Batch(3 * count, [record(0, None, bytes(30_000))], codec).bytes,
     }[fault]
     data = b"".join(plain_batch(base * count, count, codec) for base in range(3)) + wrong
-    blocks, found = decode_records(data, source="f", start=1, most_unpacked=29_000), list[Row]()
+    blocks, rows = decode_records(data, source="f", start=1, most_unpacked=29_000), list[Row]()
     with pytest.raises(BatchTooLarge if fault == "size" else CorruptData):
-        found.extend(row for block in blocks for row in block_rows(block))
-    assert [row[0] for row in found] == list(range(1, 3 * count))
+        rows.extend(row for block in blocks for row in block_rows(block))
+    assert [row[0] for row in rows] == list(range(1, 3 * count))
 
 
 def test_both_readers_say_the_same_of_the_same_fault() -> None:
@@ -111,13 +111,13 @@ def test_both_readers_say_the_same_of_the_same_fault() -> None:
     ]
     readers: list[Callable[..., object]] = [headers, decode]
     for data in faults:
-        said = []
+        errors = []
         for read in readers:
             with pytest.raises(CorruptData) as refused:
                 read(data, position=1000)
-            said.append(str(refused.value))
-        assert said[0] == said[1]
-        assert "position=1" in said[0]
+            errors.append(str(refused.value))
+        assert errors[0] == errors[1]
+        assert "position=1" in errors[0]
 
 
 def test_a_fault_behind_the_first_thousands_of_batches_is_found() -> None:
@@ -190,11 +190,11 @@ def test_without_crc_damage_ends_in_records_or_corrupt_data(case: str, flips: li
 def test_any_bytes_as_records_end_in_records_or_corrupt_data(payload: bytes, count: int, delta: int) -> None:
     data = Batch(0, (), payload=payload, count=count, delta=delta).bytes
     try:
-        found = decode(data)
+        decoded = decode(data)
     except CorruptData:
         return
-    offsets = [row[0] for row in found]
-    assert len(found) <= count
+    offsets = [row[0] for row in decoded]
+    assert len(decoded) <= count
     assert offsets == sorted(set(offsets)), "records whose offsets do not count up are passed over"
 
 

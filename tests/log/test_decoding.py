@@ -1,4 +1,4 @@
-"""What decoding promises beyond the golden folders: mixtures, bounds, columns, isolation, odd names and times."""
+"""Promises of decoding beyond the golden folders: mixtures, bounds, columns, isolation, odd names and times."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ parts = st.tuples(optional, optional, st.lists(header, max_size=3), st.integers(
 @settings(max_examples=150)
 def test_batches_of_any_codec_in_any_order_come_back(log: list[tuple[int, list[Parts]]]) -> None:
     data, base = b"", 10
-    wanted: list[Row] = []
+    expected: list[Row] = []
     for codec, records in log:
         encoded = []
         for delta, (key, value, headers, time) in enumerate(records):
             encoded.append(record(delta, key, value, headers, time))
             named = tuple((name.decode(), content) for name, content in headers)
-            wanted.append((base + delta, TIME + time, 0, key, value, named))
+            expected.append((base + delta, TIME + time, 0, key, value, named))
         data += Batch(base, encoded, codec).bytes
         base += len(records) + 1
-    assert decode(data) == wanted
+    assert decode(data) == expected
     arrow = list(decode_batches(data, source="f", topic="t", partition=1, milliseconds=True))
     for batch in arrow:
         batch.validate(full=True)
     table = pa.Table.from_batches(arrow, RECORD_SCHEMA)
-    assert table.column("key").to_pylist() == [row[3] for row in wanted]
-    assert table.column("value").to_pylist() == [row[4] for row in wanted]
-    assert table.column("offset").to_pylist() == [row[0] for row in wanted]
+    assert table.column("key").to_pylist() == [row[3] for row in expected]
+    assert table.column("value").to_pylist() == [row[4] for row in expected]
+    assert table.column("offset").to_pylist() == [row[0] for row in expected]
 
 
 def test_blocks_stay_good_after_the_next_one_is_asked_for() -> None:
@@ -97,9 +97,9 @@ def test_pieces_are_about_a_mebibyte_however_batches_lie() -> None:
 
 def test_views_and_bytearrays_decode_as_bytes_do() -> None:
     data = plain_batch(0, 5, ZSTD) + plain_batch(5, 5)
-    wanted = decode(data)
-    assert decode(bytearray(data)) == wanted
-    assert decode(memoryview(b"xx" + data)[2:]) == wanted
+    expected = decode(data)
+    assert decode(bytearray(data)) == expected
+    assert decode(memoryview(b"xx" + data)[2:]) == expected
     assert decode(b"") == []
 
 
@@ -137,8 +137,8 @@ def test_aborted_ranges_hide_only_their_producers_transactional_batches() -> Non
 def test_ranges_that_overlap_hide_their_union(ranges: list[tuple[int, int, int]], offset: int) -> None:
     hidden = AbortFilter([aborted(producer, first, first + size) for producer, first, size in ranges])
     for producer in (1, 2):
-        wanted = any(p == producer and first <= offset <= first + size for p, first, size in ranges)
-        assert hidden.covers(producer, offset) == wanted
+        expected = any(p == producer and first <= offset <= first + size for p, first, size in ranges)
+        assert hidden.covers(producer, offset) == expected
 
 
 def test_append_time_is_the_batchs_highest_timestamp() -> None:
@@ -180,11 +180,11 @@ def test_header_names_that_are_not_utf8_read_as_kafkas_client_reads_them() -> No
     names = [b"plain", "größe".encode(), b"\xff\xfe", b"a\xc3", b"", b"\xe2\x82\xac", b"\xed\xa0\x80"]
     data = Batch(0, [record(0, b"k", b"v", [(name, name) for name in names]), record(1, None, None)]).bytes
     read = [*(name.decode("utf-8", "replace") for name in names[:-1]), "\ufffd"]
-    wanted = tuple(zip(read, names, strict=True))
-    assert [row[5] for row in decode(data)] == [wanted, ()]
+    expected = tuple(zip(read, names, strict=True))
+    assert [row[5] for row in decode(data)] == [expected, ()]
     (batch,) = decode_batches(data, source="f", topic="t", partition=0)
     batch.validate(full=True)
-    assert batch.column("headers").to_pylist() == [[{"key": key, "value": value} for key, value in wanted], None]
+    assert batch.column("headers").to_pylist() == [[{"key": key, "value": value} for key, value in expected], None]
 
 
 def test_columns_are_those_asked_for_in_that_order() -> None:

@@ -38,13 +38,13 @@ def log(folder: Path) -> Iterator[LogDirs]:
         yield opened
 
 
-def test_nothing_is_told_while_records_are_appended(log: LogDirs, folder: Path) -> None:
+def test_no_event_comes_while_records_are_appended(log: LogDirs, folder: Path) -> None:
     (folder / "t-0" / "0.log").write_text("created")
     log.touched()
     with (folder / "t-0" / "0.log").open("a") as file:
         file.write("appended")
-    told = log.touched()
-    assert (told.names, told.folders, told.blind) == (frozenset(), False, False)
+    touched_folders = log.touched()
+    assert (touched_folders.names, touched_folders.folders, touched_folders.blind) == (frozenset(), False, False)
 
 
 @pytest.mark.parametrize("change", ["create", "rename in", "rename out", "delete"])
@@ -59,19 +59,19 @@ def test_a_file_that_comes_or_goes_names_its_folder(change: str, log: LogDirs, f
         own.rename(folder / "elsewhere")
     else:
         own.unlink()
-    told = log.touched()
-    assert (told.names, told.folders) == (frozenset({"t-1"}), False)
+    touched_folders = log.touched()
+    assert (touched_folders.names, touched_folders.folders) == (frozenset({"t-1"}), False)
     assert log.touched().names == frozenset()
 
 
 def test_the_broker_s_own_checkpoints_are_no_news(log: LogDirs, folder: Path) -> None:
     (folder / "recovery-point-offset-checkpoint.tmp").write_text("0")
     (folder / "recovery-point-offset-checkpoint.tmp").rename(folder / "recovery-point-offset-checkpoint")
-    told = log.touched()
-    assert (told.names, told.folders) == (frozenset(), False)
+    touched_folders = log.touched()
+    assert (touched_folders.names, touched_folders.folders) == (frozenset(), False)
 
 
-def test_folders_that_come_and_go_are_told_and_the_new_ones_watched(log: LogDirs, folder: Path) -> None:
+def test_folders_that_come_and_go_are_events_and_new_ones_are_watched(log: LogDirs, folder: Path) -> None:
     add_partition(folder, "t-2")
     assert log.touched().folders
     assert TopicIdPartition(ID, 2) in log.partitions()
@@ -83,7 +83,7 @@ def test_folders_that_come_and_go_are_told_and_the_new_ones_watched(log: LogDirs
 
 
 def test_a_folder_whose_topic_id_comes_later_is_watched_until_then(log: LogDirs, folder: Path) -> None:
-    """The broker makes the folder first."""
+    """The broker creates the folder before the topic id."""
     (folder / "t-3").mkdir()
     log.touched()
     assert TopicIdPartition(ID, 3) not in log.partitions()
@@ -93,13 +93,13 @@ def test_a_folder_whose_topic_id_comes_later_is_watched_until_then(log: LogDirs,
 
 
 def test_a_topic_id_that_changes_in_place_is_read_again(log: LogDirs, folder: Path) -> None:
-    """No hint is needed to notice it."""
+    """The change is noticed without a hint."""
     another = TopicId.of(b"topic id no. two")
     (folder / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {another}\n")
     assert log.partitions() == {TopicIdPartition(another, 0): "t", TopicIdPartition(ID, 1): "t"}
 
 
-def test_what_happened_before_the_first_question_is_not_known(folder: Path) -> None:
+def test_events_before_the_first_question_are_unknown(folder: Path) -> None:
     with LogDirs([folder]) as log:
         assert log.touched().folders
 

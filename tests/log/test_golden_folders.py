@@ -39,7 +39,7 @@ def test_blocks_are_what_a_consumer_read(case: str, isolation: str) -> None:
 def test_arrow_is_what_a_consumer_read(case: str, isolation: str) -> None:
     log = log_of(case)
     committed = isolation == "read_committed"
-    found: list[Row] = []
+    rows: list[Row] = []
     for segment in log.segments:
         for position, data in segment.pieces():
             for batch in decode_batches(
@@ -59,8 +59,8 @@ def test_arrow_is_what_a_consumer_read(case: str, isolation: str) -> None:
                     assert row["headers"] != []
                     headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
                     time = round(row["timestamp"].timestamp() * 1000)
-                    found.append((row["offset"], time, row["timestampType"], row["key"], row["value"], headers))
-    assert found == golden_rows(case, isolation)
+                    rows.append((row["offset"], time, row["timestampType"], row["key"], row["value"], headers))
+    assert rows == golden_rows(case, isolation)
 
 
 @pytest.mark.parametrize("case", ["lz4", "transactions", "appendtime"])
@@ -103,12 +103,12 @@ def test_a_transaction_that_is_open_at_the_end_is_named_and_hides_what_follows_i
 
 def test_a_segment_file_is_decided_by_the_segments_that_follow_it() -> None:
     folder = golden_folder("transactions")
-    found: list[Row] = []
+    rows: list[Row] = []
     for base in folder.base_offsets:
         log = open_log(folder.log_path(base))
         assert log.undecided == {}
-        found += rows_of(log, "read_committed")
-    assert found == golden_rows("transactions", "read_committed")
+        rows += rows_of(log, "read_committed")
+    assert rows == golden_rows("transactions", "read_committed")
 
 
 @pytest.mark.parametrize("case", ["none", "zstd", "transactions"])
@@ -120,8 +120,8 @@ def test_every_start_and_end_cuts_exactly(case: str) -> None:
     for start in (0, 1, last // 2, last, last + 1):
         for end in (0, 1, last // 2 + 1, last, last + 1):
             blocks = decode_records(data, source=case, start=start, end=end)
-            found = [row for block in blocks for row in block_rows(block)]
-            assert found == [row for row in rows if start <= row[0] < end]
+            rows_read = [row for block in blocks for row in block_rows(block)]
+            assert rows_read == [row for row in rows if start <= row[0] < end]
 
 
 def test_golden_data_has_what_makes_decoding_hard() -> None:

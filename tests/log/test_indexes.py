@@ -22,7 +22,7 @@ from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
 
 REOPENED = ("epochs", 1020)
-"""This broker was killed while it wrote the segment; on opening it again, Kafka counts its 4096 bytes anew."""
+"""This broker was killed while it wrote the segment; when Kafka opens it, its count of 4096 bytes starts again."""
 
 
 def rolled(case: str) -> list[LogSegment]:
@@ -164,7 +164,7 @@ def test_transaction_indexes_that_contradict_themselves_are_refused(data: bytes)
 
 @pytest.mark.parametrize(("text", "entries"), [("", []), ("0\r\n1\r\n3 7\r\n", [(3, 7)])])
 def test_checkpoints_are_read_as_kafka_reads_them(text: str, entries: list[tuple[int, int]]) -> None:
-    """An empty one is what a crash of the machine can leave."""
+    """A crash of the machine can leave an empty checkpoint."""
     assert parse_epoch_checkpoint(text, "checkpoint") == Lineage.of(*entries)
 
 

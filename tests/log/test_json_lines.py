@@ -58,7 +58,7 @@ def test_text_is_text_and_other_bytes_are_base64() -> None:
 
 
 def test_every_byte_is_seen_wherever_it_stands_in_a_text() -> None:
-    """Eight bytes are looked at together: within the first eight, and in what is left behind them."""
+    """Eight bytes are looked at together; the place may be in the first eight, or in the rest behind them."""
     values = [b"x" * at + bytes([byte]) + b"\x7f" * (11 - at) for byte in range(256) for at in range(12)]
     data = Batch(0, [record(number, None, value) for number, value in enumerate(values)]).bytes
     for value, line in zip(values, both(data, Encoding.UTF8), strict=True):
@@ -109,15 +109,15 @@ def test_every_line_is_the_one_that_orjson_writes(
     tier: str | None,
     skipped: int,
 ) -> None:
-    wanted = []
+    expected = []
     for offset, (key, value, headers) in enumerate(rows):
         line = {"topic": "t", "partition": 3, "offset": offset, "timestamp": TIME, "timestampType": 0}
         named = [{"key": name, "value": shown(data, encoding)} for name, data in headers]
         line |= {"key": shown(key, encoding), "value": shown(value, encoding), "headers": named}
-        wanted.append(orjson.dumps(line if tier is None else line | {"tier": tier}, option=orjson.OPT_APPEND_NEWLINE))
+        expected.append(orjson.dumps(line if tier is None else line | {"tier": tier}, option=orjson.OPT_APPEND_NEWLINE))
     records = [
         record(number, key, value, [(name.encode(), data) for name, data in headers])
         for number, (key, value, headers) in enumerate(rows)
     ]
     (batch,) = decode_batches(Batch(0, records).bytes, source="f", topic="t", partition=3)
-    assert b"".join(json_lines(batch.slice(skipped), encoding, tier)) == b"".join(wanted[skipped:])
+    assert b"".join(json_lines(batch.slice(skipped), encoding, tier)) == b"".join(expected[skipped:])

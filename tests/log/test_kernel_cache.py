@@ -1,4 +1,4 @@
-"""Kernels are compiled once a machine where there is any place to keep them, and where there is none it is said."""
+"""Kernels are compiled once a machine if any place can keep them; without a place the log reports it once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 
 
 def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """In a process that may write where files say so, even if it is root's."""
+    """Run a program in a process that obeys the files' write permissions, even as root."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "PATH"))}
     return subprocess.run(
         [sys.executable, "-c", program],
@@ -50,17 +50,17 @@ def test_a_warm_folder_that_is_read_only_is_read_from_a_copy(tmp_path: Path) -> 
     for folder in folders:
         folder.chmod(0o555)
     try:
-        said = run(SHOWN, NUMBA_CACHE_DIR=str(warm), TMPDIR=str(tmp_path))
+        process = run(SHOWN, NUMBA_CACHE_DIR=str(warm), TMPDIR=str(tmp_path))
     finally:
         for folder in folders:
             folder.chmod(0o755)
     own = tmp_path / f"tierstate-kernels-{os.getuid()}" / Path(lazy_kernel.FOLDER).name
-    assert said.stdout == f"False {own}\n", said.stderr
+    assert process.stdout == f"False {own}\n", process.stderr
 
 
 @pytest.mark.parametrize("setting", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_a_read_only_folder_of_the_environment_is_found_without_a_setting(tmp_path: Path, setting: str) -> None:
-    """An image is made by one user and run by another, and manifests may name another folder."""
+    """One user builds an image and another runs it, and manifests may name another folder."""
     warm = tmp_path / "environment" / "share" / "tierstate" / "kernels"
     shutil.copytree(lazy_kernel.FOLDER, warm / Path(lazy_kernel.FOLDER).name, symlinks=True)
     folders = [warm, *warm.iterdir(), *warm.glob("*/kernels")]
@@ -68,16 +68,16 @@ def test_a_read_only_folder_of_the_environment_is_found_without_a_setting(tmp_pa
         folder.chmod(0o555)
     environment = f"import sys\nsys.prefix = {str(tmp_path / 'environment')!r}\n"
     try:
-        said = run(environment + SHOWN, **{setting: str(tmp_path / "user")})
+        process = run(environment + SHOWN, **{setting: str(tmp_path / "user")})
     finally:
         for folder in folders:
             folder.chmod(0o755)
     home = tmp_path / "user" / ("tierstate/numba" if setting == "XDG_CACHE_HOME" else "")
-    assert said.stdout == f"False {home / Path(lazy_kernel.FOLDER).name}\n", said.stderr
+    assert process.stdout == f"False {home / Path(lazy_kernel.FOLDER).name}\n", process.stderr
 
 
 def test_a_command_compiles_only_what_it_calls_and_leaves_numbas_settings_alone(tmp_path: Path) -> None:
-    said = run(
+    process = run(
         f"import sys\nsys.prefix = {str(tmp_path)!r}\n"
         "import numba\nnumba.config.CACHE_DIR = 'of the user'\n"
         "from tierstate.log import lazy_kernel, kernels\n"
@@ -85,19 +85,19 @@ def test_a_command_compiles_only_what_it_calls_and_leaves_numbas_settings_alone(
         "print(sum(each.was_cold for each in lazy_kernel.Kernel.every), numba.config.CACHE_DIR)",
         NUMBA_CACHE_DIR=str(tmp_path),
     )
-    assert said.stdout == "1 of the user\n", said.stderr
+    assert process.stdout == "1 of the user\n", process.stderr
 
 
 def test_kernels_are_warm_for_the_same_source_at_another_path(tmp_path: Path) -> None:
-    """As a packed environment is unpacked: at a path of each application."""
+    """A packed environment is unpacked at a path of each application."""
     package = Path(lazy_kernel.__file__).resolve().parents[1]
     for name in ("log", "state", "runtime", "storage", "schemas"):
         if (package / name).is_dir():
             shutil.copytree(package / name, tmp_path / "unpacked" / "tierstate" / name)
     (tmp_path / "unpacked" / "tierstate" / "__init__.py").write_text("")
     home = Path(lazy_kernel.FOLDER).parent
-    said = run(SHOWN, NUMBA_CACHE_DIR=str(home), PYTHONPATH=str(tmp_path / "unpacked"))
-    assert said.stdout == f"False {lazy_kernel.FOLDER}\n", said.stderr
+    process = run(SHOWN, NUMBA_CACHE_DIR=str(home), PYTHONPATH=str(tmp_path / "unpacked"))
+    assert process.stdout == f"False {lazy_kernel.FOLDER}\n", process.stderr
 
 
 def test_another_source_does_not_take_the_place_of_this_one(tmp_path: Path) -> None:
@@ -107,15 +107,15 @@ def test_another_source_does_not_take_the_place_of_this_one(tmp_path: Path) -> N
     (changed.parent / "__init__.py").write_text("")
     with open(changed / "json_kernels.py", "a") as source:
         source.write("# changed\n")
-    said = run(
+    process = run(
         "from tierstate.log.kernel_cache import kernel_folder\nprint(kernel_folder())",
         NUMBA_CACHE_DIR=str(Path(lazy_kernel.FOLDER).parent),
         PYTHONPATH=str(changed.parents[1]),
     )
-    assert Path(said.stdout.strip()).parent == Path(lazy_kernel.FOLDER).parent
-    assert Path(said.stdout.strip()) != Path(lazy_kernel.FOLDER)
+    assert Path(process.stdout.strip()).parent == Path(lazy_kernel.FOLDER).parent
+    assert Path(process.stdout.strip()) != Path(lazy_kernel.FOLDER)
     assert sorted(Path(lazy_kernel.FOLDER, "kernels").iterdir()) == before
-    shutil.rmtree(said.stdout.strip())
+    shutil.rmtree(process.stdout.strip())
 
 
 def test_a_folder_that_others_may_write_into_is_not_loaded_from(
@@ -135,7 +135,7 @@ def test_a_link_is_not_taken_for_the_folder_of_this_user(tmp_path: Path, monkeyp
     assert kernel_folder() == ""
 
 
-def test_without_a_place_for_machine_code_all_works_and_an_executor_says_so_once(tmp_path: Path) -> None:
+def test_without_a_place_for_machine_code_an_executor_warns_once(tmp_path: Path) -> None:
     (tmp_path / f"tierstate-kernels-{os.getuid()}").write_text("a file where the folder should be")
     (tmp_path / "tierstate").write_text("here too")
     program = (
@@ -143,23 +143,23 @@ def test_without_a_place_for_machine_code_all_works_and_an_executor_says_so_once
         "from tierstate.log import kernels\nfrom tierstate.spark.batch import tell_if_cold\n"
         "kernels.fall_back.load()\ntell_if_cold()\ntell_if_cold()\nprint(kernels.REASONS[kernels.SHORT])"
     )
-    said = run(program, XDG_CACHE_HOME=str(tmp_path), TMPDIR=str(tmp_path))
-    assert said.stdout == "a record reaches beyond its batch\n", said.stderr
-    assert said.stderr.count("this process compiled its kernels, and can keep them nowhere; run `python -m") == 1
+    process = run(program, XDG_CACHE_HOME=str(tmp_path), TMPDIR=str(tmp_path))
+    assert process.stdout == "a record reaches beyond its batch\n", process.stderr
+    assert process.stderr.count("this process compiled its kernels, and can keep them nowhere; run `python -m") == 1
 
 
 def test_an_executor_whose_kernels_are_warm_says_nothing() -> None:
-    said = run(
+    process = run(
         "from tierstate.log import lazy_kernel\nfrom tierstate.spark.batch import tell_if_cold\n"
         "lazy_kernel.load_all()\ntell_if_cold()",
         NUMBA_CACHE_DIR=str(Path(lazy_kernel.FOLDER).parent),
     )
-    assert said.returncode == 0
-    assert said.stderr == ""
+    assert process.returncode == 0
+    assert process.stderr == ""
 
 
 def nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cache folder of the user can be made, and this is the temporary folder."""
+    """Leave no place for the user's cache folder; ``folder`` is the temporary folder."""
     (folder / "tierstate").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)

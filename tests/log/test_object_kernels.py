@@ -1,4 +1,4 @@
-"""Python's objects made by the hundreds are those that Python would have made, and nobody's for longer."""
+"""Python objects made by the hundreds are those that Python would have made, and are freed as soon."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_slot_is_found_wherever_it_lies() -> None:
 
 
 def test_pythons_collector_knows_of_no_message() -> None:
-    """Else it looks through everything that was imported, again and again, for what can be in no cycle."""
+    """Otherwise it looks through everything that was imported, again and again, for objects that can be in no cycle."""
     data = Batch(0, [record(delta, None, b"%d" % delta) for delta in range(100)]).bytes
     (block,) = decode_records(data, source="f")
     messages = BlockMessages(block, "t", 0)

@@ -1,4 +1,4 @@
-"""What is in the page cache is known without changing it."""
+"""The state of the page cache is read without changing it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def test_asking_what_is_in_the_page_cache_brings_nothing_in(file: Path) -> None:
     assert not any(resident(file))
 
 
-def test_missing_pages_are_told_in_runs_of_whole_pages(file: Path) -> None:
+def test_missing_pages_are_reported_in_runs_of_whole_pages(file: Path) -> None:
     make_hot(file, 10 * PAGE, 12 * PAGE)
     with file.open("rb") as opened:
-        found = missing_pages(opened.fileno(), 5 * PAGE + 7, 20 * PAGE + 1)
-        assert found == [(5 * PAGE, 10 * PAGE), (12 * PAGE, 21 * PAGE)]
+        runs = missing_pages(opened.fileno(), 5 * PAGE + 7, 20 * PAGE + 1)
+        assert runs == [(5 * PAGE, 10 * PAGE), (12 * PAGE, 21 * PAGE)]
         assert missing_pages(opened.fileno(), 10 * PAGE + 1, 12 * PAGE) == []
         assert missing_pages(opened.fileno(), 5, 5) == []
 
 
-def test_what_cannot_be_asked_is_an_error() -> None:
+def test_a_file_that_cannot_be_asked_is_an_error() -> None:
     reading, writing = os.pipe()
     with pytest.raises(OSError, match="No such device"):
         missing_pages(reading, 0, PAGE)

@@ -1,4 +1,4 @@
-"""What counts as a partition's folder and a segment's log, and how a log is read in pieces."""
+"""The folders that are partitions and the files that are segments' logs, and how a log is read in pieces."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def test_pieces_of_any_size_are_whole_batches_and_the_whole_log(case: str, piece
     folder = golden_folder(case)
     segment = LogSegment(folder.log_path(folder.base_offsets[0]))
     positions = {batch.position for batch in segment.batches()}
-    at, found = 0, b""
+    at, data_read = 0, b""
     for position, data in segment.pieces(piece_bytes):
         assert position == at
         assert position in positions
-        found += data
+        data_read += data
         at += len(data)
-    assert found == segment.path.read_bytes()
+    assert data_read == segment.path.read_bytes()
 
 
 def test_zeros_after_an_active_log_are_no_data(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_zeros_after_an_active_log_are_no_data(tmp_path: Path) -> None:
         list(LogSegment(path, active=True).pieces())
 
 
-def test_a_log_that_ends_inside_a_batch_gives_all_that_is_whole_and_then_says_so(tmp_path: Path) -> None:
+def test_a_log_that_ends_inside_a_batch_gives_whole_batches_and_an_error(tmp_path: Path) -> None:
     whole = plain_batch(0) + plain_batch(3)
     last = plain_batch(6)
     for cut in range(8, len(last)):  # before that there are only zeros
@@ -147,18 +147,18 @@ def test_offsets_that_go_back_between_pieces_are_refused(tmp_path: Path) -> None
 def test_a_transaction_left_open_hides_all_that_follows(tmp_path: Path) -> None:
     log = plain_batch(0) + plain_batch(3, producer=9, attributes=16) + plain_batch(6)
     write(tmp_path / "t-0", 0, log)
-    found = open_log(tmp_path / "t-0")
-    assert (found.undecided, found.decided_end) == ({9: 3}, 3)
-    assert sum(len(block) for block in blocks_of(found, committed=True)) == 3
-    assert sum(len(block) for block in blocks_of(found, committed=False)) == 9
+    log_read = open_log(tmp_path / "t-0")
+    assert (log_read.undecided, log_read.decided_end) == ({9: 3}, 3)
+    assert sum(len(block) for block in blocks_of(log_read, committed=True)) == 3
+    assert sum(len(block) for block in blocks_of(log_read, committed=False)) == 9
 
 
 def test_the_batches_of_a_log_are_listed_with_control_batches(tmp_path: Path) -> None:
     source = golden_folder("transactions")
     shutil.copytree(source.path, tmp_path / "t-0")
-    found = [batch for _, batch in open_log(tmp_path / "t-0").batches()]
-    assert any(batch.is_control for batch in found)
-    assert [batch.base_offset for batch in found] == sorted(batch.base_offset for batch in found)
+    record_batches = [batch for _, batch in open_log(tmp_path / "t-0").batches()]
+    assert any(batch.is_control for batch in record_batches)
+    assert [batch.base_offset for batch in record_batches] == sorted(batch.base_offset for batch in record_batches)
 
 
 def test_a_header_says_what_was_written() -> None:

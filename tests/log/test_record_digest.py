@@ -31,21 +31,21 @@ from tierstate.state.errors import InvalidRequest
 
 
 def by_definition(rows: Iterable[Row]) -> str:
-    """proof.md, "The record digest", slowly and on its own."""
-    found = hashlib.sha256()
+    """Compute the digest slowly and on its own, by proof.md, "The record digest"."""
+    digest = hashlib.sha256()
 
     def data(part: bytes | None) -> None:
-        found.update((-1 if part is None else len(part)).to_bytes(4, "big", signed=True) + (part or b""))
+        digest.update((-1 if part is None else len(part)).to_bytes(4, "big", signed=True) + (part or b""))
 
     for offset, time, kind, key, value, headers in rows:
-        found.update(offset.to_bytes(8, "big", signed=True) + time.to_bytes(8, "big", signed=True) + bytes([kind]))
+        digest.update(offset.to_bytes(8, "big", signed=True) + time.to_bytes(8, "big", signed=True) + bytes([kind]))
         data(key)
         data(value)
-        found.update(len(headers).to_bytes(4, "big"))
+        digest.update(len(headers).to_bytes(4, "big"))
         for name, content in headers:
             data(name.encode())
             data(content)
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -64,7 +64,7 @@ def test_blocks_arrow_and_plain_records_give_one_number(case: str) -> None:
     data = b"".join(folder.log_path(base).read_bytes() for base in folder.base_offsets)
     arrow = list(decode_batches(data, source="f", topic="t", partition=0))
     rows = golden_rows(case, "read_uncommitted")
-    wanted = by_definition(rows)
+    expected = by_definition(rows)
     one, two, three, four, five = (RecordDigest() for _ in range(5))
     for batch in arrow:
         one.update_arrow(batch)
@@ -74,7 +74,7 @@ def test_blocks_arrow_and_plain_records_give_one_number(case: str) -> None:
     four.update(pa.Table.from_batches(arrow))
     for row in rows:
         five.update_record(*row)
-    assert [each.hexdigest() for each in (one, two, three, four, five)] == [wanted] * 5
+    assert [each.hexdigest() for each in (one, two, three, four, five)] == [expected] * 5
 
 
 def test_the_bytes_are_those_of_the_definition() -> None:
@@ -150,5 +150,5 @@ def test_rows_of_wider_types_give_the_same_number() -> None:
 
 def test_a_topics_digest_goes_by_partition_number() -> None:
     one, two = hashlib.sha256(b"1").digest(), hashlib.sha256(b"2").digest()
-    wanted = hashlib.sha256(struct.pack(">iq", 1, 10) + one + struct.pack(">iq", 12, 20) + two).hexdigest()
-    assert topic_digest({12: (20, two), 1: (10, one)}) == wanted
+    expected = hashlib.sha256(struct.pack(">iq", 1, 10) + one + struct.pack(">iq", 12, 20) + two).hexdigest()
+    assert topic_digest({12: (20, two), 1: (10, one)}) == expected

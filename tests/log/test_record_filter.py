@@ -1,4 +1,4 @@
-"""A filter finds exactly the records whose bytes are asked for, in whatever batches they lie."""
+"""A filter finds exactly the records that have the bytes, in whatever batches they lie."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.log.batches import NONE, TIME, ZSTD, Batch, block_rows, record
 from tierstate.log.decode import decode_records
 from tierstate.log.record_filter import RecordFilter
 
-# few letters, so that what is looked for begins often and seldom goes on
+# few letters, so that a search often begins to match and seldom goes on
 BYTES = st.lists(st.sampled_from(b"ab\0"), max_size=9).map(bytes)
 PART = st.none() | BYTES
 HEADERS = st.lists(st.tuples(BYTES, PART), max_size=3)
@@ -28,7 +28,7 @@ def batch(records: Any, codec: int) -> bytes:
 def test_a_filter_finds_what_python_finds(records: Any, key: bytes | None, contains: bytes | None, codec: int) -> None:
     (block,) = decode_records(batch(records, codec), source="t")
     rows = block_rows(block)
-    wanted = [
+    expected = [
         row
         for row, (its, value, headers) in zip(rows, records, strict=True)
         if (key is None or its == key)
@@ -41,15 +41,15 @@ def test_a_filter_finds_what_python_finds(records: Any, key: bytes | None, conta
             )
         )
     ]
-    assert block_rows(RecordFilter(key, contains).of(block)) == wanted
+    assert block_rows(RecordFilter(key, contains).of(block)) == expected
 
 
-def test_what_begins_anew_within_itself_is_found() -> None:
+def test_a_text_that_repeats_its_own_beginning_is_found() -> None:
     values = [bytes(each) for size in range(7) for each in product(b"ab", repeat=size)]
     (block,) = decode_records(batch([(None, value, []) for value in values], NONE), source="t")
     for contains in filter(None, values):
-        found = RecordFilter(contains=contains).of(block).offsets.tolist()
-        assert found == [at for at, value in enumerate(values) if contains in value], contains
+        offsets_read = RecordFilter(contains=contains).of(block).offsets.tolist()
+        assert offsets_read == [at for at, value in enumerate(values) if contains in value], contains
 
 
 @given(RECORDS, st.data())
@@ -59,14 +59,14 @@ def test_some_records_of_a_block_are_those_records(records: Any, data: st.DataOb
     assert block_rows(block.only(slice(count))) == block_rows(block)[:count]
 
 
-def test_what_was_looked_through_is_counted_as_it_is_unpacked() -> None:
-    told = [0, 0]
+def test_searched_bytes_are_counted_as_they_are_unpacked() -> None:
+    counts = [0, 0]
 
     def looked(count: int, size: int) -> None:
-        told[0] += count
-        told[1] += size
+        counts[0] += count
+        counts[1] += size
 
     packed = batch([(b"k", bytes(100_000), [])] * 3, ZSTD)
     list(decode_records(packed, source="t", looked=looked))
-    assert told[0] == 3
-    assert 300_000 < told[1] < 300_200
+    assert counts[0] == 3
+    assert 300_000 < counts[1] < 300_200

@@ -1,4 +1,4 @@
-"""The parser in plain Python and the kernel read the same records, and say the same of what is broken."""
+"""The parser in plain Python and the kernel read the same records, and raise the same errors for broken ones."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ EVERYTHING = (0, None)
 
 
 def parsed(data: bytes, within: tuple[int, int | None] = EVERYTHING) -> list[Row] | str:
-    """The records, or what is wrong."""
+    """Return the records, or the error."""
     start, end = within
     try:
-        found = parse_records(data, source="f", position=7, start=start, end=end)
-        return [(*each[:5], tuple(each.headers)) for each in found]
+        outcome = parse_records(data, source="f", position=7, start=start, end=end)
+        return [(*each[:5], tuple(each.headers)) for each in outcome]
     except CorruptData as error:
         return str(error)
 
@@ -111,7 +111,7 @@ def test_a_broken_record_has_the_same_error_by_both(
     cut: int,
     more: int,
 ) -> None:
-    """Bytes that a producer wrote: their CRC is right."""
+    """A producer wrote these bytes: their CRC is right."""
     payload = bytearray(b"".join(batch_of(rows)))
     for at, byte in changes:
         payload[at % len(payload)] = byte
@@ -166,14 +166,14 @@ def test_offsets_that_do_not_count_up_are_passed_over_from_wherever_one_reads(
     every = [*range(10), *shown, 10 + len(deltas), 11 + len(deltas)]
     for start in range(17):
         for end in (*range(start, 17), None):
-            wanted = [offset for offset in every if start <= offset and (end is None or offset < end)]
+            expected = [offset for offset in every if start <= offset and (end is None or offset < end)]
             for read in (parsed, decoded):
-                assert [row[0] for row in read(data, (start, end))] == wanted, (read, start, end)
+                assert [row[0] for row in read(data, (start, end))] == expected, (read, start, end)
 
 
 @pytest.mark.parametrize("input_name", ["same", "back", "below"])
-def test_a_passed_over_record_is_counted_by_nobody(input_name: str) -> None:
-    """Blocks say how many headers, nulls and bytes they have."""
+def test_a_passed_over_record_is_never_counted(input_name: str) -> None:
+    """Blocks count their headers, nulls and bytes."""
     data = (OFFSET_DELTAS / f"{input_name}.log").read_bytes()
     (block, *_) = [*decode_records(data + plain_batch(2, 1), source="f")]
     assert len(block) == len(block_rows(block)) == len(parsed(data + plain_batch(2, 1)))
@@ -189,25 +189,25 @@ def test_a_passed_over_record_is_counted_by_nobody(input_name: str) -> None:
     st.integers(-1, 2),
     st.sampled_from([0, 40, 3000]),
 )
-def test_what_the_walk_over_offsets_calls_decodable_is_what_the_parser_decodes(
+def test_the_walk_over_offsets_and_the_parser_agree_on_decodable_batches(
     rows: list[tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]],
     changes: list[tuple[int, int]],
     cut: int,
     more: int,
     delta: int,
 ) -> None:
-    """But for what the walk does not look at: contradictions inside of a record, of which a broker takes none."""
+    """Contradictions inside of a record are exempt: the walk does not look at them, and brokers refuse such records."""
     payload = bytearray(b"".join(batch_of(rows)))
     for at, byte in changes:
         payload[at % len(payload)] = byte
     count = max(1, len(rows) + more)
     broken = bytes(payload[: len(payload) - cut])
     data = Batch(5, (), payload=broken, count=count, delta=max(delta, count - 1)).bytes
-    found = parsed(data)
-    if isinstance(found, str) and REASONS[LENGTH] in found:
+    outcome = parsed(data)
+    if isinstance(outcome, str) and REASONS[LENGTH] in outcome:
         return
     (batch,) = iter_batches(data, source="f")
-    assert is_decodable(data, 0, batch) == (not isinstance(found, str)), found
+    assert is_decodable(data, 0, batch) == (not isinstance(outcome, str)), outcome
 
 
 @pytest.mark.parametrize("count", [1, 64, 65, 8192, 8193, 20_000])
@@ -252,7 +252,7 @@ def test_more_headers_than_a_record_may_have_are_refused_by_both() -> None:
     assert parsed(data, (0, 1)) == decoded(data, (0, 1))
 
 
-def test_what_is_aborted_is_hidden_by_both() -> None:
+def test_both_hide_aborted_records() -> None:
     data = plain_batch(0, 3, attributes=16, producer=4) + plain_batch(3, 2, attributes=16, producer=5)
     aborted = (AbortedRange(4, Offset(0), Offset(2)),)
     offsets = [each.offset for each in parse_records(data, source="f", aborted=aborted)]

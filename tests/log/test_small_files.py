@@ -1,4 +1,4 @@
-"""The small files beside a log are read again when they are others, and not while they stay the same."""
+"""The small files next to a log are read again when they change, and not while they stay the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tierstate.state.errors import CorruptData
 
 
 class Parsed:
-    """What was read, in order."""
+    """The texts that were parsed, in order."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -26,7 +26,7 @@ class Parsed:
 
 
 def replaced(file: Path, text: str) -> str:
-    """As the broker does: a new file takes the old one's name."""
+    """Replace a file as the broker does: a new file takes the old one's name."""
     new = file.with_suffix(".tmp")
     new.write_text(text)
     os.replace(new, file)
@@ -53,7 +53,7 @@ def test_a_file_that_went_says_nothing_and_one_that_came_again_is_read(tmp_path:
     assert parsed.files.get(replaced(file, "two")) == "file says two"
 
 
-def test_what_does_not_count_any_more_is_forgotten(tmp_path: Path) -> None:
+def test_unused_files_are_forgotten(tmp_path: Path) -> None:
     parsed, kept, other = Parsed(), replaced(tmp_path / "kept", "one"), replaced(tmp_path / "other", "two")
     for _ in range(2):
         parsed.files.get(kept)

@@ -32,8 +32,8 @@ def test_every_field_of_every_row_is_printed_where_it_stands(
     (batch,) = decode_batches(Batch(40, records).bytes, source="f", topic="t", partition=3, milliseconds=True)
     taken = batch.slice(skipped)
     columns = [column for letter in "tpoksTh" for column in (FIELDS[letter](taken), b"|")]
-    wanted = [by_hand(row, 40 + number) for number, row in enumerate(rows)][skipped:]
-    assert printed([*columns[:-1], b"\n"]) == b"".join(wanted)
+    expected = [by_hand(row, 40 + number) for number, row in enumerate(rows)][skipped:]
+    assert printed([*columns[:-1], b"\n"]) == b"".join(expected)
 
 
 def test_large_records_are_printed_few_at_a_time() -> None:

@@ -1,4 +1,4 @@
-"""Transactions told from batches are Kafka's own: the index they make, and what it may not say."""
+"""Transactions read from batches are Kafka's own: the index that they make, and the contradictions it may not have."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EMPTY = OpenBefore(known=True)
 
 @dataclass(frozen=True)
 class Segment:
-    """A real one: where it begins, its log, its index and what its producer snapshot says is open."""
+    """A real segment: its base offset, log and index, and the transactions that its producer snapshot has open."""
 
     base: int
     log: bytes
@@ -44,8 +44,8 @@ class Segment:
         return [batch for batch in iter_batches(self.log, source="log") if batch.is_transactional]
 
     def check(self, index: bytes | None = None, before: OpenBefore | None = None) -> TransactionIndexCheck:
-        said = self.index if index is None else index
-        check = TransactionIndexCheck(said, Offset(self.base), before or self.before, "index", log="log")
+        index_bytes = self.index if index is None else index
+        check = TransactionIndexCheck(index_bytes, Offset(self.base), before or self.before, "index", log="log")
         for batch in self.of_transactions:
             check.add(batch, self.log)
         return check
@@ -89,7 +89,7 @@ def test_the_markers_of_a_real_log_make_the_very_index_that_the_broker_wrote() -
         assert check.difference() is None
 
 
-def test_what_is_open_at_a_real_segments_end_is_what_the_next_ones_snapshot_says() -> None:
+def test_transactions_open_at_a_segments_end_are_in_the_next_snapshot() -> None:
     for case in ("transactions", "opentxn"):
         for segment, following in pairwise(golden(case)):
             assert segment.check().open == following.before.transactions
@@ -104,7 +104,7 @@ def test_every_flipped_bit_of_a_real_index_is_found(segment: Segment) -> None:
         check = segment.check(bytes(bad))
         assert check.bytes() == segment.index
         if check.difference() is None:
-            # the other value that a replica may have written there: no less is decided below it
+            # a replica may have written this other value there: all transactions below it are decided
             at = bit // 8 // ENTRY_BYTES * ENTRY_BYTES
             assert bytes(bad[: at + 26]) == segment.index[: at + 26]
             assert bytes(bad[at + 34 :]) == segment.index[at + 34 :]
@@ -119,8 +119,8 @@ def test_every_flipped_bit_of_a_real_index_is_found(segment: Segment) -> None:
 @pytest.mark.parametrize("segment", WITH_INDEX, ids=lambda segment: str(segment.base))
 def test_without_a_producer_snapshot_only_what_lies_below_the_segment_goes_unnoticed(segment: Segment) -> None:
     def hidden(check: TransactionIndexCheck) -> list[int]:
-        said = AbortFilter([each.range for each in check.aborted])
-        return [batch.base_offset for batch in segment.of_transactions if said.hides(batch)]
+        abort_filter = AbortFilter([each.range for each in check.aborted])
+        return [batch.base_offset for batch in segment.of_transactions if abort_filter.hides(batch)]
 
     good = segment.check(before=OpenBefore())
     assert good.difference() is None
@@ -173,7 +173,7 @@ def test_the_last_stable_offset_is_where_the_oldest_other_transaction_begins() -
 
 
 def test_a_replica_that_appended_the_next_transaction_with_the_marker_may_name_its_beginning() -> None:
-    """It begins all transactions of what it fetched at once before it ends the first."""
+    """It begins all transactions of a fetch at once before it ends the first."""
     log = data(0, 1) + marker(1, 1, ABORT) + data(2, 1) + plain_batch(3, 2) + data(5, 2) + data(6, 3)
     for stable, agrees in ((2, True), (5, True), (3, False), (4, False), (6, False), (1, False), (7, False)):
         index = format_transaction_index([entry(1, 0, 1, stable)])
@@ -185,8 +185,8 @@ def test_a_beginning_that_only_a_snapshot_knows_is_in_the_entry() -> None:
     before = OpenBefore({1: Offset(3), 2: Offset(5)}, known=True)
     check = checked(log, b"", 10, before)
     assert check.aborted == [entry(1, 3, 11, 5), entry(2, 5, 12)]
-    told = checked(log, check.bytes(), 10, OpenBefore())
-    assert (told.difference(), told.aborted) == (None, check.aborted)
+    check_result = checked(log, check.bytes(), 10, OpenBefore())
+    assert (check_result.difference(), check_result.aborted) == (None, check.aborted)
     assert checked(log, format_transaction_index([entry(1, 10, 11)]), 10, OpenBefore()).difference() is None
 
 
@@ -207,7 +207,7 @@ def test_a_marker_that_cannot_be_read_is_corrupt() -> None:
 
 @dataclass
 class History:
-    """A log of many producers, and, kept apart, what every offset is: aborted by which marker, or not."""
+    """A log of many producers and, separately, the state of every offset: aborted by which marker, or not."""
 
     batches: list[bytes] = field(default_factory=list)
     open: dict[int, list[int]] = field(default_factory=dict)
@@ -216,20 +216,20 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    found = History()
+    history = History()
     steps = st.tuples(st.integers(1, 5), st.sampled_from(["data", "data", "data", "plain", "abort", "abort", "commit"]))
     for at, (producer, kind) in enumerate(draw(st.lists(steps, min_size=1, max_size=60))):
         if kind == "data":
-            found.batches.append(data(at, producer))
-            found.open.setdefault(producer, []).append(at)
+            history.batches.append(data(at, producer))
+            history.open.setdefault(producer, []).append(at)
         elif kind == "plain":
-            found.batches.append(plain_batch(at, 1, producer=producer + 10))
+            history.batches.append(plain_batch(at, 1, producer=producer + 10))
         else:
-            found.batches.append(marker(at, producer, ABORT if kind == "abort" else COMMIT))
-            offsets = found.open.pop(producer, None)
+            history.batches.append(marker(at, producer, ABORT if kind == "abort" else COMMIT))
+            offsets = history.open.pop(producer, None)
             if offsets and kind == "abort":
-                found.aborted.append(AbortedRange(producer, Offset(offsets[0]), Offset(at)))
-    return found
+                history.aborted.append(AbortedRange(producer, Offset(offsets[0]), Offset(at)))
+    return history
 
 
 @given(histories(), st.data())
@@ -238,21 +238,21 @@ def test_segments_cut_anywhere_tell_together_what_is_aborted(history: History, c
     cuts = sorted(choose.draw(st.sets(st.integers(1, max(1, count - 1)), max_size=4)))
     borders = [0, *[cut for cut in cuts if cut < count], count]
     before = EMPTY
-    told: list[AbortedRange] = []
+    aborted_ranges: list[AbortedRange] = []
     for number, (start, stop) in enumerate(pairwise(borders)):
         log = b"".join(history.batches[start:stop])
         check = checked(log, b"", start, before)
         alone = checked(log, check.bytes(), start, OpenBefore())
         assert alone.difference() is None
-        told += [each.range for each in check.aborted]
+        aborted_ranges += [each.range for each in check.aborted]
         left = dict(check.open)
         later = [b"".join(history.batches[a:b]) for a, b in pairwise(borders[number + 1 :])]
-        behind = [found for each in later if left for found in decide(left, [(0, each)], "later")]
+        behind = [decision for each in later if left for decision in decide(left, [(0, each)], "later")]
         touching = {each for each in history.aborted if each.first < stop and each.last >= start}
         assert {each.range for each in check.aborted} | set(behind) == touching
         assert left.keys() == history.open.keys() & {p for p, offsets in history.open.items() if offsets[0] < stop}
         before = OpenBefore(check.open, known=True)
-    assert told == history.aborted
+    assert aborted_ranges == history.aborted
 
 
 def damaged_copy(tmp_path: Path, base: int, index: bytes | None) -> Path:
@@ -295,7 +295,7 @@ def test_a_sound_folder_has_no_difference_even_without_its_snapshots(tmp_path: P
     source = golden_folder(case).path
     shutil.copytree(source, tmp_path / source.name)
     for file in [*(tmp_path / source.name).glob("*.snapshot"), None]:
-        found = open_log(tmp_path / source.name)
-        assert found.differences == {}
+        log = open_log(tmp_path / source.name)
+        assert log.differences == {}
         if file is not None:
             file.unlink()

@@ -1,4 +1,4 @@
-"""Fetches of a client that is bare sockets: what it asks for and when it reads is the test's."""
+"""Fetches of a client that is a bare socket: the test decides what it asks for and when it reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Place = tuple[str, int]
 
 
 def fetch_of(*places: tuple[str, int, int], max_wait_ms: int, max_bytes: int = 1 << 20, of_all: int = 1 << 26) -> bytes:
-    """A Fetch of version 4 (FetchRequest.json): topic, partition and offset of each."""
+    """Return a Fetch of version 4 (FetchRequest.json) for topic, partition and offset of each place."""
     body = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, max_wait_ms, 1, of_all, 0)
     body += struct.pack(">i", len(places))
     for topic, partition, offset in places:
@@ -28,9 +28,9 @@ def exactly(client: socket.socket, size: int) -> bytes:
 
 
 def records_of(client: socket.socket) -> dict[Place, int]:
-    """Bytes of records by topic and partition, of one answer."""
+    """Return the bytes of records in one answer, by topic and partition."""
     answer = exactly(client, int.from_bytes(exactly(client, 4), "big"))
-    at, found = 4 + 4 + 4, dict[Place, int]()
+    at, sizes = 4 + 4 + 4, dict[Place, int]()
     for _ in range(int.from_bytes(answer[8:12], "big")):
         length = int.from_bytes(answer[at : at + 2], "big")
         topic = answer[at + 2 : at + 2 + length].decode()
@@ -39,6 +39,6 @@ def records_of(client: socket.socket) -> dict[Place, int]:
             partition, _error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
             at += 26 + 16 * max(0, aborted)
             (records,) = struct.unpack_from(">i", answer, at)
-            found[topic, partition] = max(0, records)
-            at += 4 + found[topic, partition]
-    return found
+            sizes[topic, partition] = max(0, records)
+            at += 4 + sizes[topic, partition]
+    return sizes

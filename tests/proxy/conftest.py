@@ -1,4 +1,4 @@
-"""A proxy in this process, before a broker that says what a test wants."""
+"""A proxy in this process, before a broker that answers as a test wants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture(params=["plain", "tls"])
 def proxy(broker: FakeBroker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProxyServer]:
-    """It has no reader: nothing here reaches one."""
+    """A proxy without a reader: nothing here reaches one."""
     where = f"127.0.0.1:{broker.port}"
     reader: Any = None
     cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})

@@ -1,4 +1,4 @@
-"""A broker that says what a test wants, and a client's end of the proxy before it, in bytes."""
+"""A broker that answers as a test wants, and a client's end of the proxy before it, in bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEARTBEAT, FETCH, PRODUCE = 12, 1, 0
 
 
 class FakeBroker(socketserver.ThreadingTCPServer):
-    """Answers every request by ``answer`` of it; None closes."""
+    """Answer every request by ``answer`` of it; None closes."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -56,7 +56,7 @@ def _acks_none(request: bytes) -> bool:
 
 
 def connected(proxy: ProxyServer, port: int | None = None) -> socket.socket:
-    """To the bootstrap listener, or another."""
+    """Return a connection to the bootstrap listener, or to another port."""
     plain = socket.create_connection(("127.0.0.1", port or proxy.address.port), 20)
     if proxy._tls is None:
         return plain
@@ -66,7 +66,7 @@ def connected(proxy: ProxyServer, port: int | None = None) -> socket.socket:
 
 
 def request(key: int, version: int, correlation: int, body: bytes = b"") -> bytes:
-    """Framed, with an empty client id where the version is not flexible."""
+    """Return a framed request, with an empty client id where the version is not flexible."""
     head = struct.pack(">hhih", key, version, correlation, -1)
     return struct.pack(">i", len(head) + len(body)) + head + body
 
@@ -76,7 +76,7 @@ def framed(body: bytes) -> bytes:
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """The next frame; empty when the connection is closed."""
+    """Return the next frame; empty when the connection is closed."""
     with suppress(ConnectionError):
         file = connection.makefile("rb")
         head = file.read(4)
@@ -85,7 +85,7 @@ def answer_of(connection: socket.socket) -> bytes:
 
 
 def healthy(proxy: ProxyServer, broker: FakeBroker) -> None:
-    """Somebody else is served."""
+    """Require that another client is still served."""
     broker.answer = lambda request: framed(request[4:8] + b"fine")
     with closing(connected(proxy)) as other:
         other.sendall(request(12, 0, 99))

@@ -1,4 +1,4 @@
-"""Java programs of a file each, run from their source by a JDK: clients that no Python binding has."""
+"""Java programs of one file each, run from their source by a JDK: clients that have no Python binding."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HERE = Path(__file__).parent / "java"
 
 
 def java_program(name: str, *jars: Path) -> list[str]:
-    """The command; arguments follow. ``jars``: folders. Skips the test where there is a Java and no compiler."""
+    """Return the command; arguments follow. ``jars`` are folders. Skips the test where a Java has no compiler."""
     _needs_a_compiler()
     return java(str(HERE / f"{name}.java"), *jars)
 
 
 @functools.cache
 def compiled_program(name: str, jars: Path) -> list[str]:
-    """As `java_program`, for one that hands its classes to other class loaders: they find none of a source's."""
+    """Return the command of a program that is compiled first: other class loaders find no classes of a source."""
     _needs_a_compiler()
     folder = Path(tempfile.mkdtemp(prefix="tierstate-java-"))
     atexit.register(shutil.rmtree, folder)
@@ -37,7 +37,7 @@ def compiled_program(name: str, jars: Path) -> list[str]:
 
 
 def java(main: str, *folders: Path) -> list[str]:
-    """The command for a class, or a source; of jars, or of classes."""
+    """Return the command for a class or a source, with jars or folders of classes."""
     path = ":".join(f"{folder}/*:{folder}" for folder in folders)
     return [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", path, main]
 
@@ -64,7 +64,7 @@ class Readers:
         self._java.stdin.flush()
 
     def said(self) -> list[str]:
-        """Of each consumer, in the order of its offsets."""
+        """Return each consumer's output, in the order of its offsets."""
         assert self._java.stdout is not None
         return [self._java.stdout.readline().strip() for _ in range(self._count)]
 

@@ -11,13 +11,13 @@ WIDTHS = {"int8": 7, "int16": 15, "uint16": 15, "int32": 31, "uint32": 31, "int6
 
 
 def versions(kind: Any, oldest: int, newest: int) -> range:
-    """Those that the table offers, and kafka-python knows."""
-    known = kind._struct._versions
-    return range(max(oldest, known[0]), min(newest, known[1]) + 1)
+    """Return the versions that the table offers and kafka-python knows."""
+    structs = kind._struct._versions
+    return range(max(oldest, structs[0]), min(newest, structs[1]) + 1)
 
 
 def message(kind: Any, version: int, seed: int, **given: Any) -> Any:
-    """``given``: fields of the message itself that have these values."""
+    """``given`` sets fields of the message itself."""
     made = _filled(kind, kind._struct.fields, version, random.Random(f"{kind.__name__}/{version}/{seed}"))
     for name, value in given.items():
         setattr(made, name, value)
@@ -65,7 +65,7 @@ def _plain(name: str, dice: random.Random) -> Any:
         return dice.randbytes(dice.choice([0, 1, 127, 128, 5_000]))
     if name == "uuid":
         return uuid.UUID(int=dice.getrandbits(128))
-    if name == "bitfield":  # of operations
+    if name == "bitfield":  # a bitfield of operations
         return set(dice.sample(range(2, 14), dice.randrange(5)))
     if name == "float64":
         return dice.random()

@@ -1,4 +1,4 @@
-"""Clients from elsewhere: Go's two, and the Kafka sources of Spark and Flink. Rows are those of `by_librdkafka`."""
+"""Other clients: two of Go, and the Kafka sources of Spark and Flink. Rows are those of `by_librdkafka`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = list[tuple[Any, ...]]
 
 @functools.cache
 def _built() -> Path:
-    """The folder of Go's programs. Skips where there is no Go, or its modules cannot be had."""
+    """Return the folder of Go's programs. Skips where there is no Go, or its modules cannot be had."""
     if shutil.which("go") is None:
         pytest.skip("Go is not installed")
     folder = Path(tempfile.mkdtemp(prefix="tierstate-go-"))
@@ -46,7 +46,7 @@ def by_go(name: str, bootstrap: str, topic: str, isolation: Isolation) -> Rows:
 
 
 def by_spark(bootstrap: str, topic: str, isolation: Isolation) -> Rows:
-    """By a process of its own: a Java machine has one session. Skips where the source's jars cannot be had."""
+    """Read in a process of its own: a JVM has one session. Skips where the source's jars cannot be had."""
     if not kafka_source_jars_for_tests():
         pytest.skip("the jars of Spark's Kafka source cannot be had")
     command = [sys.executable, "-m", "tests.proxy.other_clients", bootstrap, topic, str(isolation)]
@@ -60,7 +60,7 @@ def by_flink(bootstrap: str, topic: str, isolation: Isolation) -> Rows:
 
 
 def flink_job(bootstrap: str, topic: str, isolation: Isolation, *fails_after: str) -> tuple[Rows, Rows]:
-    """Of a job in a process of its own: what it read, and with which record it went on after its failure."""
+    """Run a job in a process of its own; return the rows that it read, and the first rows after its failure."""
     command = [*compiled_program("Flink", flink()), bootstrap, topic, str(isolation), *fails_after]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]

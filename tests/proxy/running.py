@@ -1,4 +1,4 @@
-"""A proxy in this process, before a real cluster, whose reader of the remote tier a test holds in its hands."""
+"""A proxy in this process, before a real cluster; the test controls its reader of the remote tier."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tierstate.state.routing import Isolation, Tier
 
 
 class HeldReader:
-    """The real reader; ``before`` is called in the pool's thread before each remote fetch, and may wait or raise."""
+    """The real reader; the pool's thread calls ``before`` prior to each remote fetch, and it may wait or raise."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self.before: Callable[[str, int, int], None] = lambda topic, partition, offset: None
         self.fetches: list[tuple[int, int, int]] = []
-        """Partition, offset, bytes asked for."""
+        """Partition, offset, and the bytes asked for."""
 
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
@@ -55,7 +55,7 @@ class RunningProxy:
 
     @contextmanager
     def consumer(self, *places: tuple[str, int, int], **more: Any) -> Iterator[Any]:
-        """Kafka's own, assigned to (topic, partition, offset)."""
+        """Yield Kafka's own consumer, assigned to (topic, partition, offset)."""
         config = {
             "bootstrap.servers": self.bootstrap,
             "group.id": "through-the-proxy",
@@ -73,23 +73,23 @@ class RunningProxy:
 
 @contextmanager
 def running(cluster: TieredCluster, *sets: str) -> Iterator[RunningProxy]:
-    """``sets``: as the command line's ``--set``."""
+    """``sets`` are settings as for the command line's ``--set``."""
     settings = load_settings(cluster.settings_file, sets, {}, searched=())
     with ExitStack() as opened:
         connection = opened.enter_context(Connection(settings))
         reader = HeldReader(opened.enter_context(_closing(connection.reader(connection.view()))))
-        said: list[tuple[str, dict[str, object]]] = []
+        log_lines: list[tuple[str, dict[str, object]]] = []
         server = opened.enter_context(
             serving(
                 reader,
                 connection.control.cluster(),
                 settings.kafka,
                 settings.proxy,
-                lambda event, **facts: said.append((event, facts)),
+                lambda event, **facts: log_lines.append((event, facts)),
             )
         )
         try:
-            yield RunningProxy(server, reader, said)
+            yield RunningProxy(server, reader, log_lines)
         finally:
             reader.let_go()
 
@@ -103,14 +103,14 @@ def _closing(reader: LogReader) -> Iterator[LogReader]:
 
 
 class Held(threading.Event):
-    """Set it, and everybody who waits goes on."""
+    """An event: once it is set, all that wait go on."""
 
     def __call__(self, topic: str, partition: int, offset: int) -> None:
         assert self.wait(60), "nobody let it go on"
 
 
 def received(consumer: Any, into: dict[int, list[int]], errors: list[KafkaError] | None = None) -> None:
-    """One step: offsets by partition."""
+    """Poll once; add the offsets by partition."""
     for message in consumer.consume(500, 0.2):
         if (error := message.error()) is not None:
             assert errors is not None, error

@@ -1,4 +1,4 @@
-"""A proxy in this process, over a reader that somebody has."""
+"""A proxy in this process, over a given reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serving(
     proxy: Proxy | None = None,
     warn: Callable[..., object] = lambda event, **facts: None,
 ) -> Iterator[ProxyServer]:
-    """On free ports, until the block ends; then nobody may hold any of its memory."""
+    """Serve on free ports until the block ends; then none of its memory may still be held."""
     free = (proxy or Proxy()).model_copy(update={"listen": Address("127.0.0.1", 0)})
     nodes = {int(node): address for node, address in cluster.addresses.items()}
     with open_proxy(reader, nodes, Settings(kafka=dict(kafka), proxy=free), SystemClock(), warn) as server:

@@ -83,12 +83,12 @@ ANSWERS = {
     "cluster": DescribeClusterRequest,
     "versions": ApiVersionsRequest,
 }
-"""And the request that each of them answers."""
+"""Readers of answers, each with the request that it answers."""
 
 
 @st.composite
 def broken(draw: st.DrawFn, names: Sequence[str] = tuple(READERS)) -> tuple[str, int, bytes]:
-    """A reader, a version, and a message of it that was cut, extended, or has wrong bytes."""
+    """Draw a reader, a version, and a message of it that was cut, extended, or has wrong bytes."""
     name = draw(st.sampled_from(sorted(names)))
     key, kind, _ = READERS[name]
     version = draw(st.sampled_from(list(versions(kind, APIS[key].oldest, APIS[key].newest))))
@@ -137,9 +137,9 @@ def test_rubbish_of_a_broker_ends_its_connection_and_no_other(
     proxy: ProxyServer, broker: FakeBroker, said: bytes, whole: bool
 ) -> None:
     broker.answer = lambda request: framed(request[4:8] + said) if whole else said
-    asked = message(FetchRequest, 11, 1)
+    question = message(FetchRequest, 11, 1)
     with closing(connected(proxy)) as client, suppress(ConnectionError):
-        client.sendall(request(FETCH, 11, 1, encoded(asked, 11)))
+        client.sendall(request(FETCH, 11, 1, encoded(question, 11)))
         client.shutdown(socket.SHUT_WR)
         answer_of(client)
     healthy(proxy, broker)
@@ -155,12 +155,12 @@ def is_read(name: str, version: int, data: bytes) -> bool:
 
 
 def with_header(key: int, version: int, body: bytes) -> bytes:
-    """A request without a client id."""
+    """Return a request without a client id."""
     return request(key, version, 1, (b"\0" if APIS[key].is_flexible(version) else b"") + body)
 
 
 def ends(connection: socket.socket) -> None:
-    """Fails by time when it stays open."""
+    """Require that the connection ends; fail by time when it stays open."""
     with suppress(ConnectionError):
         while connection.recv(1 << 16):
             pass
@@ -191,11 +191,11 @@ def test_an_answer_that_was_cut_extended_or_has_wrong_bytes_ends_its_connection_
     name, version, data = case
     if is_read(name, version, data):
         return
-    key, asked = READERS[name][0], encoded(message(ANSWERS[name], version, 1), version)
+    key, body = READERS[name][0], encoded(message(ANSWERS[name], version, 1), version)
     header = b"\0" if APIS[key].is_flexible(version) and key != Key.API_VERSIONS else b""
     broker.answer = lambda request: framed(request[4:8] + header + data)
     with closing(connected(proxy)) as client:
-        client.sendall(with_header(key, version, asked))
+        client.sendall(with_header(key, version, body))
         ends(client)
     healthy(proxy, broker)
     assert proxy.budget.used == 0

@@ -1,4 +1,4 @@
-"""Memory that all connections share: who takes nothing of what is kept for it loses it to those who are refused."""
+"""Memory that all connections share: a client that takes none of its reserved bytes loses them to refused clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tierstate.proxy.budget import STALLED_S, Budget
 
 SIZE = 8 << 20
 READS = 6 << 20
-"""What reads may have of it."""
+"""The share of the budget for reads."""
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class Client:
 
 
 def closed(*clients: Client) -> list[bool]:
-    """Of clients that are being sent all that reads may have, when one more is refused."""
+    """Return which clients are closed when one more is refused; they are being sent all that reads may have."""
     budget = Budget(SIZE, methodcaller("abort"))
     with ExitStack() as sending:
         assert budget.for_a_read(READS)
@@ -38,11 +38,11 @@ def test_the_client_that_has_taken_nothing_for_longest_is_closed_alone() -> None
     assert closed(Client(STALLED_S), Client(STALLED_S + 1), Client(0)) == [False, True, False]
 
 
-def test_nobody_who_takes_a_little_is_closed() -> None:
+def test_a_client_that_takes_a_little_is_not_closed() -> None:
     assert closed(Client(STALLED_S - 0.1), Client(0)) == [False, False]
 
 
-def test_nobody_is_closed_whom_nothing_is_sent_or_while_there_is_memory() -> None:
+def test_no_client_is_closed_without_pending_data_or_while_there_is_memory() -> None:
     idle = Client(1_000)
     budget = Budget(SIZE, methodcaller("abort"))
     with budget.sent_to(idle):

@@ -1,4 +1,4 @@
-"""Certificates: the proxy's own opens the brokers' door, and is nobody's identity; TLS to clients beside it."""
+"""Certificates: the proxy's own lets it connect to brokers, and is no client's identity; also TLS to clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORBIDDEN = 29
 
 
 def own(folder: Path) -> dict[str, str]:
-    """The proxy's certificate, and whom it trusts."""
+    """Return the settings of the proxy's certificate, and of its trust store."""
     identity = str(folder / "broker.pem")
     return {
         "ssl.ca.location": str(folder / "ca.pem"),
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def by_certificate(folder: Path) -> Iterator[KafkaSandbox]:
-    """A broker to which a certificate is who its client is."""
+    """A broker that takes the certificate for the client's identity."""
     authority, identity = self_signed(folder)
     properties = {
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:SSL",
@@ -62,7 +62,7 @@ def by_certificate(folder: Path) -> Iterator[KafkaSandbox]:
 
 @pytest.fixture(scope="module")
 def by_both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """A broker that demands a certificate, and then asks who its client is."""
+    """A broker that demands a certificate, and then a login."""
     folder = tmp_path_factory.mktemp("both")
     sandbox = guarded_sandbox(folder, ssl_client_auth="required")
     sandbox._client |= own(folder)
@@ -72,17 +72,17 @@ def by_both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
 
 @contextmanager
 def proxied(kafka: KafkaSandbox) -> Iterator[ProxyServer]:
-    """With TLS to clients, of whom it demands no certificate."""
+    """Yield a proxy with TLS to clients; it demands no certificate of them."""
     with open_broker(kafka.client_config) as broker:
         cluster = broker.control.cluster()
     identity = Path(kafka.client_config["ssl.certificate.location"])
-    reader: Any = None  # nothing of this comes to one
+    reader: Any = None  # no test here uses a reader
     settings = Proxy(tls=ProxyTls(certificate=identity, key=identity))
     with serving(reader, cluster, kafka.client_config, settings) as server:
         yield server
 
 
-def test_with_tls_alone_the_proxys_certificate_is_never_shown_in_a_clients_name(by_certificate: KafkaSandbox) -> None:
+def test_the_proxys_certificate_is_never_shown_for_a_client_with_tls_alone(by_certificate: KafkaSandbox) -> None:
     with proxied(by_certificate) as proxy:
         kafka = {"bootstrap.servers": str(proxy.address), "security.protocol": "ssl"}
         kafka["ssl.ca.location"] = by_certificate.client_config["ssl.ca.location"]
@@ -101,7 +101,7 @@ def test_check_says_that_a_proxy_cannot_bring_its_clients_certificates(
     assert row["detail"].startswith("cannot be run: the brokers want a certificate of every client")
 
 
-def test_with_sasl_the_proxys_certificate_opens_the_door_and_the_client_is_who_logs_in(by_both: KafkaSandbox) -> None:
+def test_with_sasl_the_proxys_certificate_connects_and_the_client_logs_in(by_both: KafkaSandbox) -> None:
     admin = AdminClient(by_both.client_config)
     admin.create_topics([NewTopic("nobodys", 1, 1)])["nobodys"].result(30)
     with proxied(by_both) as proxy:

@@ -1,4 +1,4 @@
-"""The oracle: the same client reads the same topic at the broker before the trim, and through the proxy after it."""
+"""The same client reads the same topic at the broker before the trim, and through the proxy after it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTITIONS = 2
 FIRST_MS = 1_767_225_600_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OF_PYTHON = CODECS[:2]
-"""What kafka-python reads without more libraries."""
+"""The codecs that kafka-python reads without more libraries."""
 LEVELS = tuple(Isolation)
 Rows = list[tuple[Any, ...]]
 Reads = Callable[[str, str, Isolation], Rows]
@@ -99,13 +99,13 @@ CLIENTS: dict[str, Reads] = {
     "flink's kafka source": by_flink,
 }
 ALIKE = ("franz-go", "sarama", "spark's kafka source", "flink's kafka source")
-"""Of these the test gets every field."""
+"""Clients of which the test gets every field."""
 CASES = [(client, level) for client in CLIENTS for level in LEVELS]
 SLOW = {(name, level): pytest.mark.slow for name in list(CLIENTS)[3:] for level in LEVELS}
 
 
 def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> None:
-    """Every codec, nulls, headers, one-record batches, a large one, and interleaved transactions."""
+    """Fill the topic: every codec, nulls, headers, one-record batches, a large one, and interleaved transactions."""
     common = {**cluster.kafka.client_config, "linger.ms": 0}
     plain = [Producer({**common, "compression.type": codec, "batch.num.messages": 9}) for codec in codecs]
     writers = [Producer({**common, "transactional.id": f"{topic}-{n}"}) for n in (1, 2)]
@@ -116,8 +116,8 @@ def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> 
     def put(producer: Any, partition: int, **what: Any) -> None:
         nonlocal number
         time = FIRST_MS + number * 10 - (number % 7) * 300
-        given = {"key": b"key-%d" % (number % 5), "value": b"value %d " % number * 9, **what}
-        producer.produce(topic, partition=partition, timestamp=time, **given)
+        record = {"key": b"key-%d" % (number % 5), "value": b"value %d " % number * 9, **what}
+        producer.produce(topic, partition=partition, timestamp=time, **record)
         number += 1
 
     for turn in range(24):
@@ -130,7 +130,7 @@ def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> 
                 put(producer, partition, headers=[("h", b"%d" % turn), ("empty", None)])
                 put(producer, partition, value=b"")
                 if at == turn % len(plain):
-                    producer.flush(30)  # a batch of few
+                    producer.flush(30)  # a batch of few records
                     put(producer, partition)
             for writer in writers:
                 put(writer, partition)
@@ -155,7 +155,7 @@ def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> 
 
 @dataclass
 class Oracle:
-    """``whole``: what each client read of the whole log at the broker. ``topic``: with every codec."""
+    """``whole`` has what each client read of the whole log at the broker. ``topic`` has every codec."""
 
     cluster: TieredCluster
     topic: str
@@ -167,7 +167,7 @@ class Oracle:
     proxy: RunningProxy = field(init=False)
 
     def read_by(self, client: str) -> str:
-        """The topic."""
+        """Return the topic that this client reads."""
         return self.of_python if client == "kafka-python" else self.topic
 
 
@@ -175,7 +175,7 @@ SPECS = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest(), "max"
 
 
 def at_times(bootstrap: str, topic: str) -> dict[int, list[int]]:
-    asked = range(FIRST_MS - 5_000, FIRST_MS + 60_000, 1_000)
+    times = range(FIRST_MS - 5_000, FIRST_MS + 60_000, 1_000)
     with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": "times"})) as consumer:
         return {
             time: [
@@ -184,17 +184,17 @@ def at_times(bootstrap: str, topic: str) -> dict[int, list[int]]:
                     [TopicPartition(topic, number, time) for number in range(PARTITIONS)], 20
                 )
             ]
-            for time in asked
+            for time in times
         }
 
 
 def by_spec(bootstrap: str, topic: str) -> dict[str, dict[int, int]]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    found: dict[str, dict[int, int]] = {}
+    offsets: dict[str, dict[int, int]] = {}
     for name, spec in SPECS.items():
-        asked = admin.list_offsets({TopicPartition(topic, n): spec for n in range(PARTITIONS)})
-        found[name] = {place.partition: future.result(20).offset for place, future in asked.items()}
-    return found
+        futures = admin.list_offsets({TopicPartition(topic, n): spec for n in range(PARTITIONS)})
+        offsets[name] = {place.partition: future.result(20).offset for place, future in futures.items()}
+    return offsets
 
 
 @pytest.fixture(scope="module")
@@ -207,8 +207,8 @@ def oracle(
     fill(cluster, topic)
     fill(cluster, of_python, OF_PYTHON)
     made = Oracle(cluster, topic, of_python, {}, at_times(kafka.bootstrap, topic), by_spec(kafka.bootstrap, topic))
-    asked = CASES if request.config.option.markexpr != "not slow" else [each for each in CASES if each not in SLOW]
-    for name, level in asked:
+    cases = CASES if request.config.option.markexpr != "not slow" else [each for each in CASES if each not in SLOW]
+    for name, level in cases:
         made.whole[name, level] = CLIENTS[name](kafka.bootstrap, made.read_by(name), level)
     made.starts = cluster.copy_and_trim(topic, PARTITIONS)
     assert all(start > 500 for start in made.starts), made.starts
@@ -228,13 +228,13 @@ def test_a_client_reads_what_it_read_before_the_trim(oracle: Oracle, name: str, 
 
 
 def test_a_time_is_found_where_it_was_before_the_trim(oracle: Oracle) -> None:
-    """Be it a record, or a marker, which has the coordinator's time: a broker stops at both."""
-    found = at_times(oracle.proxy.bootstrap, oracle.topic)
-    assert len(found) > 60
-    assert found == oracle.times
+    """A record or a marker, which has the coordinator's time, may have it: a broker stops at both."""
+    offsets = at_times(oracle.proxy.bootstrap, oracle.topic)
+    assert len(offsets) > 60
+    assert offsets == oracle.times
     records = {(row[0], row[1]) for row in oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED]}
     below = [
-        (number, at) for each in found.values() for number, at in enumerate(each) if 0 <= at < oracle.starts[number]
+        (number, at) for each in offsets.values() for number, at in enumerate(each) if 0 <= at < oracle.starts[number]
     ]
     assert {place in records for place in below} == {True, False}, "no record, or no marker, was found"
 
@@ -244,7 +244,7 @@ def test_earliest_latest_and_the_latest_time_are_those_before_the_trim(oracle: O
 
 
 def batches_of(oracle: Oracle) -> list[int]:
-    """Base offsets in the remote tier of partition 0."""
+    """Return the base offsets of partition 0 in the remote tier."""
     bases, at = list[int](), 0
     while at < oracle.starts[0]:
         fetch = partial(oracle.proxy.reader.fetch, oracle.topic, 0, at, max_bytes=1 << 20)
@@ -256,7 +256,7 @@ def batches_of(oracle: Oracle) -> list[int]:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_from_every_border_is_read_what_was_there_before_the_trim(oracle: Oracle, level: Isolation) -> None:
-    """The first and the last offset of each segment and batch, and one either side."""
+    """Reads begin at the first and the last offset of each segment and batch, and at both neighbours."""
     rows = [row for row in oracle.whole["librdkafka", level] if row[0] == 0]
     segments = [each.offsets.start for each in oracle.proxy.reader.view(oracle.topic, 0).readable]
     bases = {*segments, *batches_of(oracle)}
@@ -289,8 +289,8 @@ def test_a_group_commits_in_the_remote_tier_and_goes_on_there(oracle: Oracle, pr
     read(100)
     assert all(offset < oracle.starts[partition] for partition, offset in seen)
     admin = AdminClient({"bootstrap.servers": oracle.proxy.bootstrap})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(str(config["group.id"]))])
-    committed = {p.partition: p.offset for p in asked[str(config["group.id"])].result(20).topic_partitions}
+    futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(str(config["group.id"]))])
+    committed = {p.partition: p.offset for p in futures[str(config["group.id"])].result(20).topic_partitions}
     for partition, offset in committed.items():
         assert offset == max(at for number, at in seen if number == partition) + 1
     rows = [(row[0], row[1]) for row in oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED]]
@@ -333,10 +333,10 @@ def test_a_transaction_that_reads_the_remote_tier_commits_what_it_read_with_what
     read: list[int] = []
 
     def copied(count: int, *, commit: bool) -> list[int]:
-        """Offsets of partition 0 that were read, and written."""
-        given = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        """Return the offsets of partition 0 that were read and written."""
+        client_config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
         got: list[int] = []
-        with closing(Consumer({**config, **given})) as consumer:
+        with closing(Consumer({**config, **client_config})) as consumer:
             place = TopicPartition(oracle.topic, 0)
             (place,) = consumer.committed([place], 20)
             consumer.assign([place])

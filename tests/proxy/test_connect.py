@@ -26,7 +26,7 @@ RECORDS = 1_000
 PARTITIONS = 2
 PATIENCE_S = 120.0
 INTERNAL = ("offset-syncs.topic", "checkpoints.topic", "config.storage", "offset.storage", "status.storage")
-"""What MirrorMaker makes for itself."""
+"""Topics that MirrorMaker makes for itself."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ti
 
 @contextmanager
 def worker(main: str, folder: Path, *properties: Mapping[str, object]) -> Iterator[subprocess.Popen[bytes]]:
-    """Killed when the block ends; what it says is in the folder."""
+    """Run a worker that is killed when the block ends; its output is in the folder."""
     files = [folder / f"{number}.properties" for number in range(len(properties))]
     for file, each in zip(files, properties, strict=True):
         file.write_text("".join(f"{name}={value}\n" for name, value in each.items()))
@@ -56,16 +56,16 @@ def lines(path: Path) -> list[str]:
 
 
 def records(kafka: KafkaSandbox, topic: str) -> list[list[PlainRecord]]:
-    """Of each partition; none while there is no such topic."""
-    found: list[list[PlainRecord]] = []
+    """Return the records of each partition; none while there is no such topic."""
+    records_read: list[list[PlainRecord]] = []
     with closing(PlainConsumer(kafka.client_config, Isolation.READ_COMMITTED, SystemClock())) as consumer:
         for number in range(PARTITIONS):
             try:
                 start, end = consumer.bounds(topic, number)
             except BrokerUnavailable:
                 return []
-            found.append([each for batch in consumer.records(topic, number, start, end) for each in batch])
-    return found
+            records_read.append([each for batch in consumer.records(topic, number, start, end) for each in batch])
+    return records_read
 
 
 def test_a_sink_writes_each_record_of_both_tiers_once_and_in_order(cluster: TieredCluster, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_sink_writes_each_record_of_both_tiers_once_and_in_order(cluster: Tier
 
 
 def test_mirrormaker_makes_of_both_tiers_another_clusters_topic(cluster: TieredCluster, tmp_path: Path) -> None:
-    """Each record at its offset, with its key, timestamp and headers."""
+    """Each record has its offset, key, timestamp and headers."""
     topic = cluster.topic("mirrored", RECORDS, PARTITIONS)
     whole = records(cluster.kafka, topic)
     assert [len(each) for each in whole] == [RECORDS] * PARTITIONS

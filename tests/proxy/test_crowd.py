@@ -25,15 +25,15 @@ MIB = 1 << 20
 SIZE = 1_000
 MEMORY = 64 * MIB
 OWN = SIZE * (HELD + 50 * 1024)
-"""The connections' own: one end's buffer for what is large, and what a quiet connection has (docs/proxy.md)."""
+"""The connections' own memory: one end's buffer for large frames, and that of a quiet connection (docs/proxy.md)."""
 CROWDS = 5
 ASKED = 8
-"""MiB that each of those who never read asks for: more than the kernel takes of it."""
+"""MiB that each client that never reads asks for: more than the kernel takes of it."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def descriptors() -> Iterator[None]:
-    """Four of the proxy for a connection."""
+    """Allow four descriptors of the proxy for each connection."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 8 * SIZE), before[1]))
     yield
@@ -48,7 +48,7 @@ def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def remote(house: House) -> str:
-    """A topic whose first 4 MiB are in the remote tier alone."""
+    """Return a topic whose first 4 MiB are in the remote tier alone."""
     topic = house.create("remote", internal_segment_bytes=str(MIB))
     producer = Producer({**house.kafka.client_config, "batch.num.messages": 1})
     for _ in range(5 * 16):
@@ -67,7 +67,7 @@ def local(house: House) -> str:
 
 
 class Proxy:
-    """Clients of it, and what it takes."""
+    """A proxy process: its clients, and the memory that it takes."""
 
     def __init__(self, running: Running, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -89,7 +89,7 @@ class Proxy:
             eventually(asked, seconds)
 
     def settles(self) -> None:
-        """Until a second has changed nothing of its memory."""
+        """Wait until its memory has not changed for a second."""
 
         def same() -> bool:
             before = self.counts("memory_bytes")
@@ -99,7 +99,7 @@ class Proxy:
         eventually(same)
 
     def resident(self, line: str = "VmRSS") -> int:
-        """Bytes. ``VmHWM``: the most there ever were."""
+        """Return its memory in bytes. ``VmHWM`` is its peak."""
         lines = Path(f"/proc/{self._pid}/status").read_text().splitlines()
         return next(int(each.split()[1]) * 1024 for each in lines if each.startswith(line))
 
@@ -115,10 +115,8 @@ def proxy(house: House) -> Iterator[Proxy]:
     running.stop()
 
 
-def test_it_takes_no_more_than_its_memory_and_its_connections_own_and_answers_those_who_read(
-    proxy: Proxy, remote: str, local: str
-) -> None:
-    """Crowd after crowd: what one took is used again by the next."""
+def test_it_keeps_to_its_memory_and_answers_clients_that_read(proxy: Proxy, remote: str, local: str) -> None:
+    """Crowds follow each other: memory of one is used again by the next."""
     proxy.reads_all_there_is(remote)
     before = proxy.resident()
     for _ in range(CROWDS):
@@ -142,8 +140,8 @@ def test_it_takes_no_more_than_its_memory_and_its_connections_own_and_answers_th
     proxy.reads_all_there_is(remote)
 
 
-def test_those_who_never_read_do_not_keep_remote_records_from_the_others(proxy: Proxy, remote: str) -> None:
-    """They are closed, while others need their memory; what was read ahead for them is kept for longer."""
+def test_clients_that_never_read_do_not_block_remote_reads_of_others(proxy: Proxy, remote: str) -> None:
+    """They are closed while others need their memory; the records read ahead for them are kept longer."""
     with ExitStack() as crowds:
         while MEMORY * 3 // 4 - proxy.counts("memory_bytes") >= MIB:
             for each in crowds.enter_context(proxy.clients(SIZE // 10)):

@@ -1,4 +1,4 @@
-"""A batch that is damaged in the object store: clients that look at no CRC get what came before it, and an error."""
+"""A batch that is damaged in the object store: clients without CRC checks get the records before it, and an error."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_a_client_without_crc_checks_never_gets_a_falsified_batch_and_other_part
 ) -> None:
     topic = tiered(cluster, "damaged-behind-the-proxy", RECORDS, 2)
     bad = damage(log_object(cluster, topic, 1))
-    found: dict[int, list[int]] = {}
+    read: dict[int, list[int]] = {}
     errors: list[KafkaError] = []
     with running(cluster) as proxy, proxy.consumer((topic, 0, 0), (topic, 1, 0), check_crcs=False) as consumer:
         until(
-            lambda: proxy.server.counts.errors[2] >= 2 and len(found.get(0, ())) == RECORDS,
-            lambda: received(consumer, found, errors),
+            lambda: proxy.server.counts.errors[2] >= 2 and len(read.get(0, ())) == RECORDS,
+            lambda: received(consumer, read, errors),
         )
-    assert found == {0: list(range(RECORDS)), 1: list(range(bad))}, "nothing of the bad batch, or of what is behind it"
+    assert read == {0: list(range(RECORDS)), 1: list(range(bad))}, "nothing of the bad batch, or of what is behind it"

@@ -1,4 +1,4 @@
-"""DeleteRecords through the proxy: refused for what is tiered, the broker's own for everything else."""
+"""DeleteRecords through the proxy: refused for tiered topics, passed to the broker for all others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ti
 
 @pytest.fixture(scope="module")
 def tiered(cluster: TieredCluster) -> tuple[str, int]:
-    """A topic, and where the broker begins."""
+    """Return a topic, and the local log start offset on the broker."""
     topic, starts = cluster.tiered("orders", RECORDS)
     return topic, starts[0]
 
@@ -42,21 +42,21 @@ def proxy(cluster: TieredCluster, tiered: tuple[str, int]) -> Iterator[RunningPr
 
 
 def deleted(bootstrap: str, *places: tuple[str, int]) -> dict[str, int | KafkaError]:
-    """Return what Kafka's own client is told of each topic: where it begins now, or an error."""
-    asked = [TopicPartition(topic, 0, before) for topic, before in places]
+    """Return the answer of Kafka's own client for each topic: its new log start offset, or an error."""
+    partitions = [TopicPartition(topic, 0, before) for topic, before in places]
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    answers: dict[Any, Future[Any]] = admin.delete_records(asked)
-    told: dict[str, int | KafkaError] = {}
+    answers: dict[Any, Future[Any]] = admin.delete_records(partitions)
+    replies: dict[str, int | KafkaError] = {}
     for place, answer in answers.items():
         try:
-            told[place.topic] = int(answer.result(30).low_watermark)
+            replies[place.topic] = int(answer.result(30).low_watermark)
         except KafkaException as error:
-            told[place.topic] = error.args[0].code()
-    return told
+            replies[place.topic] = error.args[0].code()
+    return replies
 
 
 @pytest.mark.parametrize("where", ["remote", "local", "all"])
-def test_nothing_of_a_tiered_topic_is_deleted_and_no_client_is_told_it_was(
+def test_no_record_of_a_tiered_topic_is_deleted_or_reported_as_deleted(
     cluster: TieredCluster, proxy: RunningProxy, tiered: tuple[str, int], where: str
 ) -> None:
     topic, start = tiered
@@ -64,8 +64,8 @@ def test_nothing_of_a_tiered_topic_is_deleted_and_no_client_is_told_it_was(
     assert deleted(proxy.bootstrap, (topic, before)) == {topic: KafkaError.POLICY_VIOLATION}
     assert cluster.local_start(topic) == start
     with proxy.consumer((topic, 0, 0)) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: found.get(0) == list(range(RECORDS)), lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: offsets.get(0) == list(range(RECORDS)), lambda: received(consumer, offsets))
     reason = str([facts["reason"] for event, facts in proxy.said if event == "records are not deleted"][-1])
     assert f"tierstate delete-records {topic}:0" in reason
 
@@ -94,10 +94,10 @@ def test_kafkas_own_command_says_that_a_policy_forbids_it(
     cluster: TieredCluster, proxy: RunningProxy, tiered: tuple[str, int], release: str
 ) -> None:
     topic, start = tiered
-    asked = cluster.folder / "deletions.json"
-    asked.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": start + 4}]}))
+    file = cluster.folder / "deletions.json"
+    file.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": start + 4}]}))
     command = [find_java(), "-cp", f"{kafka_libs(release=release)}/*", "org.apache.kafka.tools.DeleteRecordsCommand"]
-    command += ["--bootstrap-server", proxy.bootstrap, "--offset-json-file", str(asked)]
+    command += ["--bootstrap-server", proxy.bootstrap, "--offset-json-file", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert "PolicyViolationException" in done.stdout + done.stderr
     assert cluster.local_start(topic) == start

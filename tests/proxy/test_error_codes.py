@@ -1,4 +1,4 @@
-"""What clients of each family do with the error codes of a remote read: by them an application goes on, or ends."""
+"""Clients' reactions to the error codes of a remote read: by these codes an application goes on, or ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHERS = {
 
 
 def everything_below(kind: type[TierstateError]) -> list[type[TierstateError]]:
-    return [found for below in kind.__subclasses__() for found in (below, *everything_below(below))]
+    return [subclass for below in kind.__subclasses__() for subclass in (below, *everything_below(below))]
 
 
 def test_every_error_is_asked_again_but_those_that_a_person_must_see_and_the_end_of_the_log() -> None:
@@ -56,22 +56,22 @@ def topic(cluster: TieredCluster) -> str:
 
 
 Reads = Callable[[], str]
-"""A few records from where it stands: "0, 1, 2", or what the application was told, in its place."""
+"""A few records from its position: "0, 1, 2", or the application's error in their place."""
 COUNT = 5
 
 
 @contextmanager
 def librdkafka(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
-    told = {KafkaError._AUTO_OFFSET_RESET: "out of range", KafkaError._BAD_MSG: "damage", 2: "damage"}
+    names = {KafkaError._AUTO_OFFSET_RESET: "out of range", KafkaError._BAD_MSG: "damage", 2: "damage"}
     with proxy.consumer((topic, 0, 0)) as consumer:
 
         def read() -> str:
-            found: list[Any] = []
-            until(lambda: len(found) == COUNT or said(found), lambda: found.extend(consumer.consume(1, 0.2)))
-            return said(found) or ", ".join(str(each.offset()) for each in found)
+            messages: list[Any] = []
+            until(lambda: len(messages) == COUNT or said(messages), lambda: messages.extend(consumer.consume(1, 0.2)))
+            return said(messages) or ", ".join(str(each.offset()) for each in messages)
 
         def said(found: list[Any]) -> str:
-            return next((told[each.error().code()] for each in found if each.error() is not None), "")
+            return next((names[each.error().code()] for each in found if each.error() is not None), "")
 
         yield read
 
@@ -80,11 +80,11 @@ def librdkafka(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
 def java(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
     def read() -> str:
         readers.begin(COUNT)
-        (said,) = readers.said()
+        (output,) = readers.said()
         for text in ("out of range", "damage"):
-            if text in said:
+            if text in output:
                 return text
-        return ", ".join(each.split(":")[0] for each in said.split() if ":" in each) or said
+        return ", ".join(each.split(":")[0] for each in output.split() if ":" in each) or output
 
     with closing(Readers(proxy.bootstrap, topic, [0])) as readers:
         yield read
@@ -99,18 +99,18 @@ def kafka_python(proxy: RunningProxy, topic: str) -> Iterator[Reads]:
         consumer.seek(place, 0)
 
         def read() -> str:
-            found: list[int] = []
+            offsets: list[int] = []
 
             def step() -> None:
-                found.extend(each.offset for each in consumer.poll(200, max_records=1).get(place, []))
+                offsets.extend(each.offset for each in consumer.poll(200, max_records=1).get(place, []))
 
             try:
-                until(lambda: len(found) == COUNT, step)
+                until(lambda: len(offsets) == COUNT, step)
             except OffsetOutOfRangeError:
                 return "out of range"
             except CorruptRecordError:
                 return "damage"
-            return ", ".join(map(str, found))
+            return ", ".join(map(str, offsets))
 
         yield read
 
@@ -119,7 +119,7 @@ FAMILIES = [librdkafka, java, kafka_python]
 
 
 def store_is_away(proxy: RunningProxy, times: int) -> None:
-    """Until clients were told so as often."""
+    """Keep the store away until clients were answered so ``times`` times."""
 
     def away(topic: str, partition: int, offset: int) -> None:
         if proxy.server.counts.errors[KAFKA_STORAGE_ERROR] < times:
@@ -141,7 +141,7 @@ def test_a_store_that_is_away_is_waited_for_and_the_application_hears_nothing(
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("family", FAMILIES)
-def test_damage_is_told_to_the_application_and_when_it_is_mended_it_reads_on_from_there(
+def test_an_application_gets_damage_as_an_error_and_reads_on_once_repaired(
     cluster: TieredCluster, topic: str, family: Any
 ) -> None:
     with running(cluster) as proxy, family(proxy, topic) as read:
@@ -157,7 +157,7 @@ def test_damage_is_told_to_the_application_and_when_it_is_mended_it_reads_on_fro
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_the_logical_log_has_no_more_is_out_of_range(cluster: TieredCluster, topic: str, family: Any) -> None:
+def test_offsets_that_the_logical_log_lost_are_out_of_range(cluster: TieredCluster, topic: str, family: Any) -> None:
     with running(cluster) as proxy, family(proxy, topic) as read:
 
         def expired(topic: str, partition: int, offset: int) -> None:

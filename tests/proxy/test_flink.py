@@ -1,4 +1,4 @@
-"""A Flink job that fails in the remote tier. What its Kafka source reads of every kind of record: `test_clients.py`."""
+"""A Flink job that fails in the remote tier. `test_clients.py` shows that its source reads every kind of record."""
 
 from __future__ import annotations
 

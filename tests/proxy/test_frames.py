@@ -1,4 +1,4 @@
-"""What passes through is changed in the named fields and in nothing else, in every version of every API."""
+"""Frames that pass through are changed in the named fields and in nothing else, in every version of every API."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def again(kind: Any, data: bytes | bytearray, version: int) -> Any:
 
 
 class Arriving:
-    """A frame, of which ``step`` bytes more come whenever they are waited for."""
+    """A frame that arrives by ``step`` bytes at each wait."""
 
     def __init__(self, data: bytes, step: int = 7) -> None:
         self._data, self._step, self._at, self._came = data, step, 0, 0
@@ -101,7 +101,7 @@ class Arriving:
 
 
 def through(data: bytes, version: int, change: Any = None) -> tuple[bytes, list[AnsweredPartition]]:
-    """The body of a Fetch answer, entry by entry; ``change``: what to write for an entry, from it and its records."""
+    """Return the body of a Fetch answer, entry by entry; ``change`` returns what to write for an entry."""
 
     async def read() -> tuple[bytes, list[AnsweredPartition]]:
         header = b"\0" if version >= 12 else b""  # tagged fields of the answer's header
@@ -134,12 +134,12 @@ def test_a_fetch_request_keeps_all_but_its_session_and_its_bound(version: int, s
     if version >= 7:
         made.session_id, made.session_epoch = 0, -1
     assert bytes(data) == encoded(made, version)
-    wanted = {
+    expected = {
         (topic.topic, each.partition): (each.fetch_offset, each.partition_max_bytes)
         for topic in made.topics
         for each in topic.partitions
     }
-    assert {place: (each.offset, each.max_bytes) for place, each in request.wanted.items()} == wanted
+    assert {place: (each.offset, each.max_bytes) for place, each in request.wanted.items()} == expected
     level = Isolation.READ_COMMITTED if seed % 2 else Isolation.READ_UNCOMMITTED
     assert (request.isolation, request.max_wait_ms) == (level, made.max_wait_ms)
     assert request.follower == (made.replica_id >= 0)
@@ -152,15 +152,15 @@ def test_a_fetch_answer_passes_byte_for_byte(version: int, seed: int) -> None:
     data = encoded(made, version)
     passed, entries = through(data, version)
     assert passed == data
-    said = [
+    entry_list = [
         (topic, each.partition_index, each.error_code, len(each.records or b"")) for topic, each in partitions(made)
     ]
-    assert [(each.topic, each.partition, each.error, each.size) for each in entries] == said
+    assert [(each.topic, each.partition, each.error, each.size) for each in entries] == entry_list
 
 
 @pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
 @for_every_seed
-def test_an_entry_that_says_something_else_differs_in_that_alone(version: int, seed: int) -> None:
+def test_a_changed_entry_differs_only_in_the_changed_field(version: int, seed: int) -> None:
     made = message(FetchResponse, version, seed)
 
     def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
@@ -185,10 +185,10 @@ def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(
     records = bytes(range(256)) * (1 + seed)
     piece = Fetched(records, Tier.REMOTE, aborted, Offset(100), Offset(300), Offset(500), bounds)
     data, _ = through(encoded(made, version), version, lambda entry, _: filled(entry, piece))
-    found = again(FetchResponse, data, version)
-    assert found.throttle_time_ms == made.throttle_time_ms
-    assert [place[0] for place in partitions(found)] == [place[0] for place in partitions(made)]
-    for (_, each), (_, before) in zip(partitions(found), partitions(made), strict=True):
+    decoded_message = again(FetchResponse, data, version)
+    assert decoded_message.throttle_time_ms == made.throttle_time_ms
+    assert [place[0] for place in partitions(decoded_message)] == [place[0] for place in partitions(made)]
+    for (_, each), (_, before) in zip(partitions(decoded_message), partitions(made), strict=True):
         assert (each.partition_index, each.error_code) == (before.partition_index, 0)
         assert (each.high_watermark, each.last_stable_offset) == (1_000, 900)
         assert version < 5 or each.log_start_offset == (-1 if start is None else 3)
@@ -201,11 +201,11 @@ def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(
 
 @pytest.mark.parametrize("version", offered_versions(Key.LIST_OFFSETS, ListOffsetsRequest))
 @for_every_seed
-def test_what_is_asked_of_offsets_is_read_as_it_stands(version: int, seed: int) -> None:
+def test_the_places_of_a_list_offsets_request_are_read(version: int, seed: int) -> None:
     made = message(ListOffsetsRequest, version, seed, isolation_level=seed % 2)
-    asked = read_list_offsets(encoded(made, version), 0, version)
-    assert asked.timestamps == {(t.name, p.partition_index): p.timestamp for t in made.topics for p in t.partitions}
-    assert (asked.isolation is Isolation.READ_COMMITTED) == (version >= 2 and seed % 2 == 1)
+    places = read_list_offsets(encoded(made, version), 0, version)
+    assert places.timestamps == {(t.name, p.partition_index): p.timestamp for t in made.topics for p in t.partitions}
+    assert (places.isolation is Isolation.READ_COMMITTED) == (version >= 2 and seed % 2 == 1)
 
 
 @pytest.mark.parametrize("version", offered_versions(Key.LIST_OFFSETS, ListOffsetsResponse))
@@ -213,12 +213,12 @@ def test_what_is_asked_of_offsets_is_read_as_it_stands(version: int, seed: int) 
 def test_offsets_are_patched_where_they_stand(version: int, seed: int) -> None:
     made = message(ListOffsetsResponse, version, seed)
     data = bytearray(encoded(made, version))
-    said = list(offsets_said(data, version))
-    wanted = [
+    entries = list(offsets_said(data, version))
+    expected = [
         ((t.name, p.partition_index), p.error_code, p.timestamp, p.offset) for t in made.topics for p in t.partitions
     ]
-    assert [(each.place, each.error, each.timestamp, each.offset) for each in said] == wanted
-    for number, each in enumerate(said):
+    assert [(each.place, each.error, each.timestamp, each.offset) for each in entries] == expected
+    for number, each in enumerate(entries):
         if number % 2:
             each.fails(data, 56)
         else:
@@ -233,10 +233,10 @@ def test_offsets_are_patched_where_they_stand(version: int, seed: int) -> None:
 
 @pytest.mark.parametrize("version", offered_versions(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest))
 @for_every_seed
-def test_what_is_asked_of_epochs_is_read_as_it_stands(version: int, seed: int) -> None:
+def test_the_epochs_of_an_epochs_request_are_read(version: int, seed: int) -> None:
     made = message(OffsetForLeaderEpochRequest, version, seed)
-    asked = {(t.topic, p.partition): p.leader_epoch for t in made.topics for p in t.partitions}
-    assert read_epochs(encoded(made, version), 0, version) == asked
+    epochs = {(t.topic, p.partition): p.leader_epoch for t in made.topics for p in t.partitions}
+    assert read_epochs(encoded(made, version), 0, version) == epochs
 
 
 @pytest.mark.parametrize("version", offered_versions(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochResponse))
@@ -244,12 +244,12 @@ def test_what_is_asked_of_epochs_is_read_as_it_stands(version: int, seed: int) -
 def test_epochs_are_patched_where_they_stand(version: int, seed: int) -> None:
     made = message(OffsetForLeaderEpochResponse, version, seed)
     data = bytearray(encoded(made, version))
-    said = list(epochs_said(data, version))
-    wanted = [
+    entries = list(epochs_said(data, version))
+    expected = [
         ((t.topic, p.partition), p.error_code, p.leader_epoch, p.end_offset) for t in made.topics for p in t.partitions
     ]
-    assert [(each.place, each.error, each.epoch, each.end) for each in said] == wanted
-    for number, (each, one) in enumerate(zip(said, [p for t in made.topics for p in t.partitions], strict=True)):
+    assert [(each.place, each.error, each.epoch, each.end) for each in entries] == expected
+    for number, (each, one) in enumerate(zip(entries, [p for t in made.topics for p in t.partitions], strict=True)):
         if number % 2:
             each.fails(data, 56)
             one.error_code, one.leader_epoch, one.end_offset = 56, -1, -1
@@ -301,7 +301,7 @@ def test_a_held_deletion_is_answered_with_a_refusal_unless_the_broker_refused_it
     assert all("tierstate delete-records t-" in each for each in refused)
 
 
-def test_a_topic_of_which_nobody_knows_whether_it_is_tiered_is_not_deleted_from() -> None:
+def test_records_of_a_possibly_tiered_topic_are_not_deleted() -> None:
     topic = DeleteRecordsRequest.DeleteRecordsTopic
     partition = topic.DeleteRecordsPartition(partition_index=3, offset=45)
     made = DeleteRecordsRequest(topics=[topic(name="unknown", partitions=[partition])], timeout_ms=9)
@@ -312,7 +312,7 @@ def test_a_topic_of_which_nobody_knows_whether_it_is_tiered_is_not_deleted_from(
 
 
 class OneTiered:
-    """A reader that has the topics whose names begin so."""
+    """A reader that has the topics whose names begin with a prefix."""
 
     def is_tiered(self, topic: str) -> bool:
         if topic == "unknown":
@@ -338,12 +338,12 @@ def test_a_produce_request_is_refused_partition_by_partition(version: int, seed:
         return
     assert answer is not None
     assert answer[:4] == (77).to_bytes(4)
-    found = again(ProduceResponse, answer[5 if version >= 9 else 4 :], version)
-    assert [(t.name, [p.index for p in t.partition_responses]) for t in found.responses] == [
+    decoded_message = again(ProduceResponse, answer[5 if version >= 9 else 4 :], version)
+    assert [(t.name, [p.index for p in t.partition_responses]) for t in decoded_message.responses] == [
         (t.name, [p.index for p in t.partition_data]) for t in made.topic_data
     ]
-    assert {p.error_code for t in found.responses for p in t.partition_responses} <= {31}
-    assert {p.base_offset for t in found.responses for p in t.partition_responses} <= {-1}
+    assert {p.error_code for t in decoded_message.responses for p in t.partition_responses} <= {31}
+    assert {p.base_offset for t in decoded_message.responses for p in t.partition_responses} <= {-1}
 
 
 NAMING: list[tuple[Key, Any, str]] = [
@@ -364,47 +364,47 @@ def test_every_address_in_an_answer_becomes_a_listeners_and_nothing_else_changes
     made = message(kind, version, seed)
     own = [made] if key is Key.FIND_COORDINATOR and version < 4 else list(getattr(made, array) or [])
     data = encoded(made, version)
-    found = addresses.nodes(key, data, version)
+    node_ids = addresses.nodes(key, data, version)
     numbers = [each.broker_id if key is Key.DESCRIBE_CLUSTER else each.node_id for each in own]
-    assert [(each.node, each.host, each.port) for each in found] == [
+    assert [(each.node, each.host, each.port) for each in node_ids] == [
         (number, each.host, each.port) for number, each in zip(numbers, own, strict=True)
     ]
-    kept = set(numbers[1::2]) - set(numbers[::2])  # of these there is no listener
+    kept = set(numbers[1::2]) - set(numbers[::2])  # there is no listener for these
     listeners = {number: (f"proxy-{number}", 9) for number in numbers if number not in kept}
     flexible = APIS[key].is_flexible(version)
     for number, each in zip(numbers, own, strict=True):
         if number not in kept:
             each.host, each.port = listeners[number]
-    assert addresses.rewritten(data, found, listeners, flexible=flexible) == encoded(made, version)
+    assert addresses.rewritten(data, node_ids, listeners, flexible=flexible) == encoded(made, version)
 
 
 def names_of(fields: Iterable[Any], version: int) -> set[str]:
-    """Of fields and theirs."""
-    found: set[str] = set()
+    """Return the names of these fields, and of the fields within them."""
+    names: set[str] = set()
     for each in fields:
         if each._versions[0] <= version <= each._versions[1]:
             inner = getattr(each, "fields", None) or getattr(getattr(each, "array_of", None), "fields", None) or {}
-            found |= {each.name, *names_of(inner.values(), version)}
-    return found
+            names |= {each.name, *names_of(inner.values(), version)}
+    return names
 
 
 def test_no_other_answer_has_a_place_for_an_address() -> None:
-    """In the versions that are offered. kafka-python has no messages of tokens, of KIP-848's and of Streams' groups."""
+    """All offered versions are tried. kafka-python lacks messages of tokens, and of KIP-848's and Streams' groups."""
     answers = [each for each in ApiMessage.__subclasses__() if each.__name__.endswith("Response")]
-    known = {each.API_KEY: each for each in answers if each.__module__.startswith("kafka.")}
-    assert len(APIS.keys() - known.keys()) == 10
+    classes = {each.API_KEY: each for each in answers if each.__module__.startswith("kafka.")}
+    assert len(APIS.keys() - classes.keys()) == 10
     naming = {
         key
         for key, api in APIS.items()
-        if key in known
-        for version in versions(known[key], api.oldest, api.newest)
-        if {"host", "port"} <= names_of(known[key]._struct.fields.values(), version)
+        if key in classes
+        for version in versions(classes[key], api.oldest, api.newest)
+        if {"host", "port"} <= names_of(classes[key]._struct.fields.values(), version)
     }
     assert naming == {key for key, _, _ in NAMING}
 
 
 def read_brokers(body: bytes, version: int) -> bytes:
-    """What of a Metadata answer is looked into."""
+    """Return the part of a Metadata answer that is looked into."""
     header = b"\0" if APIS[Key.METADATA].is_flexible(version) else b""
     at, begin = asyncio.run(begun(Arriving(header + body), partial(addresses.read_brokers, version=version)))
     assert begin[:at] == header
@@ -413,7 +413,7 @@ def read_brokers(body: bytes, version: int) -> bytes:
 
 @pytest.mark.parametrize("version", offered_versions(Key.METADATA, MetadataResponse))
 @for_every_seed
-def test_of_metadata_only_the_beginning_is_looked_into_and_it_names_every_broker(version: int, seed: int) -> None:
+def test_only_the_beginning_of_metadata_is_read_and_it_names_every_broker(version: int, seed: int) -> None:
     data = encoded(message(MetadataResponse, version, seed), version)
     begin = read_brokers(data, version)
     assert data.startswith(begin)
@@ -451,5 +451,5 @@ def test_only_what_passes_is_offered_and_never_more_than_the_broker_has(
 def test_a_broker_that_does_not_know_the_version_answers_in_the_oldest_and_is_understood() -> None:
     made = message(ApiVersionsResponse, 0, 1, error_code=35)
     made.api_keys = [ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=9)]
-    found = again(ApiVersionsResponse, offered(encoded(made, 0), 4, read_only=False), 0)
-    assert [(each.api_key, each.max_version) for each in found.api_keys] == [(18, APIS[18].newest)]
+    decoded_message = again(ApiVersionsResponse, offered(encoded(made, 0), 4, read_only=False), 0)
+    assert [(each.api_key, each.max_version) for each in decoded_message.api_keys] == [(18, APIS[18].newest)]

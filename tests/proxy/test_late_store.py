@@ -35,7 +35,7 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ti
 
 @pytest.fixture(scope="module")
 def topic(cluster: TieredCluster) -> str:
-    """Three partitions, each trimmed."""
+    """Return a topic of three partitions, each trimmed."""
     return cluster.tiered("orders", RECORDS, 3)[0]
 
 
@@ -56,21 +56,21 @@ def test_a_cold_partition_whose_store_never_answers_keeps_no_hot_one_waiting(
     start = cluster.local_start(topic, 0)
     with running(cluster) as proxy, proxy.consumer((topic, 0, start), (topic, 1, 0), (topic, 2, 0)) as consumer:
         proxy.reader.before = held = Held()
-        found: dict[int, list[int]] = {}
-        until(lambda: found.get(0) == list(range(start, RECORDS)), lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: offsets.get(0) == list(range(start, RECORDS)), lambda: received(consumer, offsets))
         cluster.produce(topic, RECORDS, RECORDS + 50)
-        until(lambda: found[0] == list(range(start, RECORDS + 50)), lambda: received(consumer, found))
-        assert found.keys() == {0}
+        until(lambda: offsets[0] == list(range(start, RECORDS + 50)), lambda: received(consumer, offsets))
+        assert offsets.keys() == {0}
         assert {fetch[:2] for fetch in proxy.reader.fetches} == {(1, 0), (2, 0)}
         held.set()
-        until(lambda: whole(found, 1, 2), lambda: received(consumer, found))
+        until(lambda: whole(offsets, 1, 2), lambda: received(consumer, offsets))
 
 
 @pytest.mark.parametrize("records", [1, 50])
 def test_an_answer_with_records_of_the_brokers_own_never_waits_for_remote_ones(
     cluster: TieredCluster, topic: str, records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Be it one record, as at the tail, or many: by the first an answer looks as if it were empty."""
+    """One record, as at the tail, or many: with one record an answer looks as if it were empty."""
     monkeypatch.setattr(fetches, "FIRST_WAIT_S", 3600.0)
     hot = cluster.topic(f"hot-{records}", records)
     with running(cluster) as proxy, asking(proxy) as client:
@@ -81,16 +81,14 @@ def test_an_answer_with_records_of_the_brokers_own_never_waits_for_remote_ones(
         held.set()
 
 
-def test_while_nothing_can_be_read_the_store_is_asked_once_and_nobody_takes_it_for_the_end(
-    cluster: TieredCluster, topic: str
-) -> None:
+def test_an_unreadable_store_is_asked_once_and_never_taken_for_the_end(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), enable_partition_eof=True) as consumer:
         proxy.reader.before = held = Held()
-        found: dict[int, list[int]] = {}
-        until(lambda: proxy.server.counts.not_yet >= 10, lambda: received(consumer, found))  # fails by an "end"
+        offsets: dict[int, list[int]] = {}
+        until(lambda: proxy.server.counts.not_yet >= 10, lambda: received(consumer, offsets))  # fails by an "end"
         assert len(proxy.reader.fetches) == 1
         held.set()
-        until(lambda: whole(found, 1), lambda: received(consumer, found, []))
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets, []))
 
 
 def test_an_answer_without_records_waits_twice_as_long_each_time_and_never_longer_than_it_may(
@@ -115,7 +113,7 @@ def test_an_answer_without_records_waits_twice_as_long_each_time_and_never_longe
 def test_a_read_that_failed_hurries_no_answer(
     cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would come back at once, and be asked for again at once."""
+    """Otherwise it would come back at once, and be asked for again at once."""
     monkeypatch.setattr(fetches, "FIRST_WAIT_S", 3600.0)
     held = Held()
 
@@ -131,14 +129,14 @@ def test_a_read_that_failed_hurries_no_answer(
         assert records_of(client) == {(topic, 1): 0, (topic, 2): 0}
         until(lambda: proxy.said, lambda: None)
         held.set()
-        found = records_of(client)
-        assert found[topic, 1] == 0 < found[topic, 2]
+        sizes = records_of(client)
+        assert sizes[topic, 1] == 0 < sizes[topic, 2]
 
 
 def test_a_read_that_failed_holds_no_memory(
     cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though it is remembered, so that the store is not asked again at once."""
+    """It is still remembered, so that the store is not asked again at once."""
     monkeypatch.setattr(cold_reads, "AGAIN_S", 3600.0)
 
     def away(topic: str, partition: int, offset: int) -> None:
@@ -152,7 +150,7 @@ def test_a_read_that_failed_holds_no_memory(
         assert proxy.server.budget.used == 0
 
 
-def test_where_all_reads_failed_the_client_waits_as_long(cluster: TieredCluster, topic: str) -> None:
+def test_the_client_waits_as_long_if_all_reads_failed(cluster: TieredCluster, topic: str) -> None:
     async def waited() -> float:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -166,7 +164,7 @@ def test_where_all_reads_failed_the_client_waits_as_long(cluster: TieredCluster,
 def test_remote_records_get_into_answers_that_the_broker_could_fill_alone_whatever_the_memory(
     cluster: TieredCluster, topic: str
 ) -> None:
-    """A hot partition's megabytes fit into no memory of this proxy; they are asked for in smaller answers."""
+    """Megabytes of a hot partition do not fit into this proxy's memory; they are asked for in smaller answers."""
     hot = cluster.topic("hot", 12_000, 1, **{"internal.segment.bytes": str(1 << 30)})  # one answer: 2.4 MB and more
     with running(cluster, "proxy.memory=1MiB") as proxy, asking(proxy) as client:
 
@@ -177,9 +175,7 @@ def test_remote_records_get_into_answers_that_the_broker_could_fill_alone_whatev
         until(lambda: proxy.server.counts.filled > 0, asked)
 
 
-def test_what_was_read_for_a_client_that_went_on_to_the_brokers_own_is_given_back(
-    cluster: TieredCluster, topic: str
-) -> None:
+def test_records_read_ahead_are_freed_when_the_client_reaches_local_ones(cluster: TieredCluster, topic: str) -> None:
     start = cluster.local_start(topic, 1)
     with running(cluster) as proxy, asking(proxy) as client:
         client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
@@ -201,32 +197,32 @@ def test_a_store_that_is_away_is_waited_for_by_the_client(cluster: TieredCluster
                 raise StorageUnavailable("the store does not answer")
 
         proxy.reader.before = away
-        found: dict[int, list[int]] = {}
-        until(lambda: whole(found, 1), lambda: received(consumer, found))  # no error reaches the application
+        offsets: dict[int, list[int]] = {}
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets))  # no error reaches the application
         assert proxy.server.counts.errors[56] >= 1
         assert [event for event, _ in proxy.said].count("a remote read failed") == 2
 
 
-def test_damage_is_told_to_the_application_and_nothing_is_skipped(cluster: TieredCluster, topic: str) -> None:
+def test_the_application_gets_damage_as_an_error_and_skips_nothing(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), auto_offset_reset="earliest") as consumer:
 
         def damaged(topic: str, partition: int, offset: int) -> None:
             raise CorruptData("the object is not what it must be", offset=offset)
 
         proxy.reader.before = damaged
-        found: dict[int, list[int]] = {}
+        offsets: dict[int, list[int]] = {}
         errors: list[KafkaError] = []
-        until(lambda: proxy.server.counts.errors[2] >= 2, lambda: received(consumer, found, errors))
-        assert found == {}
+        until(lambda: proxy.server.counts.errors[2] >= 2, lambda: received(consumer, offsets, errors))
+        assert offsets == {}
         proxy.reader.before = lambda topic, partition, offset: None
-        until(lambda: whole(found, 1), lambda: received(consumer, found, errors))
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets, errors))
 
 
 @pytest.mark.parametrize("error", [UnknownTopic("the proxy may not see it"), RuntimeError("a bug")])
-def test_what_the_proxy_itself_cannot_do_is_never_an_end_of_the_log(
+def test_an_error_of_the_proxy_itself_is_never_an_end_of_the_log(
     cluster: TieredCluster, topic: str, error: Exception
 ) -> None:
-    """By ``auto.offset.reset`` the consumer would skip to the local start."""
+    """Otherwise the consumer would skip to the local start, by ``auto.offset.reset``."""
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), auto_offset_reset="earliest") as consumer:
 
         def fail(topic: str, partition: int, offset: int) -> None:
@@ -234,8 +230,8 @@ def test_what_the_proxy_itself_cannot_do_is_never_an_end_of_the_log(
                 raise error
 
         proxy.reader.before = fail
-        found: dict[int, list[int]] = {}
-        until(lambda: whole(found, 1), lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets))
 
 
 def test_an_offset_that_the_logical_log_does_not_have_is_out_of_range_as_at_a_broker(
@@ -257,20 +253,20 @@ def test_a_proxy_with_hardly_any_memory_gives_everything_all_the_same(cluster: T
         proxy.reader.before = held = Held()
         places = [(topic, partition, 0) for partition in (1, 2)]
         consumers = [opened.enter_context(proxy.consumer(*places)) for _ in range(5)]
-        found: list[dict[int, list[int]]] = [{} for _ in consumers]
+        offsets: list[dict[int, list[int]]] = [{} for _ in consumers]
 
         def step() -> None:
-            for consumer, into in zip(consumers, found, strict=True):
+            for consumer, into in zip(consumers, offsets, strict=True):
                 received(consumer, into)
 
         until(lambda: proxy.server.budget.refused > 0, step)
         held.set()
-        until(lambda: all(whole(each, 1, 2) for each in found), step)
+        until(lambda: all(whole(each, 1, 2) for each in offsets), step)
 
 
 @contextmanager
 def reading_all_it_may(proxy: RunningProxy, topic: str) -> Iterator[None]:
-    """Three clients ask for 1 MiB of three partitions each, and the store answers none of them until the end."""
+    """Let three clients ask for 1 MiB of three partitions each; the store answers none of them until the end."""
     proxy.reader.before = held = Held()
     with ExitStack() as opened:
         for _ in range(3):
@@ -302,8 +298,8 @@ def test_a_large_request_passes_while_remote_reads_hold_all_the_memory_they_may(
 
 def test_the_limit_of_a_partition_is_what_is_read_at_a_time(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy, proxy.consumer((topic, 1, 0), max_partition_fetch_bytes=5_000) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: whole(found, 1), lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: whole(offsets, 1), lambda: received(consumer, offsets))
         assert {size for _, _, size in proxy.reader.fetches} == {5_000}
         assert len(proxy.reader.fetches) > 3
 
@@ -311,7 +307,7 @@ def test_the_limit_of_a_partition_is_what_is_read_at_a_time(cluster: TieredClust
 def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_others_are_empty(
     cluster: TieredCluster, topic: str
 ) -> None:
-    """Each partition may have one byte: that is a batch."""
+    """Each partition may have one byte, so it gets one batch."""
     places = [(topic, partition, 0) for partition in range(3)]
     with running(cluster) as proxy:
         level = Isolation.READ_UNCOMMITTED
@@ -319,15 +315,15 @@ def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_
         sizes = [len(read(*place).data) for place in places]
 
         def given(of_all: int) -> list[int]:
-            """Bytes of each partition, of an answer that had all of them at hand."""
+            """Return the bytes of each partition in an answer for which all of them were at hand."""
             with asking(proxy) as client:
                 client.sendall(fetch_of(*places, max_wait_ms=0, max_bytes=1))
                 assert set(records_of(client).values()) == {0}
                 until(lambda: proxy.server.budget.used == sum(sizes), lambda: None)
                 client.sendall(fetch_of(*places, max_wait_ms=100, max_bytes=1, of_all=of_all))
-                found = list(records_of(client).values())
+                size_by_partition = list(records_of(client).values())
             until(lambda: proxy.server.counts.connections == 0, lambda: None)
-            return found
+            return size_by_partition
 
         assert given(1) == [sizes[0], 0, 0]
         assert given(sum(sizes[:2]) - 1) == [sizes[0], 0, 0]
@@ -335,7 +331,7 @@ def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_
         assert given(sum(sizes)) == sizes
 
 
-def test_what_was_read_ahead_for_a_client_that_left_is_given_back(cluster: TieredCluster, topic: str) -> None:
+def test_records_read_ahead_for_a_client_that_left_are_freed(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy:
         with asking(proxy) as client:
             client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
@@ -348,7 +344,7 @@ def test_what_was_read_ahead_for_a_client_that_left_is_given_back(cluster: Tiere
 def test_a_connection_that_ended_within_a_frame_is_gone_before_python_looks_for_cycles(
     cluster: TieredCluster, topic: str
 ) -> None:
-    """With all that it was reading, which is in no account any more."""
+    """It ends with all that it was reading, which no longer counts in any account."""
     with running(cluster) as proxy:
         gc.collect()
         gc.disable()

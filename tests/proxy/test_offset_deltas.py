@@ -48,7 +48,7 @@ def test_kafkas_consumer_gets_the_records_that_both_parsers_decode(
 def test_a_broker_takes_an_offset_above_its_batch_only_where_records_are_not_packed(
     kafka: KafkaSandbox, topics: RealTopics, topic_name: str
 ) -> None:
-    """So the agent looks at batches without a codec alone."""
+    """So the agent looks only at batches without a codec."""
     topic = topics.create(topic_name, config=CONFIG)
     above = [record(delta, b"k", b"v") for delta in (0, 1, 7)]
     assert append_batch(kafka, topic, Batch(0, above).bytes) == 0

@@ -1,4 +1,4 @@
-"""ListOffsets by each of its names, and epochs, beside the broker: of a topic in two tiers, and of one that is not."""
+"""ListOffsets by each of its names, and epochs, compared with the broker: for a tiered topic, and for a plain one."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ OUT_OF_RANGE = 1
 
 
 class Both:
-    """The same requests through the proxy and at the broker."""
+    """Send the same requests through the proxy and to the broker."""
 
     def __init__(self, cluster: TieredCluster, proxy: RunningProxy, through: RawClient, direct: RawClient) -> None:
         self.cluster, self.proxy, self.through, self.direct = cluster, proxy, through, direct
 
     def agree_about(self, spec: FetchSpec) -> int:
-        """The error code of both; the proxy's answer is "nothing yet" until the remote tier was looked into."""
+        """Return the error code of both; the proxy answers "nothing yet" until it has looked into the remote tier."""
         direct = self.direct.fetch(BROKER, spec)
         until(lambda: self.through.fetch(BROKER, spec) == direct, lambda: None)
         return direct.code
 
     @staticmethod
     def offsets(client: RawClient, topic: str) -> dict[str, int]:
-        found = {}
+        offsets_found = {}
         for name, timestamp in NAMES.items():
-            said = client.list_offset(BROKER, topic, 0, TimestampMs(timestamp))
-            assert said.code == 0, (name, said)
-            found[name] = int(said.offset)
-        return found
+            answer = client.list_offset(BROKER, topic, 0, TimestampMs(timestamp))
+            assert answer.code == 0, (name, answer)
+            offsets_found[name] = int(answer.offset)
+        return offsets_found
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def both(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield Both(cluster, proxy, through, direct)
 
 
-def test_of_two_tiers_the_brokers_own_names_stay_and_the_others_are_of_both(both: Both) -> None:
+def test_the_brokers_own_names_stay_and_the_others_cover_both_tiers(both: Both) -> None:
     topic = both.cluster.topic("orders", RECORDS)
     whole = both.offsets(both.direct, topic)
     assert whole == {
@@ -85,12 +85,12 @@ def test_of_two_tiers_the_brokers_own_names_stay_and_the_others_are_of_both(both
     assert start - 1 <= last < RECORDS
     assert both.offsets(both.through, topic) == whole | {"earliest local": start, "last tiered": last}
     trimmed = {"earliest": start, "earliest local": start, "a time": start}
-    # a broker finds no time while the files below its log start, which go later, have a later one
+    # a broker finds no time while files below its log start, which are deleted later, have a later one
     until(lambda: both.offsets(both.direct, topic)["a time"] == start, lambda: None)
     assert both.offsets(both.direct, topic) == whole | trimmed
 
 
-def test_an_offset_of_the_remote_tier_is_said_with_its_epoch_as_the_broker_said_it(both: Both) -> None:
+def test_a_remote_offset_has_the_epoch_that_the_broker_gave_it(both: Both) -> None:
     topic = both.cluster.topic("with-epochs", RECORDS)
     times = [TimestampMs(NAMES[name]) for name in ("earliest", "max timestamp", "a time")]
     before = [both.direct.list_offset(BROKER, topic, 0, each) for each in times]

@@ -1,4 +1,4 @@
-"""Requests and answers through a running proxy: in their order, whole, within its memory; and what it turns away."""
+"""Requests and answers through a running proxy: in their order, whole, within its memory; and those that it refuses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_frame_that_comes_byte_by_byte_is_served(proxy: ProxyServer, broker: F
 
 
 def test_requests_that_are_not_waited_for_are_answered_in_their_order(proxy: ProxyServer, broker: FakeBroker) -> None:
-    """Among them those that have no answer."""
+    """Some of these requests have no answer."""
     broker.answer = lambda request: framed(request[4:8])
     quiet = struct.pack(">hhii", -1, 0, 30_000, 0)  # no transactional id, acks 0, time-out, no topics
     with closing(connected(proxy)) as client:
@@ -58,7 +58,7 @@ def test_requests_that_are_not_waited_for_are_answered_in_their_order(proxy: Pro
         assert [struct.unpack(">ii", file.read(8)) for _ in range(50)] == [(4, number) for number in range(50)]
 
 
-def test_what_the_proxy_refuses_itself_is_answered_in_its_turn(broker: FakeBroker) -> None:
+def test_a_refusal_by_the_proxy_is_answered_in_its_turn(broker: FakeBroker) -> None:
     cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
     reader: Any = None
     broker.answer = lambda request: framed(request[4:8])
@@ -68,11 +68,11 @@ def test_what_the_proxy_refuses_itself_is_answered_in_its_turn(broker: FakeBroke
         for number in range(0, 60, 3):
             client.sendall(request(PRODUCE, 8, number, waited_for) + request(PRODUCE, 8, number + 1, waited_for))
             client.sendall(request(HEARTBEAT, 0, number + 2))
-        file, found = client.makefile("rb"), list[int]()
+        file, correlations = client.makefile("rb"), list[int]()
         for _ in range(60):
             size = struct.unpack(">i", file.read(4))[0]
-            found.append(struct.unpack(">i", file.read(size)[:4])[0])
-        assert found == list(range(60))
+            correlations.append(struct.unpack(">i", file.read(size)[:4])[0])
+        assert correlations == list(range(60))
     assert {request[:2] for request in broker.got} == {struct.pack(">h", HEARTBEAT)}
 
 
@@ -96,8 +96,8 @@ def test_a_frame_that_is_too_large_to_be_looked_into_is_refused_before_it_is_rea
     assert broker.got == []
 
 
-def test_a_large_frame_that_nobody_looks_into_is_streamed(proxy: ProxyServer, broker: FakeBroker) -> None:
-    """Far more than the proxy may hold, both ways."""
+def test_a_large_frame_that_needs_no_parsing_is_streamed(proxy: ProxyServer, broker: FakeBroker) -> None:
+    """The frame has far more bytes than the proxy may hold, both ways."""
     body = bytes(range(256)) * (64 * 1024)
     broker.answer = lambda request: framed(request[4:8] + request[10:])
     with closing(connected(proxy)) as client:
@@ -208,7 +208,7 @@ def test_a_request_that_there_is_no_memory_for_is_refused_and_the_log_says_what_
     assert said in reasons[0]
 
 
-def test_a_client_that_never_reads_is_held_within_its_bound_and_stops_nobody(
+def test_a_client_that_never_reads_is_bounded_and_stops_no_other(
     proxy: ProxyServer, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peers: list[Peer] = []
@@ -282,10 +282,10 @@ def test_an_end_that_leaves_in_the_middle_of_a_large_answer_takes_the_other_with
             if who == "client":
                 assert client.recv(100_000)
                 continue
-            found = 0
+            count = 0
             while came := client.recv(1 << 20):
-                found += len(came)
-            assert 1 << 20 < found <= 20 << 20
+                count += len(came)
+            assert 1 << 20 < count <= 20 << 20
     broker.leaves = False
     healthy(proxy, broker)
     until(lambda: _descriptors() <= before, lambda: None)
@@ -300,13 +300,13 @@ def test_a_broker_that_is_gone_is_no_connection_that_hangs(broker: FakeBroker) -
         port = nobody.getsockname()[1]
     cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", port)})
     reader: Any = None
-    said: list[str] = []
+    events: list[str] = []
     where = {"bootstrap.servers": f"127.0.0.1:{port}"}
-    with serving(reader, cluster, where, warn=lambda event, **facts: said.append(event)) as proxy:
+    with serving(reader, cluster, where, warn=lambda event, **facts: events.append(event)) as proxy:
         with closing(connected(proxy)) as client:
             assert answer_of(client) == b""
-        until(lambda: said, lambda: None)
-    assert said == ["no connection to the broker"]
+        until(lambda: events, lambda: None)
+    assert events == ["no connection to the broker"]
 
 
 @pytest.mark.parametrize("limit", ["proxy.connections", "open files"])
@@ -315,12 +315,12 @@ def test_more_connections_than_are_allowed_are_turned_away_and_the_log_names_the
 ) -> None:
     files = RESERVED_FILES + (5 if limit == "open files" else 100)
     monkeypatch.setattr("resource.getrlimit", lambda of: (files, files))
-    connections, said = 2 if limit == "proxy.connections" else 40, list[Any]()
+    connections, events = 2 if limit == "proxy.connections" else 40, list[Any]()
     cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
     reader: Any = None
     where = {"bootstrap.servers": f"127.0.0.1:{broker.port}"}
     with serving(
-        reader, cluster, where, Proxy(connections=connections), lambda event, **facts: said.append((event, facts))
+        reader, cluster, where, Proxy(connections=connections), lambda event, **facts: events.append((event, facts))
     ) as proxy:
         broker.answer = lambda request: framed(request[4:8])
         kept = [connected(proxy) for _ in range(2)]
@@ -331,7 +331,7 @@ def test_more_connections_than_are_allowed_are_turned_away_and_the_log_names_the
             with closing(connected(proxy)) as third:
                 assert answer_of(third) == b""
         assert proxy.counts.turned_away == 2
-        [(event, facts)] = said
+        [(event, facts)] = events
         assert (event, facts["connections"]) == ("clients are turned away", 2)
         assert limit in facts["limit"]
         for one in kept:

@@ -1,4 +1,4 @@
-"""Who may not read a topic at the broker gets no byte of it through the proxy, of either tier."""
+"""A client that may not read a topic at the broker gets no byte of it through the proxy, of either tier."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], bool]] =
     "has-none": ([], False),
     "by-prefix": ([], True),
 }
-"""What ``guest`` is bound to by name, and whether that lets it read."""
+"""The bindings of ``guest`` by name, and whether they let it read."""
 
 
 @dataclass
 class Proxied:
-    """``untiered``: topics beside each of the house's, bound in the same ways."""
+    """``untiered`` are topics in addition to the tiered ones, bound in the same ways."""
 
     house: House
     bootstrap: str
@@ -64,7 +64,7 @@ class Proxied:
         return f"{self.house.name}-{name}"
 
     def client(self, user: str, password: str | None = None, mechanism: str = "PLAIN") -> RawClient:
-        """Connections of this user through the proxy."""
+        """Return a client that connects as this user through the proxy."""
         kafka = {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": "sasl_ssl",
@@ -77,11 +77,11 @@ class Proxied:
 
     @contextmanager
     def logged(self, user: str, topic: str) -> Iterator[None]:
-        """The access log gets lines of this user and topic, and no others."""
+        """Require that the access log gets lines of this user and topic, and no others."""
         before = len(self._lines())
         yield
-        found = eventually(lambda: self._lines()[before:])
-        assert {(line["user"], line["topic"]) for line in found} == {(user, self.topic(topic))}
+        lines = eventually(lambda: self._lines()[before:])
+        assert {(line["user"], line["topic"]) for line in lines} == {(user, self.topic(topic))}
 
     def _lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -89,7 +89,7 @@ class Proxied:
 
 @pytest.fixture(scope="module")
 def proxied(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """A topic for each binding, copied and trimmed; the proxy is ``reader``, with a reader's rights."""
+    """A proxy that is ``reader``, with a reader's rights; it has a topic for each binding, copied and trimmed."""
     house = House(tls_kafka, tmp_path_factory.mktemp("rights") / "house", "rights")
     authority = Path(tls_kafka.client_config["ssl.ca.location"])
     identity = authority.with_name("broker.pem")
@@ -107,7 +107,7 @@ def proxied(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def cut_topics(kafka: KafkaSandbox) -> list[str]:
-    """Nobody tiers them, and their first records are deleted. ``reader`` may see that they are there."""
+    """Return topics that are not tiered and whose first records are deleted. ``reader`` may see that they exist."""
     admin, producer = AdminClient(kafka.client_config), Producer(kafka.client_config)
     names = {f"nobodys-{name}": bound for name, (bound, _) in BINDINGS.items()}
     for future in admin.create_topics([NewTopic(each, 1, 1) for each in names]).values():
@@ -125,16 +125,16 @@ def cut_topics(kafka: KafkaSandbox) -> list[str]:
 
 
 def fetched(client: RawClient, topic: str, offset: int = 0) -> RawFetch:
-    """Once there are records, or an error."""
+    """Fetch until there are records, or an error."""
 
     def look() -> RawFetch | None:
         spec = FetchSpec(topic, 0, Offset(offset), 1, Isolation.READ_UNCOMMITTED, wait_ms=100)
         answer = client.fetch(BrokerId(1), spec)
         return answer if answer.code or answer.batches else None
 
-    found = eventually(look)
-    assert isinstance(found, RawFetch)
-    return found
+    reply = eventually(look)
+    assert isinstance(reply, RawFetch)
+    return reply
 
 
 def first_offset(answer: RawFetch) -> int:
@@ -177,20 +177,20 @@ def guest(tls_kafka: KafkaSandbox) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("user", ["guest", "operator", "reader", "admin"])
-def test_of_every_topic_each_principal_gets_no_more_than_the_broker_itself_would_let_it_have(
+def test_each_principal_gets_no_more_of_a_topic_than_at_the_broker(
     proxied: Proxied, tls_kafka: KafkaSandbox, user: str
 ) -> None:
-    """Tiered or not: at an offset that no broker has."""
+    """The topics are tiered or not; the offset is one that no broker has."""
     tiered = [proxied.topic(name) for name in BINDINGS]
     own = tls_kafka.client_config | {"sasl.username": user, "sasl.password": PASSWORDS[user]}
     with closing(proxied.client(user)) as through, closing(RawClient(own, SystemClock())) as direct:
         for topic in [*tiered, *proxied.untiered]:
-            said, given = fetched(direct, topic), fetched(through, topic)
-            assert said.code in (FORBIDDEN, OUT_OF_RANGE)
-            if said.code == OUT_OF_RANGE and topic in tiered:
-                assert (given.code, first_offset(given)) == (0, 0), topic
+            broker_fetch, proxy_fetch = fetched(direct, topic), fetched(through, topic)
+            assert broker_fetch.code in (FORBIDDEN, OUT_OF_RANGE)
+            if broker_fetch.code == OUT_OF_RANGE and topic in tiered:
+                assert (proxy_fetch.code, first_offset(proxy_fetch)) == (0, 0), topic
             else:
-                assert (given.code, given.batches) == (said.code, b""), topic
+                assert (proxy_fetch.code, proxy_fetch.batches) == (broker_fetch.code, b""), topic
 
 
 @pytest.mark.parametrize(("user", "code"), [("guest", FORBIDDEN), ("admin", POLICY_VIOLATION)])
@@ -251,7 +251,7 @@ def test_a_wrong_password_gets_in_nowhere(proxied: Proxied) -> None:
         fetched(client, proxied.topic("may-read"))
 
 
-def test_nobody_is_let_in_as_the_proxy_itself(proxied: Proxied) -> None:
+def test_no_client_is_let_in_as_the_proxy_itself(proxied: Proxied) -> None:
     kafka = {"bootstrap.servers": proxied.bootstrap, "security.protocol": "ssl"}
     client = RawClient(kafka | {"ssl.ca.location": str(proxied.authority)}, SystemClock())
     with closing(client), pytest.raises(TierstateError):
@@ -265,8 +265,8 @@ def test_scram_passes_and_the_access_log_has_its_name(proxied: Proxied, tls_kafk
 
 
 @pytest.mark.parametrize(("topic", "may_read"), [("may-read", True), ("may-describe", False)])
-def test_a_bearer_token_passes_and_its_subject_is_who_reads(proxied: Proxied, topic: str, may_read: bool) -> None:
-    """Unsigned ones, as this broker takes them."""
+def test_a_bearer_token_passes_and_its_subject_is_the_reader(proxied: Proxied, topic: str, may_read: bool) -> None:
+    """This broker takes unsigned tokens."""
     config = {
         "bootstrap.servers": proxied.bootstrap,
         "security.protocol": "sasl_ssl",
@@ -280,7 +280,7 @@ def test_a_bearer_token_passes_and_its_subject_is_who_reads(proxied: Proxied, to
     logged = proxied.logged("guest", topic) if may_read else nullcontext()
     with logged, closing(Consumer(config)) as consumer:
         consumer.assign([TopicPartition(proxied.topic(topic), 0, 0)])
-        groups = KafkaError.GROUP_AUTHORIZATION_FAILED  # it may have none
+        groups = KafkaError.GROUP_AUTHORIZATION_FAILED  # it may use no group
 
         def received() -> Any:
             message = consumer.poll(1.0)

@@ -1,4 +1,4 @@
-"""`tierstate proxy` as a process: what it says, who reads through it, how it ends."""
+"""`tierstate proxy` as a process: its output, its readers, its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS = 1_500
 
 @pytest.fixture(scope="module")
 def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """With a topic ``orders``, copied and trimmed."""
+    """A world with a topic ``orders``, copied and trimmed."""
     with opened_house(kafka, tmp_path_factory.mktemp("proxy") / "house", "running-proxy") as house:
         topic = house.create("orders", internal_segment_bytes="40000")
         house.append(topic, RECORDS)
@@ -40,7 +40,7 @@ def topic(house: House) -> str:
 
 @pytest.fixture
 def proxy(house: House, tmp_path: Path) -> Iterator[tuple[Running, str]]:
-    """It keeps an access log in the test's folder."""
+    """A proxy with an access log in the test's folder."""
     running, bootstrap = house.proxy("--set", f"proxy.access_log={tmp_path / 'access.log'}")
     yield running, bootstrap
     running.stop()
@@ -48,7 +48,7 @@ def proxy(house: House, tmp_path: Path) -> Iterator[tuple[Running, str]]:
 
 @contextmanager
 def consumer_at(bootstrap: str, topic: str, **more: int) -> Iterator[Consumer]:
-    """Kafka's own, at offset 0; it commits nothing, so that it can be closed when nobody answers any more."""
+    """Yield Kafka's own consumer at offset 0; it commits nothing, so it can be closed without a broker that answers."""
     config = {"bootstrap.servers": bootstrap, "group.id": "x", "auto.offset.reset": "error"}
     consumer = Consumer(config | {"enable.auto.commit": False} | more)
     try:
@@ -81,12 +81,12 @@ def test_no_answer_names_a_broker_itself(kafka: KafkaSandbox, proxy: tuple[Runni
     assert not named & own
 
 
-def test_the_access_log_says_who_read_what_of_which_tier(
+def test_the_access_log_has_user_topic_and_tier_of_each_read(
     topic: str, proxy: tuple[Running, str], tmp_path: Path
 ) -> None:
     with consumer_at(proxy[1], topic) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: len(found.get(0, [])) == RECORDS, lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: len(offsets.get(0, [])) == RECORDS, lambda: received(consumer, offsets))
     lines = [json.loads(line) for line in eventually((tmp_path / "access.log").read_text).splitlines()]
     seen = {line["tier"]: line for line in lines if line["topic"] == topic}
     assert seen.keys() == {"local", "remote"}
@@ -109,12 +109,12 @@ def test_it_is_ready_and_counts_what_it_filled(topic: str, house: House, proxy: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_when_told_though_clients_are_connected(
+def test_it_ends_on_a_signal_though_clients_are_connected(
     topic: str, proxy: tuple[Running, str], number: signal.Signals
 ) -> None:
     with consumer_at(proxy[1], topic) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: found, lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: offsets, lambda: received(consumer, offsets))
         assert proxy[0].stop(number) == (0 if number is signal.SIGTERM else 130)
 
 
@@ -125,11 +125,11 @@ def test_clients_go_on_when_a_proxy_is_started_again_where_it_was(house: House, 
     listen = ("--listen", f"127.0.0.1:{port}")
     first, bootstrap = house.proxy(*listen)
     with consumer_at(bootstrap, topic, **{"max.partition.fetch.bytes": 10_000}) as consumer:
-        found: dict[int, list[int]] = {}
-        until(lambda: found, lambda: received(consumer, found))
+        offsets: dict[int, list[int]] = {}
+        until(lambda: offsets, lambda: received(consumer, offsets))
         assert first.stop() == 0
         second, _ = house.proxy(*listen)
-        until(lambda: found[0] == list(range(RECORDS)), lambda: received(consumer, found, []))
+        until(lambda: offsets[0] == list(range(RECORDS)), lambda: received(consumer, offsets, []))
         assert second.stop() == 0
 
 
@@ -164,9 +164,7 @@ def test_a_port_that_is_taken_is_named(house: House) -> None:
         ("127.0.0.1:65534", "cannot be run: a broker would have port 65536"),
     ],
 )
-def test_check_says_what_clients_would_be_told_and_keeps_no_agent_from_starting(
-    house: House, listen: str, said: str
-) -> None:
+def test_check_shows_clients_addresses_and_never_prevents_an_agent(house: House, listen: str, said: str) -> None:
     rows = house.json("check", "--set", f"proxy.listen={listen}")
     (row,) = [each for each in rows if each["check"] == "proxy"]
     assert row["ok"]

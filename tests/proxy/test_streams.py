@@ -1,4 +1,4 @@
-"""A Kafka Streams application whose table is restored through the proxy from what the broker has no more."""
+"""A Kafka Streams application whose table is restored through the proxy from records that the broker deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDS = 400
 
 
 def table(bootstrap: str, topic: str, state: Path) -> tuple[int, int, str]:
-    """By an application without state on disk: restored records, keys, and the table's digest."""
+    """Run an application without state on disk; return restored records, keys, and the table's digest."""
     command = [*java_program("Table", kafka_streams(), kafka_libs()), bootstrap, topic, topic, str(state), str(RECORDS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -33,7 +33,7 @@ def test_a_table_is_restored_from_the_remote_tier_as_it_was_before_the_trim(
     cluster = TieredCluster(kafka, tmp_path / "cluster", "_tier-state-streams")
     topic = cluster.topic("table", RECORDS)
     restored, keys, before = table(kafka.bootstrap, topic, tmp_path / "first")
-    assert (restored, keys) == (0, RECORDS)  # it read them, and said so to its group
+    assert (restored, keys) == (0, RECORDS)  # it read them, and committed them in its group
     assert cluster.copy_and_trim(topic)[0] > RECORDS // 2
     with running(cluster) as proxy:
         restored, keys, after = table(proxy.bootstrap, topic, tmp_path / "again")

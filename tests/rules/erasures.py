@@ -1,4 +1,4 @@
-"""Live sets to erase from, and what the rule says of them."""
+"""Live sets to erase from, and the decisions of the rule about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKi
 build = Build()
 OLD, TERM = build.term(1, 0), build.term(2, 10)
 BASE = (build.leader(10, 2), build.log_start(11, TERM, 0))
-"""What stands for good: the term in force and its log start. The old term's facts have positions of their own."""
+"""Facts that stay for good: the term in force and its log start. The old term's facts have positions of their own."""
 NOTHING = NothingToErase("nothing to erase")
 PAUSE, RESUME, KEEP, DELETE = OrderKind.PAUSE, OrderKind.RESUME, OrderKind.DISABLE_KEEP, OrderKind.DISABLE_DELETE
 ELDER = build.leader(0, 1)
@@ -34,13 +34,13 @@ def judge(
 def all_of(
     *facts: LiveFact, base: tuple[LiveFact, ...] = BASE, local_start: int = 0, now: int = NOW
 ) -> list[tuple[int, ...]]:
-    """Positions of what is erased, act by act, each on what the ones before have left."""
+    """Return the positions that are erased, step by step; each step works on the facts that the earlier ones left."""
     left, erased = [*base, *facts], []
-    while isinstance(found := judge(*left, base=(), local_start=local_start, now=now), Erase):
+    while isinstance(decision := judge(*left, base=(), local_start=local_start, now=now), Erase):
         at = {live.key: int(live.position) for live in left}
-        erased.append(tuple(at[key] for key in found.keys))
-        left = [live for live in left if live.key not in found.keys]
-    assert found == NOTHING
+        erased.append(tuple(at[key] for key in decision.keys))
+        left = [live for live in left if live.key not in decision.keys]
+    assert decision == NOTHING
     return erased
 
 
@@ -63,7 +63,7 @@ def hold(position: int) -> LiveFact:
 
 
 def deleted_segment() -> tuple[LiveFact, ...]:
-    """Two terms began to delete it, a zombie of the older too; all three said it is gone, the newer one twice."""
+    """Two terms began to delete it, and a zombie of the older; all three finished it, the newer term twice."""
     return (
         build.started(12, 1, TERM),
         build.finished(13, 1, TERM),

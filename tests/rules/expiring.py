@@ -1,4 +1,4 @@
-"""Views, retentions and orders that the rules of expiry are tried on."""
+"""Views, retentions and orders on which the rules of expiry are tried."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOCAL = (
     LocalSegment(Offset(400), Offset(400), 500, NOW),
 )
 AGES = (9000, 8000, 7000, 6000)
-"""Of the remote segments 0..99, 100..199, 200..299 and 300..399, each 1000 bytes; in all there are 4500 bytes."""
+"""Ages of the remote segments 0..99, 100..199, 200..299 and 300..399, each 1000 bytes; in all there are 4500 bytes."""
 FOREVER = TopicRetention(-1, -1, -1, -1)
 GRACE = 60_000
 
@@ -75,7 +75,7 @@ def delete_started(
 
 
 def lease(position: int, start: int, end: int, *, left: int = 1, number: int = 40, holder: str = "spark") -> LiveFact:
-    """``left``: milliseconds until nobody's clock can count it any more."""
+    """``left``: milliseconds until no clock can count the lease as live."""
     expires = TimestampMs(NOW - CLOCK_TOLERANCE_MS + left - 1)
     offsets = OffsetRange(Offset(start), Offset(end))
     return build.live(position, ReaderLease(build.partition, build.fact_id(number), offsets, holder, expires))

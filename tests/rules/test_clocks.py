@@ -1,4 +1,4 @@
-"""Which clock is wrong, and by what time something may be deleted."""
+"""The rules that name the wrong clock, and the time by which something may be deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def clocks(machine: int, *others: tuple[str, int]) -> Clocks:
     return Clocks(Witness(MACHINE, TimestampMs(NOW + machine)), tuple(witnesses))
 
 
-def test_of_clocks_that_agree_the_earliest_decides_what_is_old_enough() -> None:
+def test_the_earliest_of_clocks_that_agree_decides_the_age() -> None:
     seen = clocks(40_000, ("broker", 10_000), (STORE, 0))
     assert seen.doubt is None
     assert seen.for_deletion == NOW

@@ -1,4 +1,4 @@
-"""A broker's log that begins above all we trimmed is told of, and only then."""
+"""A broker's log start above all that we trimmed is reported, and no other."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def told(log_start: int | None, trimmed: int | None, local_start: int | None) ->
     [(None, None, 7), (0, 50, None), (0, 50, 50), (0, 50, 40), (60, 50, 60), (0, None, 0)],
     ids=["no-term-yet", "silent-broker", "our-trim", "below-our-trim", "our-delete-records", "whole"],
 )
-def test_what_we_did_ourselves_is_not_told(log_start: int | None, trimmed: int | None, local_start: int | None) -> None:
+def test_our_own_trims_are_not_reported(log_start: int | None, trimmed: int | None, local_start: int | None) -> None:
     assert told(log_start, trimmed, local_start) is None
 
 
 @pytest.mark.parametrize(("log_start", "trimmed"), [(0, 50), (55, 50), (0, None)])
-def test_a_start_above_all_that_is_told_with_the_command_that_extends_it(log_start: int, trimmed: int | None) -> None:
-    said = told(log_start, trimmed, 60)
-    assert said is not None
-    assert said.endswith("tierstate delete-records orders:3 --before 60 --execute")
-    assert f"our newest trim {trimmed}" in said or trimmed is None
+def test_a_foreign_start_is_reported_with_the_command_that_extends_it(log_start: int, trimmed: int | None) -> None:
+    message = told(log_start, trimmed, 60)
+    assert message is not None
+    assert message.endswith("tierstate delete-records orders:3 --before 60 --execute")
+    assert f"our newest trim {trimmed}" in message or trimmed is None

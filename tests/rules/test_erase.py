@@ -1,4 +1,4 @@
-"""Which facts are erased, in which order, and what each of them waits for: tables without a world."""
+"""The facts that are erased, their order, and the conditions of each: tables without a world."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tierstate.state.ids import BrokerId
 from tierstate.state.termless_facts import OrderKind, PartitionMissing
 
 
-def test_what_is_in_force_stands() -> None:
+def test_facts_in_force_stand() -> None:
     assert judge() == NOTHING
     assert judge(build.trim(12, TERM, 50), build.started(13, 1, TERM), build.finished(14, 1, TERM)) == NOTHING
 
@@ -40,14 +40,14 @@ def test_what_is_in_force_stands() -> None:
 
 
 def test_a_deleted_segment_goes_in_one_order_and_what_says_that_it_is_deleted_goes_last() -> None:
-    found = judge(*deleted_segment())
-    assert isinstance(found, Erase)
-    assert found.why == f"segment {build.segment_id(1)} is deleted"
+    decision = judge(*deleted_segment())
+    assert isinstance(decision, Erase)
+    assert decision.why == f"segment {build.segment_id(1)} is deleted"
     assert all_of(*deleted_segment())[0] == (13, 12, 15, 14, 16, 17, 20, 18, 19)
 
 
 def test_a_segment_is_deleted_until_its_last_fact_is_erased() -> None:
-    """Whoever dies between two tombstones leaves a state that means the same, and that the next term goes on from."""
+    """An agent that dies between two tombstones leaves a state of the same meaning; the next term goes on with it."""
     left = [*BASE, *deleted_segment()]
     segment = build.view(*left).segments[build.segment_id(1)]
     for live in in_erasing_order(segment):
@@ -153,12 +153,12 @@ def test_the_log_start_of_a_lower_term_stays_as_long_as_it_is_the_highest() -> N
     ],
 )
 def test_an_older_order_goes_before_the_one_that_supersedes_it(kinds: list[OrderKind], erased: list[int]) -> None:
-    """And so at no time an order stands that somebody took back."""
+    """Thus no order that was taken back is ever in force."""
     orders = [order(20 + at, at, kind) for at, kind in enumerate(kinds)]
     assert all_of(*orders) == [(at,) for at in erased]
-    said = standing_order(build.view(*BASE, *orders))
+    order_in_force = standing_order(build.view(*BASE, *orders))
     for done in range(len(erased)):
-        assert standing_order(build.view(*BASE, *orders[done + 1 :])) == said
+        assert standing_order(build.view(*BASE, *orders[done + 1 :])) == order_in_force
 
 
 @pytest.mark.parametrize(
@@ -193,11 +193,11 @@ def test_orders_of_one_kind_do_not_wait_for_the_other() -> None:
 def test_a_forced_order_stands_until_no_object_below_it_is_left(
     end: int, deletes: int, goes: bool, force: bool
 ) -> None:
-    """It is what overrides the leases. ``deletes``: how much of its deletion is said."""
+    """The order overrides the leases. ``deletes`` is the number of facts about its deletion."""
     base = (build.leader(10, 2), build.log_start(11, TERM, 100))
     segment = (build.started(12, 1, TERM, 0, end), build.finished(13, 1, TERM, 0, end))
-    said = (build.delete_started(14, 1, TERM), build.delete_finished(15, 1, TERM, 1))[:deletes]
-    erased = all_of(*segment, *said, order(20, 1, before=100, force=force), base=base, local_start=100)
+    delete_facts = (build.delete_started(14, 1, TERM), build.delete_finished(15, 1, TERM, 1))[:deletes]
+    erased = all_of(*segment, *delete_facts, order(20, 1, before=100, force=force), base=base, local_start=100)
     assert ((20,) in erased) == (goes or not force)
 
 
@@ -207,7 +207,7 @@ def test_a_forced_order_stands_until_no_object_below_it_is_left(
 @pytest.mark.parametrize(
     ("after", "goes"), [(-1, False), (0, False), (CLOCK_TOLERANCE_MS, False), (CLOCK_TOLERANCE_MS + 1, True)]
 )
-def test_a_lease_goes_when_it_is_over_by_the_clock_of_whoever_is_most_behind(after: int, goes: bool) -> None:
+def test_a_lease_goes_when_it_is_over_by_the_slowest_clock(after: int, goes: bool) -> None:
     lease = build.lease(12, 1)
     assert judge(lease, now=NOW + after) == (Erase((lease.key,), "expired lease") if goes else NOTHING)
 
@@ -223,21 +223,21 @@ def test_a_lease_goes_when_it_is_over_by_the_clock_of_whoever_is_most_behind(aft
         ((build.finished(30, 8, TERM),), "contradiction: "),
     ],
 )
-def test_nothing_is_erased_while_somebody_must_clear_up_something(doubt: tuple[LiveFact, ...], reason: str) -> None:
+def test_nothing_is_erased_while_a_person_must_resolve_a_doubt(doubt: tuple[LiveFact, ...], reason: str) -> None:
     facts = (ELDER, *deleted_segment(), build.trim(21, OLD, 5), order(22, 1, RESUME), build.lease(23, 1))
     assert isinstance(judge(*facts, now=NOW + 10**7), Erase)
-    found = judge(*facts, *doubt, now=NOW + 10**7)
-    assert isinstance(found, NothingToErase)
-    assert found.reason.startswith(reason)
+    decision = judge(*facts, *doubt, now=NOW + 10**7)
+    assert isinstance(decision, NothingToErase)
+    assert decision.reason.startswith(reason)
 
 
-def test_nothing_is_erased_while_the_lineage_is_unknown_or_nobody_wrote_a_log_start() -> None:
+def test_nothing_is_erased_without_a_known_lineage_and_a_log_start() -> None:
     old = build.segment(1, TERM, 0, 99, Lineage.of((1, 0)))
     copy = (build.started(12, 1, TERM), build.finished(13, 1, TERM, 0, 99, old.leader_epochs))
     lost = (build.leader(10, 2, lineage=Lineage.of((2, 100))), build.log_start(11, TERM, 0))
-    found = judge(*copy, build.trim(14, OLD, 5), base=lost)
-    assert isinstance(found, NothingToErase)
-    assert found.reason.startswith("lineage unknown")
+    decision = judge(*copy, build.trim(14, OLD, 5), base=lost)
+    assert isinstance(decision, NothingToErase)
+    assert decision.reason.startswith("lineage unknown")
     assert judge(build.trim(14, OLD, 5), base=BASE[:1]) == NothingToErase("no term has written a log start yet")
 
 
@@ -253,12 +253,12 @@ def test_holds_and_missing_partitions_are_for_people_to_erase() -> None:
     ("archived_to", "goes"), [(None, True), (16, True), (15, False), (14, False), (0, False), (10**6, True)]
 )
 def test_nothing_goes_that_the_archive_does_not_hold(archived_to: int | None, goes: bool) -> None:
-    """A segment whole or not at all: its last fact is at 15."""
+    """A segment goes whole or not at all: its last fact is at 15."""
     copy = (build.started(12, 1, TERM), build.finished(13, 1, TERM))
-    found = judge(
+    decision = judge(
         *copy, build.delete_started(14, 1, TERM, 1), build.delete_finished(15, 1, TERM, 2), archived_to=archived_to
     )
-    assert isinstance(found, Erase) if goes else found == NothingToErase("not archived yet")
+    assert isinstance(decision, Erase) if goes else decision == NothingToErase("not archived yet")
 
 
 @pytest.mark.parametrize(
@@ -282,6 +282,6 @@ def test_every_kind_waits_for_the_archive_and_holds_up_no_other(late: LiveFact) 
 
 
 def test_fenced_deletes_do_not_wait_with_the_segment_they_are_about() -> None:
-    found = judge(*deleted_segment(), archived_to=20)
-    assert isinstance(found, Erase)
-    assert found.why == "fenced delete"
+    decision = judge(*deleted_segment(), archived_to=20)
+    assert isinstance(decision, Erase)
+    assert decision.why == "fenced delete"

@@ -1,4 +1,4 @@
-"""When a lower term may be erased, and that no tombstone changes what the rest means."""
+"""The conditions for erasing a lower term, and that no tombstone changes the meaning of the rest."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_term_erases_lower_terms_only_and_itself_never() -> None:
     later = build.leader(20, 3)
     assert all_of(ELDER, later) == [(0,), (10,)]
     view = build.view(*BASE, ELDER, later)
-    found = next_erasure(view, TERM, Offset(0), None, NOW)
-    assert found == Erase((ELDER.key,), "lower term")
+    decision = next_erasure(view, TERM, Offset(0), None, NOW)
+    assert decision == Erase((ELDER.key,), "lower term")
     above = next_erasure(build.view(*BASE, later), TERM, Offset(0), None, NOW)
     assert above == NOTHING, "a zombie that looked too early"
 
@@ -53,7 +53,7 @@ FENCED = {
 
 @pytest.mark.parametrize("facts", FENCED.values(), ids=FENCED.keys())
 def test_a_fenced_fact_below_the_term_in_force_keeps_every_lower_term(facts: list[LiveFact]) -> None:
-    """Only one of those fences it: erased earlier, a zombie's segment would be readable."""
+    """Only one of those terms fences it: if that were erased earlier, a zombie's segment would be readable."""
     third = build.leader(20, 3)
     assert all_of(ELDER, third, *facts) == []
     unfenced = build.view(ELDER, BASE[1], third, *facts)
@@ -65,18 +65,18 @@ def test_a_fenced_fact_below_the_term_in_force_keeps_every_lower_term(facts: lis
 @pytest.mark.parametrize(
     "late", [build.log_start(12, OLD, 5), build.trim(12, OLD, 5), build.delete_started(12, 9, OLD)]
 )
-def test_what_may_go_at_any_time_goes_before_the_terms_that_fence_it(late: LiveFact) -> None:
+def test_facts_that_may_always_go_precede_the_terms_that_fence_them(late: LiveFact) -> None:
     assert all_of(ELDER, build.leader(20, 3), late) == [(12,), (0,), (10,)]
 
 
-def test_what_the_term_in_force_fences_itself_keeps_no_lower_term() -> None:
+def test_facts_fenced_by_the_term_in_force_keep_no_lower_term() -> None:
     late = build.started(12, 1, OLD)
     assert all_of(ELDER, late) == [(0,)]
     assert late.key in build.view(*BASE, late).fenced
 
 
 def test_a_twins_facts_keep_the_term_whose_place_they_claim() -> None:
-    """Its LeaderElected was lost with an unclean election of the tier-state topic; another one stands there now."""
+    """Its LeaderElected was lost in an unclean election of the tier-state topic; another one is there now."""
     twin = build.started(2, 1, build.term(1, 0, number=55))
     assert all_of(ELDER, twin) == []
     assert unfences(build.view(*BASE, ELDER, twin), TERM)
@@ -92,7 +92,7 @@ def test_a_term_of_another_branch_stays_until_the_log_start_has_passed_it() -> N
 
 
 def test_a_term_of_another_branch_stays_as_long_as_segments_of_its_epochs_do() -> None:
-    """Should the branch come back, its leader's checkpoint is continued by this term alone."""
+    """If the branch comes back, only this term continues its leader's checkpoint."""
     branch = build.leader(0, 1, lineage=Lineage.of((0, 0), (1, 100)))
     copied = (build.started(1, 1, OLD, 100, 149), build.finished(2, 1, OLD, 100, 149, Lineage.of((1, 100))))
     lineage = Lineage.of((0, 0), (2, 80))
@@ -103,7 +103,7 @@ def test_a_term_of_another_branch_stays_as_long_as_segments_of_its_epochs_do() -
 
 
 def test_a_log_start_of_another_branch_stays_until_one_stands_for_it_there() -> None:
-    """What is said on this branch holds on the other one up to where it left: erased, the rest would be forgotten."""
+    """A log start of this branch holds on the other up to the fork: with the old one erased, the rest would be lost."""
     there, here = Lineage.of((0, 0), (1, 50)), Lineage.of((0, 0), (2, 70))
     base = (build.leader(10, 2, lineage=here),)
     said_there = build.log_start(4, OLD, 90, lineage=there)
@@ -128,7 +128,7 @@ ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
         (Lineage(), Lineage(), 0, True),
         (Lineage.of((1, 40), (3, 90)), Lineage.of((1, 50), (3, 100)), 0, True),  # an elder after a trim: true starts
         (Lineage.of((0, 0), (1, 50), (4, 100)), Lineage.of((0, 0), (1, 50)), 0, True),  # ended, as every last epoch is
-        # truncated: composed from a checkpoint that nobody could continue below its first offset
+        # truncated: composed from a checkpoint that no elder continues below its first offset
         (Lineage.of((3, 100), (4, 200)), ELDERS, 0, False),
         (Lineage.of((3, 100), (4, 200)), ELDERS, 99, False),
         (Lineage.of((3, 100), (4, 200)), ELDERS, 100, True),
@@ -145,7 +145,7 @@ ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
         (Lineage.of((0, 0), (2, 30), (3, 100)), ELDERS, 99, False),  # 1 is foreign, up to where 3 begins
         (Lineage.of((0, 0), (2, 30), (3, 100)), ELDERS, 100, True),
         (Lineage.of((0, 0), (2, 30)), ELDERS, 100, False),
-        # a last epoch in which nobody wrote: Kafka's next leader has never heard of it
+        # a last epoch without a record: Kafka's next leader does not know it
         (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 99, False),
         (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 100, False),
         (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 101, True),
@@ -153,7 +153,7 @@ ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
         (Lineage.of((0, 0), (3, 50)), Lineage.of((0, 0), (1, 50), (3, 50)), 50, True),
     ],
 )
-def test_what_a_lineage_knows_of_an_elder(lineage: Lineage, elder: Lineage, log_start: int, known: bool) -> None:
+def test_a_lineage_contains_an_elder_or_not(lineage: Lineage, elder: Lineage, log_start: int, known: bool) -> None:
     assert knows(lineage, elder, Offset(log_start)) is known
 
 
@@ -162,7 +162,7 @@ def test_what_a_lineage_knows_of_an_elder(lineage: Lineage, elder: Lineage, log_
 
 @st.composite
 def live_sets(draw: st.DrawFn) -> list[LiveFact]:
-    """Terms in any order of epochs, each said by itself or by a twin, and facts of theirs at any position."""
+    """Draw terms in any order of epochs, each written by itself or by a twin, and facts of theirs at any position."""
     begun = [
         build.leader(at * 10, draw(st.integers(1, 3)), lineage=draw(st.sampled_from(LINEAGES)))
         for at in range(draw(st.integers(1, 4)))
@@ -202,7 +202,7 @@ def any_fact(draw: st.DrawFn, position: int, term: Term, counter: int) -> LiveFa
 
 
 def told(view: PartitionView, left: set[str]) -> dict[str, object]:
-    """What must not change; of segments and fences only what is left."""
+    """Return what must not change; for segments and fences only those in ``left``."""
     gone = {each.segment_id for each in view.segments.values() if each.state == "DELETE_SEGMENT_FINISHED"}
     return {
         "term": (view.term, view.leader),
@@ -221,10 +221,10 @@ def test_no_tombstone_changes_what_the_rest_means(facts: list[LiveFact]) -> None
     left = list(facts)
     view = build.view(*left)
     while view.term is not None:
-        found = next_erasure(view, view.term, Offset(0), None, NOW)
-        if isinstance(found, NothingToErase):
+        decision = next_erasure(view, view.term, Offset(0), None, NOW)
+        if isinstance(decision, NothingToErase):
             break
-        for key in found.keys:
+        for key in decision.keys:
             left = [live for live in left if live.key != key]
             keys = {live.key for live in left}
             after = build.view(*left)

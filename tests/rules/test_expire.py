@@ -1,4 +1,4 @@
-"""What of the remote tier goes, one condition at a time: each alone keeps it, and says so."""
+"""Which parts of the remote tier are deleted, one condition at a time: each alone keeps them, and is the reason."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_log_start_moves_to_the_end_of_what_expires(retention: TopicRetentio
 
 
 def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
-    """Bytes let go by time count towards the size."""
+    """Bytes that expire by time count towards the size."""
     assert moves(view_of(log_start=100), keep(ms=8999, size=2500)) == AdvanceLogStart(Offset(200), "retention-size")
     assert isinstance(moves(view_of(log_start=200), keep(ms=8999, size=2500)), NoExpiry)
 
@@ -81,21 +81,21 @@ def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
         ),
     ],
 )
-def test_why_everything_stays_is_said_with_numbers(retention: TopicRetention, reason: str) -> None:
+def test_the_reason_for_keeping_everything_has_numbers(retention: TopicRetention, reason: str) -> None:
     assert moves(view_of(), retention) == NoExpiry(Why(Reason.RETENTION_KEEPS, reason))
 
 
 def test_an_empty_remote_tier_expires_nothing() -> None:
-    said = NoExpiry(Why(Reason.NOTHING_REMOTE, "nothing is in the remote tier from the log start 0 on"))
-    assert moves(view_of(segments=()), keep(ms=0, size=0)) == said
+    reason = NoExpiry(Why(Reason.NOTHING_REMOTE, "nothing is in the remote tier from the log start 0 on"))
+    assert moves(view_of(segments=()), keep(ms=0, size=0)) == reason
 
 
-def test_what_is_not_copied_yet_keeps_the_log_start() -> None:
+def test_an_uncopied_offset_keeps_the_log_start() -> None:
     facts = [build.leader(0, 1, lineage=LINEAGE), build.log_start(1, TERM, 0)]
     facts += [build.started(2, 3, TERM, 300, 399), finished(3, 3, 300, 399, 9000)]
     bounds = replace(BOUNDS, local_start=Offset(0))
-    said = "offset 0 is not copied yet: nothing goes before it is known"
-    assert moves(build.view(*facts), keep(ms=0), bounds) == NoExpiry(Why(Reason.NOT_COPIED, said))
+    sentence = "offset 0 is not copied yet: nothing goes before it is known"
+    assert moves(build.view(*facts), keep(ms=0), bounds) == NoExpiry(Why(Reason.NOT_COPIED, sentence))
 
 
 def test_the_brokers_log_start_never_moves_the_tiers() -> None:
@@ -104,7 +104,7 @@ def test_the_brokers_log_start_never_moves_the_tiers() -> None:
 
 
 def test_lineage_never_condemns() -> None:
-    """An unclean election disowned everything: nothing of it is readable, nothing of it goes."""
+    """An unclean election disowned everything: nothing of it is readable, and nothing of it is deleted."""
     leader = build.leader(90, 5, lineage=Lineage.of((5, 0)))
     view = view_of(leader)
     assert view.coverage.owned == ()
@@ -117,14 +117,14 @@ def test_lineage_never_condemns() -> None:
 
 def test_an_order_moves_the_log_start_to_its_exact_offset_and_comes_first() -> None:
     view = view_of(order(50, OrderKind.DELETE_RECORDS, 142))
-    found = AdvanceLogStart(Offset(142), f"operator-order {build.fact_id(7)}")
-    assert moves(view, keep(ms=0)) == found
+    decision = AdvanceLogStart(Offset(142), f"operator-order {build.fact_id(7)}")
+    assert moves(view, keep(ms=0)) == decision
 
 
 def test_the_highest_delete_records_order_counts() -> None:
     orders = [order(50 + at, OrderKind.DELETE_RECORDS, before, number=at) for at, before in enumerate((50, 142, 99))]
-    found = AdvanceLogStart(Offset(142), f"operator-order {build.fact_id(1)}")
-    assert moves(view_of(*orders)) == found
+    decision = AdvanceLogStart(Offset(142), f"operator-order {build.fact_id(1)}")
+    assert moves(view_of(*orders)) == decision
 
 
 def test_an_order_that_is_already_carried_out_moves_nothing() -> None:
@@ -135,8 +135,8 @@ def test_an_order_that_is_already_carried_out_moves_nothing() -> None:
 def test_an_order_above_the_high_watermark_waits_and_holds_up_nothing() -> None:
     beyond = order(50, OrderKind.DELETE_RECORDS, 451)
     why = "retention keeps the oldest segment, 0..99: without limits"
-    said = f"order {build.fact_id(7)} waits: 451 is above the high watermark 450; {why}"
-    assert moves(view_of(beyond)) == NoExpiry(Why(Reason.ORDER_WAITS, said))
+    sentence = f"order {build.fact_id(7)} waits: 451 is above the high watermark 450; {why}"
+    assert moves(view_of(beyond)) == NoExpiry(Why(Reason.ORDER_WAITS, sentence))
     assert moves(view_of(beyond), keep(ms=8999)) == AdvanceLogStart(Offset(100), "retention-time")
     both = view_of(beyond, order(51, OrderKind.DELETE_RECORDS, 450, number=8))
     assert moves(both) == AdvanceLogStart(Offset(450), f"operator-order {build.fact_id(8)}")
@@ -169,13 +169,13 @@ def test_nothing_goes_while_anything_is_doubtful(doubt: str) -> None:
     why = doubt_of(view)
     assert why is not None
     assert why.said.startswith(doubt)
-    said = NoExpiry(why)
+    reason = NoExpiry(why)
     assert isinstance(moves(sound, keep(size=0)), AdvanceLogStart)
     assert isinstance(next_delete(sound), StartDelete)
     assert isinstance(next_removal(sound, NOW, GRACE), RemoveObjects)
-    assert moves(view, keep(ms=0, size=0)) == said
-    assert next_delete(view) == said
-    assert next_removal(view, NOW, GRACE) == said
+    assert moves(view, keep(ms=0, size=0)) == reason
+    assert next_delete(view) == reason
+    assert next_removal(view, NOW, GRACE) == reason
 
 
 def test_objects_stay_until_the_archive_has_that_they_are_to_go() -> None:
@@ -194,51 +194,51 @@ def test_objects_stay_until_the_archive_has_that_they_are_to_go() -> None:
 
 @pytest.mark.parametrize(("offset", "first"), [(0, None), (99, None), (100, 0), (150, 0), (400, 0)])
 def test_the_oldest_segment_that_ends_below_the_log_start_goes(offset: int, first: int | None) -> None:
-    found = next_delete(view_of(log_start=offset))
+    decision = next_delete(view_of(log_start=offset))
     if first is None:
-        assert found == NoExpiry(Why(Reason.RETENTION_KEEPS, f"no segment ends below the log start {offset}"))
+        assert decision == NoExpiry(Why(Reason.RETENTION_KEEPS, f"no segment ends below the log start {offset}"))
     else:
-        assert isinstance(found, StartDelete)
-        assert found.segment.segment_id == build.segment_id(first)
+        assert isinstance(decision, StartDelete)
+        assert decision.segment.segment_id == build.segment_id(first)
 
 
 def test_a_segment_inside_a_longer_one_goes_when_it_ends_below_the_log_start() -> None:
-    """It owns nothing, but its objects are there."""
+    """It owns no offsets, but its objects exist."""
     inner = (build.started(50, 9, TERM, 210, 250), finished(51, 9, 210, 250, 1))
     gone = tuple(delete_started(60 + number, number) for number in (0, 1))
     assert isinstance(next_delete(view_of(*inner, *gone, log_start=250)), NoExpiry)
-    found = next_delete(view_of(*inner, *gone, log_start=251))
-    assert isinstance(found, StartDelete)
-    assert found.segment.segment_id == build.segment_id(9)
+    decision = next_delete(view_of(*inner, *gone, log_start=251))
+    assert isinstance(decision, StartDelete)
+    assert decision.segment.segment_id == build.segment_id(9)
 
 
 def out_of_lineage(age: int) -> tuple[LiveFact, ...]:
-    """Of a branch that left at 40; its agents expired it up to 150 there."""
+    """Return the facts of a branch that left at 40; its agents expired it up to 150 there."""
     segment = build.segment(9, TERM, 50, 149, Lineage.of((7, 50)))
     segment = replace(segment, max_timestamp=TimestampMs(NOW - age), copied_at=NOW)
     return (build.started(50, 9, TERM, 50, 149), build.live(51, SegmentCopyFinished(segment)), delete_started(60, 0))
 
 
 def test_a_segment_out_of_lineage_stays_whatever_is_expired_on_another_branch() -> None:
-    """It may lead again, and its log is trimmed for this copy."""
+    """Its branch may lead again, and that log is trimmed because of this copy."""
     assert isinstance(next_delete(view_of(*out_of_lineage(1), log_start=150), keep(ms=10), NOW), NoExpiry)
     theirs = build.log_start(61, TERM, 150, 9, lineage=Lineage.of((0, 0), (7, 40)))
-    found = next_delete(view_of(*out_of_lineage(1), theirs, log_start=0))
-    assert isinstance(found, StartDelete)
-    assert found.segment.segment_id == build.segment_id(9)
+    decision = next_delete(view_of(*out_of_lineage(1), theirs, log_start=0))
+    assert isinstance(decision, StartDelete)
+    assert decision.segment.segment_id == build.segment_id(9)
 
 
 def test_a_segment_out_of_lineage_goes_below_the_log_start_when_no_branch_would_keep_it() -> None:
-    """Else what a lost branch left would stay for ever."""
+    """Otherwise the segments of a lost branch would stay for ever."""
     for log_start, age, limit, goes in ((150, 11, 10, True), (150, 10, 10, False), (149, 11, 10, False)):
-        found = next_delete(view_of(*out_of_lineage(age), log_start=log_start), keep(ms=limit), NOW)
-        assert isinstance(found, StartDelete) == goes
+        decision = next_delete(view_of(*out_of_lineage(age), log_start=log_start), keep(ms=limit), NOW)
+        assert isinstance(decision, StartDelete) == goes
     assert isinstance(next_delete(view_of(*out_of_lineage(10**9), log_start=150), keep(size=1), NOW), NoExpiry)
     given_up = order(62, OrderKind.DISABLE_DELETE)
     assert isinstance(next_delete(view_of(*out_of_lineage(1), given_up, log_start=150), FOREVER, NOW), StartDelete)
 
 
-def test_what_is_too_old_is_looked_at_again_before_it_is_condemned() -> None:
+def test_an_expired_segment_is_looked_at_again_before_it_is_condemned() -> None:
     (segment,) = (s for s in view_of(*out_of_lineage(11), log_start=150).readable if s.offsets.start == 50)
     for log_start, reason, goes in (
         (150, DeleteReason.RETENTION_TIME, True),
@@ -249,23 +249,23 @@ def test_what_is_too_old_is_looked_at_again_before_it_is_condemned() -> None:
 
 
 def test_an_order_is_about_the_records_that_were_there_when_it_was_given() -> None:
-    """300..399 were written anew since."""
+    """The records 300..399 were replaced since."""
     ordered = order(50, OrderKind.DELETE_RECORDS, 400)
     ruling = build.leader(40, 2, lineage=Lineage.of((0, 0), (2, 300)))
     view = view_of(ordered, ruling)
     assert moves(view) == AdvanceLogStart(Offset(300), f"operator-order {build.fact_id(7)}")
     done = view_of(ordered, ruling, build.log_start(51, build.term(2, 40), 300))
-    said = f"order {build.fact_id(7)}: another election lost the records it was given for from 300 on"
+    sentence = f"order {build.fact_id(7)}: another election lost the records it was given for from 300 on"
     why = "nothing is in the remote tier from the log start 300 on"
-    assert moves(done) == NoExpiry(Why(Reason.ORDER_LOST, f"{said}: what is there now stays; {why}"))
+    assert moves(done) == NoExpiry(Why(Reason.ORDER_LOST, f"{sentence}: what is there now stays; {why}"))
 
 
 def test_an_order_that_does_not_say_for_which_records_is_not_carried_out() -> None:
     kind = OrderKind.DELETE_RECORDS
     version_1 = OperatorOrder(build.partition, build.fact_id(7), kind, Offset(100), False, "ops", NOW)
-    found = moves(view_of(build.live(50, version_1)))
-    assert isinstance(found, NoExpiry)
-    assert (found.why.kind, "give it again" in found.why.said) == (Reason.ORDER_LOST, True)
+    decision = moves(view_of(build.live(50, version_1)))
+    assert isinstance(decision, NoExpiry)
+    assert (decision.why.kind, "give it again" in decision.why.said) == (Reason.ORDER_LOST, True)
 
 
 @pytest.mark.parametrize(
@@ -283,9 +283,9 @@ def test_an_order_that_does_not_say_for_which_records_is_not_carried_out() -> No
 def test_the_reason_is_that_of_the_log_start_which_passed_the_segment(
     reasons: list[tuple[int, str]], expected: DeleteReason
 ) -> None:
-    found = next_delete(view_of(*(moved(50 + at, offset, why, 5 + at) for at, (offset, why) in enumerate(reasons))))
-    assert isinstance(found, StartDelete)
-    assert found.reason is expected
+    decision = next_delete(view_of(*(moved(50 + at, offset, why, 5 + at) for at, (offset, why) in enumerate(reasons))))
+    assert isinstance(decision, StartDelete)
+    assert decision.reason is expected
 
 
 def test_a_fenced_log_start_condemns_nothing_and_is_no_reason() -> None:
@@ -294,28 +294,28 @@ def test_a_fenced_log_start_condemns_nothing_and_is_no_reason() -> None:
     view = view_of(build.leader(40, 0, number=1040), zombie)
     assert zombie.key in view.fenced
     assert isinstance(next_delete(view), NoExpiry)
-    found = next_delete(view_of(build.leader(40, 0, number=1040), zombie, moved(51, 400, "retention-time")))
-    assert isinstance(found, StartDelete)
-    assert found.reason is DeleteReason.RETENTION_TIME
+    decision = next_delete(view_of(build.leader(40, 0, number=1040), zombie, moved(51, 400, "retention-time")))
+    assert isinstance(decision, StartDelete)
+    assert decision.reason is DeleteReason.RETENTION_TIME
 
 
 # --- objects ---------------------------------------------------------------------------------------------------------
 
 
 def removal(*extra: LiveFact, put_off: tuple[int, ...] = ()) -> int | str:
-    """The number of the segment whose objects go, or why none go."""
+    """Return the number of the segment whose objects are deleted, or why none are."""
     off = {build.segment_id(number) for number in put_off}
-    found = next_removal(view_of(*extra), NOW, GRACE, off)
-    if isinstance(found, NoExpiry):
-        return found.why.said
-    return next(number for number in range(10) if build.segment_id(number) == found.segment.segment_id)
+    decision = next_removal(view_of(*extra), NOW, GRACE, off)
+    if isinstance(decision, NoExpiry):
+        return decision.why.said
+    return next(number for number in range(10) if build.segment_id(number) == decision.segment.segment_id)
 
 
 def test_objects_go_after_the_grace_for_readers() -> None:
     assert removal() == "no segment waits for its objects to be deleted"
     assert removal(delete_started(50, 1, age=GRACE)) == 1
-    said = f"1 condemned segment keeps its objects; segment {build.segment_id(1)}: the grace for readers ends in 1 s"
-    assert removal(delete_started(50, 1, age=GRACE - 1)) == said
+    text = f"1 condemned segment keeps its objects; segment {build.segment_id(1)}: the grace for readers ends in 1 s"
+    assert removal(delete_started(50, 1, age=GRACE - 1)) == text
 
 
 def test_objects_of_a_failed_attempt_wait_for_writes_that_may_still_land() -> None:
@@ -338,9 +338,9 @@ def test_a_segment_that_something_keeps_holds_up_no_other() -> None:
     ("start", "end", "keeps"), [(0, 99, False), (0, 100, True), (150, 160, True), (199, 300, True), (200, 299, False)]
 )
 def test_a_lease_keeps_the_objects_of_the_segments_it_touches(start: int, end: int, keeps: bool) -> None:
-    found = removal(lease(49, start, end), delete_started(50, 1))
-    assert ("of spark is on" in str(found)) == keeps
-    assert keeps or found == 1
+    decision = removal(lease(49, start, end), delete_started(50, 1))
+    assert ("of spark is on" in str(decision)) == keeps
+    assert keeps or decision == 1
 
 
 def test_a_lease_taken_after_the_segment_was_condemned_keeps_nothing() -> None:
@@ -355,13 +355,13 @@ def test_a_lease_that_its_holder_took_to_read_on_keeps_what_the_first_one_did() 
 
 @pytest.mark.parametrize("other", [{"holder": "another"}, {"start": 0, "end": 99}])
 def test_another_holders_lease_and_one_on_other_offsets_go_on_from_none(other: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {"start": 100, "end": 199, **other}
-    first, second = lease(49, 100, 199, left=0), lease(51, number=41, **asked)
+    next_lease: dict[str, Any] = {"start": 100, "end": 199, **other}
+    first, second = lease(49, 100, 199, left=0), lease(51, number=41, **next_lease)
     assert removal(first, delete_started(50, 1), second) == 1
     assert expired_leases(view_of(first, second), NOW) == [first.key]
 
 
-def test_a_lease_counts_until_nobodys_clock_can_take_it_for_live() -> None:
+def test_a_lease_counts_until_no_clock_can_take_it_for_live() -> None:
     live, over = lease(49, 100, 199, left=1), lease(49, 100, 199, left=0)
     assert "of spark" in str(removal(live, delete_started(50, 1)))
     assert removal(over, delete_started(50, 1)) == 1
@@ -372,8 +372,8 @@ def test_a_lease_counts_until_nobodys_clock_can_take_it_for_live() -> None:
 @pytest.mark.parametrize(("before", "force", "goes"), [(200, True, True), (199, True, False), (200, False, False)])
 def test_a_forced_order_overrides_leases_of_what_lies_below_it(before: int, force: bool, goes: bool) -> None:
     forced = order(48, OrderKind.DELETE_RECORDS, before, force=force)
-    found = removal(forced, lease(49, 100, 199), delete_started(50, 1))
-    assert (found == 1) == goes
+    decision = removal(forced, lease(49, 100, 199), delete_started(50, 1))
+    assert (decision == 1) == goes
 
 
 def test_a_forced_order_does_not_shorten_the_grace() -> None:
@@ -386,7 +386,7 @@ def test_the_term_in_force_removes_what_an_earlier_one_condemned() -> None:
     assert removal(delete_started(50, 1), later) == 1
 
 
-def test_what_a_fenced_term_condemns_keeps_its_objects() -> None:
+def test_segments_that_a_fenced_term_condemns_keep_their_objects() -> None:
     later = build.leader(49, 2, lineage=Lineage.of((0, 0), (2, 450)))
     assert removal(later, delete_started(50, 1)) == "no segment waits for its objects to be deleted"
 

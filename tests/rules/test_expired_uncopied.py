@@ -1,4 +1,4 @@
-"""What left the broker before it was copied: the log start passes it when it would have expired, and not before."""
+"""Records that left the broker before they were copied: the log start passes them when they would have expired."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tierstate.rules.last_seen import Aged
 from tierstate.state.offsets import Offset, TimestampMs
 
 GONE = Aged(Offset(300), TimestampMs(NOW - 5000))
-"""Of two remote segments, 0..199; 200..299 left the broker uncopied, and was 5 s old at most."""
+"""There are two remote segments, 0..199; 200..299 left the broker uncopied, and was 5 s old at most."""
 
 
-def test_what_left_the_broker_uncopied_is_passed_once_it_would_have_expired() -> None:
+def test_lost_uncopied_offsets_are_passed_once_they_would_have_expired() -> None:
     view = view_of(log_start=200, segments=AGES[:2])
-    said = "retention-time of offsets 200..299, which left the broker before they were copied"
-    assert moves(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), said)
+    sentence = "retention-time of offsets 200..299, which left the broker before they were copied"
+    assert moves(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), sentence)
     assert isinstance(moves(view, keep(ms=5000), gone=GONE), NoExpiry), "it would still be there"
     for forever in (FOREVER, keep(size=0)):
         assert isinstance(moves(view, forever, gone=GONE), NoExpiry), "no time is too long"
@@ -33,7 +33,7 @@ def test_nothing_readable_is_passed_with_what_left_the_broker_uncopied() -> None
     assert isinstance(moves(kept, keep(ms=8500), gone=old), NoExpiry), "100..199 is not that old"
 
 
-def test_only_what_the_broker_has_no_more_is_passed() -> None:
+def test_only_offsets_that_the_broker_lost_are_passed() -> None:
     view = view_of(log_start=200, segments=AGES[:2])
     for start in (300, 400):
         bounds = replace(BOUNDS, local_start=Offset(start))

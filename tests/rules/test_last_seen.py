@@ -1,4 +1,4 @@
-"""How old was what the broker has no more: said only of what was seen while it was there."""
+"""The age of records that the broker deleted: it is reported only for records that were seen before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def aged(before: int, newest: int) -> Aged:
     return Aged(Offset(before), TimestampMs(newest))
 
 
-def test_all_that_was_there_at_a_look_and_is_there_no_more_is_as_old_as_its_newest_record() -> None:
+def test_records_that_left_after_a_look_are_as_old_as_the_newest_of_them() -> None:
     watch = LastSeen()
     assert look(watch, [segment(0, 100, 7), segment(100, 100, 9)], bounds(0, 150)) is None
     assert look(watch, [segment(100, 100, 9)], bounds(100, 150)) is None, "some of it is there"
@@ -34,29 +34,29 @@ def test_all_that_was_there_at_a_look_and_is_there_no_more_is_as_old_as_its_newe
     assert look(watch, [segment(170, 170, 70)], bounds(170, 170)) == aged(170, 60)
 
 
-def test_what_was_written_and_taken_between_two_looks_is_not_claimed() -> None:
+def test_records_written_and_deleted_between_two_looks_are_not_claimed() -> None:
     watch = LastSeen()
     look(watch, [segment(0, 0, 9)], bounds(0, 150))
     assert look(watch, [segment(400, 400, 80)], bounds(400, 400)) == aged(150, 9)
 
 
 def test_a_look_from_which_something_is_missing_says_nothing_of_its_age() -> None:
-    """The broker deleted its first segment after it was asked where its log begins."""
+    """The broker deleted its first segment after it was asked for its log start."""
     watch = LastSeen()
     look(watch, [segment(100, 100, 9)], bounds(0, 150))
     assert look(watch, [segment(150, 150, 50)], bounds(150, 150)) is None
 
 
 def test_a_younger_record_that_left_earlier_counts() -> None:
-    """Timestamps are whatever producers write."""
+    """Producers write any timestamps."""
     watch = LastSeen()
     look(watch, [segment(0, 0, 90)], bounds(0, 10))
     look(watch, [segment(10, 10, 20)], bounds(10, 20))
     assert look(watch, [segment(20, 20, 30)], bounds(20, 20)) == aged(20, 90)
 
 
-def test_what_was_seen_before_another_election_says_nothing_of_the_log_after_it() -> None:
-    """The next leader may have lost those records, and written others in their place."""
+def test_a_look_before_an_election_does_not_count_for_the_log_after_it() -> None:
+    """The next leader may have lost those records, and may have others in their place."""
     watch = LastSeen()
     look(watch, [segment(0, 0, 9)], bounds(0, 150), epoch=4)
     assert look(watch, [segment(150, 150, 50)], bounds(150, 150), epoch=6) is None

@@ -1,4 +1,4 @@
-"""The plan of a recovery, from descriptors alone: which epochs own which offsets, and what each segment comes to."""
+"""The plan of a recovery, from descriptors alone: the owner epoch of each offset, and the outcome of each segment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITION = TopicIdPartition(TopicId("AAAAAAAAAAAAAAAAAAAAAw"), 0)
 def segment(
     number: int, start: int, end: int, *epochs: tuple[int, int], term: int | None = None, position: int = 1
 ) -> RemoteSegment:
-    """Offsets start..end; copied in its last epoch when no other ``term`` is given."""
+    """Return offsets start..end; copied in the last epoch if no other ``term`` is given."""
     lineage = Lineage.of(*epochs)
     epoch = lineage.entries[-1].epoch if term is None else LeaderEpoch(term)
     segment_id = RemoteSegmentId.of(number.to_bytes(16, "big"))
@@ -84,9 +84,9 @@ def plan(
     archived: ArchivedPartition | None = None,
     local_start: int | None = None,
 ) -> PartitionPlan:
-    found = [FoundSegment(each, TimestampMs(0), Offset(log_start), "memory", TIER_TOPIC) for each in segments]
+    segments_read = [FoundSegment(each, TimestampMs(0), Offset(log_start), "memory", TIER_TOPIC) for each in segments]
     start = None if local_start is None else Offset(local_start)
-    return plan_partition(PARTITION, found, archived or ArchivedPartition(PARTITION), start)
+    return plan_partition(PARTITION, segments_read, archived or ArchivedPartition(PARTITION), start)
 
 
 def restored(found: PartitionPlan) -> list[tuple[int, int]]:
@@ -106,39 +106,39 @@ def test_segments_of_one_log_give_its_lineage_whatever_their_order() -> None:
     ]
     for order in (whole, whole[::-1]):
         assert lineage_of(order) == Lineage.of((0, 0), (2, 150), (5, 250))
-    found = plan(*whole)
-    assert restored(found) == [(0, 99), (100, 199), (200, 299)]
-    assert found.epoch == 5
-    assert not found.gaps
-    assert not found.left_out
+    recovery_plan = plan(*whole)
+    assert restored(recovery_plan) == [(0, 99), (100, 199), (200, 299)]
+    assert recovery_plan.epoch == 5
+    assert not recovery_plan.gaps
+    assert not recovery_plan.left_out
 
 
-def test_of_two_branches_the_later_epoch_wins_and_the_other_says_to_whom_it_lost() -> None:
+def test_the_later_epoch_of_two_branches_wins_and_the_loser_names_it() -> None:
     old = segment(1, 100, 199, (1, 100))
     new = segment(2, 100, 199, (2, 100))
-    found = plan(segment(3, 0, 99, (1, 0)), old, new)
-    (lost,) = found.of(Verdict.LOST)
+    recovery_plan = plan(segment(3, 0, 99, (1, 0)), old, new)
+    (lost,) = recovery_plan.of(Verdict.LOST)
     assert lost.segment == old
     assert "epoch 1 lost offset 100 to epoch 2" in lost.why
     assert new.segment_id in lost.why
-    assert found.lineage == Lineage.of((1, 0), (2, 100))
+    assert recovery_plan.lineage == Lineage.of((1, 0), (2, 100))
 
 
-def test_what_an_earlier_epoch_has_above_a_later_one_is_cut_and_what_is_below_stays() -> None:
+def test_an_earlier_epoch_is_cut_where_a_later_one_begins() -> None:
     long, short = segment(1, 100, 249, (1, 100)), segment(2, 150, 199, (2, 150))
-    found = plan(segment(3, 0, 99, (1, 0)), long, short)
-    assert restored(found) == [(0, 99), (100, 249), (150, 199)]
-    assert owned(found) == [(0, 99), (100, 149), (150, 199)]
+    recovery_plan = plan(segment(3, 0, 99, (1, 0)), long, short)
+    assert restored(recovery_plan) == [(0, 99), (100, 249), (150, 199)]
+    assert owned(recovery_plan) == [(0, 99), (100, 149), (150, 199)]
 
 
 def test_a_later_term_s_log_wins_over_a_higher_epoch_of_a_branch_it_never_had() -> None:
     # X led in epoch 6 from 140 on; then Y, who never saw that, led in 7 from 150 on and copied its own log whole.
     of_x = segment(1, 140, 145, (6, 140))
     of_y = [segment(2, 100, 149, (5, 100), term=7), segment(3, 150, 200, (7, 150))]
-    found = plan(of_x, *of_y, log_start=100)
-    assert found.lineage == Lineage.of((5, 100), (7, 150))
-    assert [each.segment for each in found.of(Verdict.LOST)] == [of_x]
-    assert not found.gaps
+    recovery_plan = plan(of_x, *of_y, log_start=100)
+    assert recovery_plan.lineage == Lineage.of((5, 100), (7, 150))
+    assert [each.segment for each in recovery_plan.of(Verdict.LOST)] == [of_x]
+    assert not recovery_plan.gaps
 
 
 def test_a_segment_inside_another_one_is_lost_and_names_it() -> None:
@@ -148,16 +148,16 @@ def test_a_segment_inside_another_one_is_lost_and_names_it() -> None:
     assert whole.segment_id in lost.why
 
 
-def test_of_two_copies_of_one_range_the_later_term_s_is_restored() -> None:
+def test_the_later_terms_copy_of_a_range_is_restored() -> None:
     first, again = segment(1, 0, 99, (1, 0), position=5), segment(2, 0, 99, (1, 0), position=9)
     for order in ((first, again), (again, first)):
         assert [each.segment for each in plan(*order).restored] == [again]
 
 
 def test_partial_overlaps_are_all_restored() -> None:
-    found = plan(segment(1, 0, 99, (1, 0)), segment(2, 50, 149, (1, 50), (2, 100)))
-    assert restored(found) == [(0, 99), (50, 149)]
-    assert not found.left_out
+    recovery_plan = plan(segment(1, 0, 99, (1, 0)), segment(2, 50, 149, (1, 50), (2, 100)))
+    assert restored(recovery_plan) == [(0, 99), (50, 149)]
+    assert not recovery_plan.left_out
 
 
 def test_the_archive_s_word_wins_over_overlaps() -> None:
@@ -166,16 +166,16 @@ def test_the_archive_s_word_wins_over_overlaps() -> None:
     archived = ArchivedPartition(PARTITION, states=finished)
     assert restored(plan(inside, whole, archived=archived)) == [(0, 99), (10, 49)]
     abandoned = ArchivedPartition(PARTITION, states={whole.segment_id: SegmentState.ABANDONED})
-    found = plan(inside, whole, archived=abandoned)
-    assert restored(found) == [(10, 49)]
-    assert [each.segment for each in found.of(Verdict.ABANDONED)] == [whole]
+    recovery_plan = plan(inside, whole, archived=abandoned)
+    assert restored(recovery_plan) == [(10, 49)]
+    assert [each.segment for each in recovery_plan.of(Verdict.ABANDONED)] == [whole]
 
 
 def test_the_archived_leader_s_lineage_goes_on_where_no_segment_reaches() -> None:
     archived = ArchivedPartition(PARTITION, leader=elected(9, (1, 0), (9, 100)))
-    found = plan(segment(1, 0, 99, (1, 0)), archived=archived)
-    assert found.lineage == Lineage.of((1, 0), (9, 100))
-    assert found.epoch == 9
+    recovery_plan = plan(segment(1, 0, 99, (1, 0)), archived=archived)
+    assert recovery_plan.lineage == Lineage.of((1, 0), (9, 100))
+    assert recovery_plan.epoch == 9
 
 
 def test_every_gap_is_named_up_to_the_local_start() -> None:
@@ -184,7 +184,7 @@ def test_every_gap_is_named_up_to_the_local_start() -> None:
     assert list(plan(*parts).gaps) == gaps[1:2]
     assert list(plan(*parts, local_start=250).gaps) == gaps[1:]
     assert plan(*parts, local_start=100).gaps == ()  # the local tier has the rest
-    # what retention or an order may have passed after all that is recorded is not called a gap
+    # offsets that retention or an order may have passed after the last record of it are no gap
     assert [plan(*parts, local_start=at).unproven for at in (100, 250)] == [(gaps[0],), (gaps[0],)]
 
 
@@ -192,50 +192,50 @@ def test_a_beginning_that_is_archived_as_readable_is_a_gap_and_not_unproven() ->
     lost, kept = segment(1, 0, 19, (1, 0)), segment(2, 20, 99, (1, 20))
     sid, state = lost.segment_id, SegmentState.COPY_SEGMENT_FINISHED
     archived = ArchivedPartition(PARTITION, states={sid: state}, finished={sid: lost})
-    found = plan(kept, archived=archived)
-    assert (found.gaps, found.unproven) == ((lost.offsets,), ())
+    recovery_plan = plan(kept, archived=archived)
+    assert (recovery_plan.gaps, recovery_plan.unproven) == ((lost.offsets,), ())
 
 
 def test_a_segment_that_straddles_the_log_start_is_restored() -> None:
-    found = plan(segment(1, 0, 99, (1, 0)), segment(2, 100, 199, (1, 100)), log_start=150)
-    assert restored(found) == [(100, 199)]
-    assert [each.segment.offsets.start for each in found.of(Verdict.UNPROVEN)] == [0]
+    recovery_plan = plan(segment(1, 0, 99, (1, 0)), segment(2, 100, 199, (1, 100)), log_start=150)
+    assert restored(recovery_plan) == [(100, 199)]
+    assert [each.segment.offsets.start for each in recovery_plan.of(Verdict.UNPROVEN)] == [0]
 
 
 def test_a_segment_whose_last_record_is_the_log_start_is_restored() -> None:
-    found = plan(segment(1, 0, 99, (1, 0)), segment(2, 100, 199, (1, 100)), log_start=99)
-    assert restored(found) == [(0, 99), (100, 199)]
+    recovery_plan = plan(segment(1, 0, 99, (1, 0)), segment(2, 100, 199, (1, 100)), log_start=99)
+    assert restored(recovery_plan) == [(0, 99), (100, 199)]
 
 
 def test_the_log_start_of_a_lost_history_hides_nothing_of_the_current_history() -> None:
     current = [found_at(segment(1, 0, 99, (1, 0)), 0), found_at(segment(2, 100, 199, (1, 100)), 0)]
     lost = segment(3, 200, 299, (1, 200))
-    found = plan_partition(
+    recovery_plan = plan_partition(
         PARTITION, [*current, found_at(lost, 200)], ArchivedPartition(PARTITION), left={lost.segment_id}
     )
-    assert (found.log_start, restored(found)) == (0, [(0, 99), (100, 199)])
-    assert [each.segment for each in found.of(Verdict.LOST)] == [lost]
+    assert (recovery_plan.log_start, restored(recovery_plan)) == (0, [(0, 99), (100, 199)])
+    assert [each.segment for each in recovery_plan.of(Verdict.LOST)] == [lost]
 
 
 def test_a_partition_that_the_custodian_deleted_stays_deleted() -> None:
-    found = plan(segment(1, 0, 99, (1, 0)), archived=ArchivedPartition(PARTITION, deleted=True))
-    assert found.refused
-    assert found.ended
-    assert not found.missing
-    assert not found.writes
+    recovery_plan = plan(segment(1, 0, 99, (1, 0)), archived=ArchivedPartition(PARTITION, deleted=True))
+    assert recovery_plan.refused
+    assert recovery_plan.ended
+    assert not recovery_plan.missing
+    assert not recovery_plan.writes
 
 
-def test_a_log_that_began_anew_is_restored_whatever_began_above_it_before() -> None:
-    """The manifests of the lost one say 300, in its own epochs."""
+def test_a_log_that_restarted_is_restored_below_its_old_start() -> None:
+    """The manifests of the lost log start at 300, in epochs of their own."""
     lost = [found_at(segment(number, 100 * number, 100 * number + 99, (3, 100 * number)), 300) for number in (3, 4)]
     anew = [found_at(segment(5 + at, 100 * at, 100 * at + 99, (7, 100 * at)), 0) for at in (0, 1)]
     plan = plan_partition(PARTITION, [*lost, *anew], ArchivedPartition(PARTITION))
     assert plan.log_start == 0
     assert [each.segment for each in plan.restored] == [each.segment for each in anew]
     assert not plan.of(Verdict.UNPROVEN)
-    said = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_starts=(log_start_said(300, (3, 0)),))
-    assert plan_partition(PARTITION, [*lost, *anew], said).log_start == 0
-    assert plan_partition(PARTITION, lost, said).log_start == 300
+    archive = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_starts=(log_start_said(300, (3, 0)),))
+    assert plan_partition(PARTITION, [*lost, *anew], archive).log_start == 0
+    assert plan_partition(PARTITION, lost, archive).log_start == 300
 
 
 def found_at(each: RemoteSegment, log_start: int) -> FoundSegment:
@@ -244,5 +244,5 @@ def found_at(each: RemoteSegment, log_start: int) -> FoundSegment:
 
 def test_a_partition_that_only_the_archive_knows_keeps_its_log_start() -> None:
     archived = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_starts=(log_start_said(500, (3, 0)),))
-    (found,) = plan_partitions([], {PARTITION: archived}, {})
-    assert (found.log_start, found.epoch, found.topic, found.writes) == (500, 3, "orders", True)
+    (plan_,) = plan_partitions([], {PARTITION: archived}, {})
+    assert (plan_.log_start, plan_.epoch, plan_.topic, plan_.writes) == (500, 3, "orders", True)

@@ -1,4 +1,4 @@
-"""The trim rule, one condition at a time: each alone keeps local data, and says so."""
+"""The trim rule, one condition at a time: each alone keeps local data, and is the reason given."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_only_a_gap_free_prefix_of_copied_segments_goes_and_only_whole_local_seg
 
 
 @pytest.mark.parametrize("ranges", [[], [(100, 199)], [(1, 399)], [(0, 98)]])
-def test_what_is_not_copied_from_the_start_on_stays(ranges: list[tuple[int, int]]) -> None:
+def test_offsets_that_are_not_copied_from_the_start_on_stay(ranges: list[tuple[int, int]]) -> None:
     assert why(judge(copied(*ranges))) == Reason.NOT_COPIED
 
 
@@ -151,10 +151,10 @@ def test_a_group_keeps_the_segment_it_reads(offset: int, before: int) -> None:
 
 
 def test_the_group_furthest_behind_is_the_reason() -> None:
-    said = judge(holds={"b": 99, "a": 40, "c": 500})
-    assert isinstance(said, NoTrim)
-    assert said.held_by == ("a", "b")
-    assert said.why == Why(
+    decision = judge(holds={"b": 99, "a": 40, "c": 500})
+    assert isinstance(decision, NoTrim)
+    assert decision.held_by == ("a", "b")
+    assert decision.why == Why(
         Reason.GROUP_HOLDS,
         "consumer group a still reads there, at offset 40, and 1 more group: 4,000 bytes below 400 could go otherwise",
     )
@@ -164,13 +164,13 @@ def test_no_group_loses_records_because_another_group_has_read_further() -> None
     assert judge(holds={"ahead": 350, "behind": 150}) == TrimBefore(Offset(100), ("ahead", "behind"))
 
 
-def test_a_reason_says_when_groups_were_asked_and_names_no_offset_that_none_of_them_said() -> None:
-    asked = GroupsSeen({"new": Offset(0), "slow": Offset(40)}, None, {"new"}, TimestampMs(1_000))
-    found = trim_before(ALL, seen(groups=asked), RETENTION, POLICY, LATER)
-    assert said(found).startswith(
+def test_a_reason_has_the_time_of_the_listing_and_only_offsets_of_groups() -> None:
+    groups_seen = GroupsSeen({"new": Offset(0), "slow": Offset(40)}, None, {"new"}, TimestampMs(1_000))
+    decision = trim_before(ALL, seen(groups=groups_seen), RETENTION, POLICY, LATER)
+    assert said(decision).startswith(
         "consumer group new has a member there and committed nothing (asked 1970-01-01T00:00:01Z), and 1 more group: "
     )
-    slow = replace(asked, holds={"slow": Offset(40)})
+    slow = replace(groups_seen, holds={"slow": Offset(40)})
     assert "still reads there, at offset 40 (asked " in said(
         trim_before(ALL, seen(groups=slow), RETENTION, POLICY, LATER)
     )
@@ -219,8 +219,8 @@ def test_topics_with_unclean_elections_need_permission() -> None:
 
 
 def test_a_partition_with_one_segment_trims_nothing() -> None:
-    said = trim_before(ALL, seen(segments=SEGMENTS[-1:]), RETENTION, POLICY, LATER)
-    assert why(said) == Reason.ONLY_ACTIVE
+    decision = trim_before(ALL, seen(segments=SEGMENTS[-1:]), RETENTION, POLICY, LATER)
+    assert why(decision) == Reason.ONLY_ACTIVE
 
 
 @pytest.mark.parametrize(
@@ -261,5 +261,5 @@ def test_a_partition_with_one_segment_trims_nothing() -> None:
         ),
     ],
 )
-def test_people_are_told_why_with_numbers(found: TrimBefore | NoTrim, sentence: str) -> None:
+def test_the_reason_has_numbers(found: TrimBefore | NoTrim, sentence: str) -> None:
     assert said(found) == sentence

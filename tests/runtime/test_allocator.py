@@ -1,4 +1,4 @@
-"""Large buffers go back to the system when they are let go, whatever was freed before."""
+"""Large buffers go back to the system when they are freed, whatever was freed before."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kept_kib(told: bool) -> int:
     return int(done.stdout.split()[-1])
 
 
-def test_a_process_that_was_told_keeps_nothing_of_the_large_buffers_it_frees() -> None:
+def test_a_process_with_the_setting_keeps_no_large_buffer_that_it_freed() -> None:
     if return_large_buffers():
         assert kept_kib(told=True) < 2048 < 8192 <= kept_kib(told=False) + 64
 

@@ -1,4 +1,4 @@
-"""A thread that is silent for longer than it may is named; one that goes round, waits its turn or ended is not."""
+"""A thread that is silent for too long is named; one that loops, waits its turn or ended is not."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def watchdog(clock: ManualClock) -> Iterator[Watchdog]:
-    """It watches the thread of the test."""
-    with Watchdog(clock, {"acts": 600, "chores": 60}, Supervisor({}), lambda event, **facts: None) as found:
-        yield found
+    """A watchdog of the test's own thread."""
+    with Watchdog(clock, {"acts": 600, "chores": 60}, Supervisor({}), lambda event, **facts: None) as opened_watchdog:
+        yield opened_watchdog
 
 
-def test_a_silent_thread_is_named_with_what_it_is_at_and_for_how_long_and_no_more_once_it_goes_on(
+def test_a_silent_thread_is_named_with_its_work_and_time_until_it_goes_on(
     clock: ManualClock, watchdog: Watchdog
 ) -> None:
     with loop("acts", "orders-3"):
@@ -65,9 +65,7 @@ def test_a_thread_that_ended_does_not_hang_also_when_it_ended_with_an_error(
     assert watchdog.hangs() == []
 
 
-def test_who_goes_round_does_not_hang_and_is_named_once_a_turn_never_ends(
-    clock: ManualClock, watchdog: Watchdog
-) -> None:
+def test_a_thread_that_loops_is_named_only_once_an_iteration_never_ends(clock: ManualClock, watchdog: Watchdog) -> None:
     held, release, turns = threading.Event(), threading.Event(), list[int]()
 
     def turn() -> None:
@@ -89,9 +87,7 @@ def test_who_goes_round_does_not_hang_and_is_named_once_a_turn_never_ends(
     assert watchdog.hangs() == []
 
 
-def test_what_takes_long_within_a_turn_goes_on_for_its_own_thread_and_no_other(
-    clock: ManualClock, watchdog: Watchdog
-) -> None:
+def test_a_sign_of_life_counts_for_its_own_thread_and_no_other(clock: ManualClock, watchdog: Watchdog) -> None:
     with loop("chores"):
         clock.advance(60)
         with ThreadPoolExecutor(1) as pool:
@@ -102,9 +98,7 @@ def test_what_takes_long_within_a_turn_goes_on_for_its_own_thread_and_no_other(
     alive()
 
 
-def test_a_thread_is_watched_by_whoever_watches_the_thread_that_made_its_work(
-    clock: ManualClock, watchdog: Watchdog
-) -> None:
+def test_a_thread_has_the_watchdog_of_the_thread_that_made_its_work(clock: ManualClock, watchdog: Watchdog) -> None:
     held, release = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -126,7 +120,7 @@ def test_a_thread_is_watched_by_whoever_watches_the_thread_that_made_its_work(
     assert service.join(10)
 
 
-def test_a_loop_that_nobody_gave_a_limit_is_a_bug_but_where_nobody_watches(watchdog: Watchdog) -> None:
+def test_a_watched_loop_without_a_limit_is_a_bug(watchdog: Watchdog) -> None:
     with pytest.raises(KeyError), loop("unheard of"):
         pass
     watchdog.__exit__()
@@ -135,11 +129,11 @@ def test_a_loop_that_nobody_gave_a_limit_is_a_bug_but_where_nobody_watches(watch
     assert watchdog.hangs() == []
 
 
-def test_who_waits_for_the_quota_does_not_hang_however_long(clock: ManualClock, watchdog: Watchdog) -> None:
+def test_a_thread_that_waits_for_the_quota_does_not_hang(clock: ManualClock, watchdog: Watchdog) -> None:
     hangs: list[int] = []
 
     class Watching(ManualClock):
-        """Time passes while it sleeps; then somebody looks."""
+        """A clock whose sleep lets time pass; then the watchdog looks."""
 
         def sleep(self, seconds: float) -> None:
             clock.advance(seconds)

@@ -94,7 +94,7 @@ def test_a_secret_that_is_a_word_of_the_log_hides_no_event(as_json: bool) -> Non
     assert stream.getvalue().count("(hidden)") == 1
 
 
-def test_a_secret_is_told_by_its_key_and_not_by_where_its_value_comes_from(tmp_path: Path) -> None:
+def test_a_secret_is_recognised_by_its_key_and_not_by_its_origin(tmp_path: Path) -> None:
     file, environ = (
         tmp_path / "tierstate.toml",
         {"A": "agent", "B": "hunter2", "C": "hunter3", "D": "postgresql://u:p@h"},
@@ -115,9 +115,9 @@ def test_people_read_a_partition_as_kafka_writes_it_and_programs_its_parts() -> 
     assert "partition=orders-3 " in line.getvalue()
     assert f"topic_id={topic_id}" in line.getvalue()
     assert "offsets=0..99" in line.getvalue()
-    said = json.loads(record.getvalue())
-    assert (said["topic"], said["topic_id"], said["partition"]) == ("orders", topic_id, 3)
-    assert said["offsets"] == {"start": 0, "end": 99}
+    entry = json.loads(record.getvalue())
+    assert (entry["topic"], entry["topic_id"], entry["partition"]) == ("orders", topic_id, 3)
+    assert entry["offsets"] == {"start": 0, "end": 99}
 
 
 @pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: str(kind.__name__))
@@ -138,8 +138,8 @@ def test_trouble_is_a_warning_and_what_happens_all_the_time_is_for_debugging() -
     listen(RemoteFetched("k", 1, 0.1))
     listen(ViewRebuilt("position lost"))
     (line,) = stream.getvalue().splitlines()
-    said = json.loads(line)
-    assert (said["event"], said["level"], said["reason"]) == ("view rebuilt", "warning", "position lost")
+    record = json.loads(line)
+    assert (record["event"], record["level"], record["reason"]) == ("view rebuilt", "warning", "position lost")
 
 
 @pytest.fixture

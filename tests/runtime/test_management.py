@@ -13,7 +13,7 @@ from tierstate.state.errors import InvalidSettings, UnknownTopic, ViewBehind
 
 
 class Answers:
-    """What the process under watch says; tests change it."""
+    """The answers of the process under watch; tests change them."""
 
     def __init__(self) -> None:
         self.unhealthy: list[str] = []
@@ -89,7 +89,7 @@ def test_the_status_of_a_partition_is_json(port: httpx.Client, answers: Answers)
         ("/metrics/../x", 404),
     ],
 )
-def test_what_it_cannot_answer_is_a_status_without_inner_details(path: str, status: int, port: httpx.Client) -> None:
+def test_an_error_is_a_status_without_inner_details(path: str, status: int, port: httpx.Client) -> None:
     answer = port.get(path)
     assert answer.status_code == status
     assert "secret" not in answer.text
@@ -114,7 +114,7 @@ def test_head_has_no_body_and_posting_is_refused(port: httpx.Client) -> None:
 def test_a_port_of_this_machine_is_not_called_by_a_name_that_a_web_page_gave_it(
     host: str, status: int, path: str, port: httpx.Client
 ) -> None:
-    """DNS rebinding: the page's own name leads here, so that its scripts may read what is answered."""
+    """DNS rebinding: a web page's own name leads to this port, so that its scripts may read the answers."""
     assert port.get(path, headers={"host": host}).status_code == status
 
 

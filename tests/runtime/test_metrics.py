@@ -13,7 +13,7 @@ from tierstate.runtime.metrics import COUNTERS, GAUGES, READERS, SECONDS, TALLIE
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
-    """Name and labels to value; the process's own left out."""
+    """Return name and labels to value; the process's own metrics are left out."""
     return {
         sample.name + "".join(f"/{value}" for _, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(metrics.exposition().decode())
@@ -23,17 +23,17 @@ def samples(metrics: Metrics) -> dict[str, float]:
 
 
 def exposed_types(page: str) -> dict[str, str]:
-    """Of our metrics, by the name that a query has; without what the client adds (``_created``)."""
-    found = re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE)
-    return {name: kind for name, kind in found if not name.endswith("_created") and not name.startswith("process_")}
+    """Return the types of our metrics by a query's names, without those that the client adds (``_created``)."""
+    pairs = re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE)
+    return {name: kind for name, kind in pairs if not name.endswith("_created") and not name.startswith("process_")}
 
 
 OTHER_UNITS = "ms millis milliseconds minutes hours days kb kib mb mib gb gib kilobytes megabytes percent"
 
 
 def wrong_names(types: dict[str, str]) -> list[str]:
-    """By prometheus.io/docs/practices/naming: counters and nothing else end in ``_total``, units are base units and
-    stand last, a histogram of ours measures seconds."""
+    """Return names against prometheus.io/docs/practices/naming: only counters end in ``_total``, units are base units
+    and come last, and our histograms measure seconds."""
 
     def right(name: str, kind: str) -> bool:
         stem = name.removesuffix("_total").split("_")
@@ -64,20 +64,21 @@ def test_bytes_and_requests_add_up() -> None:
     metrics = Metrics()
     for size in (100, 23):
         metrics.listen(RemoteFetched("key", size, 0.1))
-    found = samples(metrics)
-    assert found["tierstate_remote_fetch_bytes_total"] == 123
-    assert found["tierstate_remote_fetch_seconds_count"] == 2
+    values = samples(metrics)
+    assert values["tierstate_remote_fetch_bytes_total"] == 123
+    assert values["tierstate_remote_fetch_seconds_count"] == 2
 
 
-def test_what_a_gateway_sends_is_told_apart_by_who_reads_which_topic_and_bounded() -> None:
+def test_sent_bytes_have_a_bounded_set_of_users_and_topics() -> None:
     metrics = Metrics()
     for number in range(READERS + 5):
         metrics.listen(GatewayAnswered(200, 100, 0.1, f"user {number}", "orders", "remote"))
     metrics.listen(GatewayAnswered(200, 7, 0.1, "user 0", "orders", "remote"))
-    (sent,) = (each for each in metrics.families() if each.name == "tierstate_gateway_sent_bytes")
-    found = {each.labels["user"]: each.value for each in sent.samples if each.name.endswith("_total")}
-    assert len(found) == READERS + 1
-    assert (found["user 0"], found["user 1"], found[""]) == (107, 100, 500)
+    sent = "tierstate_gateway_sent_bytes_total/"
+    of_users = {name: value for name, value in samples(metrics).items() if name.startswith(sent)}
+    bytes_by_user = {name.rpartition("/")[2]: value for name, value in of_users.items()}
+    assert len(bytes_by_user) == READERS + 1
+    assert (bytes_by_user["user 0"], bytes_by_user["user 1"], bytes_by_user[""]) == (107, 100, 500)
 
 
 def test_two_processes_objects_do_not_share_a_registry() -> None:
@@ -89,14 +90,14 @@ def test_two_processes_objects_do_not_share_a_registry() -> None:
 def test_gauges_ask_at_every_scrape_and_not_before() -> None:
     metrics = Metrics()
     lag = [5.0]
-    asked: list[float] = []
+    calls: list[float] = []
 
     def read() -> list[tuple[tuple[str, str], float]]:
-        asked.append(lag[0])
+        calls.append(lag[0])
         return [(("orders", "3"), lag[0])]
 
     metrics.gauge("tierstate_remote_copy_lag_bytes", read)
-    assert asked == []
+    assert calls == []
     assert samples(metrics)["tierstate_remote_copy_lag_bytes/3/orders"] == 5
     lag[0] = 7
     assert samples(metrics)["tierstate_remote_copy_lag_bytes/3/orders"] == 7
@@ -110,14 +111,14 @@ def test_a_gauge_that_fails_is_absent_and_the_others_stay() -> None:
 
     metrics.gauge("tierstate_integrity_holds", broken)
     metrics.gauge("tierstate_fenced_facts", lambda: [((), 4)])
-    found = samples(metrics)
-    assert "tierstate_integrity_holds" not in found
-    assert found["tierstate_fenced_facts"] == 4
-    assert found["tierstate_unreadable_gauges"] == 1
+    values = samples(metrics)
+    assert "tierstate_integrity_holds" not in values
+    assert values["tierstate_fenced_facts"] == 4
+    assert values["tierstate_unreadable_gauges"] == 1
 
 
 def test_every_metric_is_exposed_by_the_type_of_its_table_and_named_by_the_rules_of_prometheus() -> None:
-    """What may fall, as the number of facts that stand, is no counter: its fall would be taken for a restart."""
+    """A number that may fall, as that of live facts, is no counter: its fall would be taken for a restart."""
     metrics = Metrics()
     for name, (_, labels) in TALLIES.items():
         metrics.tally(name, partial(list, [(labels, 4)]))

@@ -39,7 +39,7 @@ def test_zero_is_no_limit() -> None:
     assert quota.try_take(2**60) == 0
 
 
-def test_a_refused_caller_is_told_when_to_come_back_and_took_nothing() -> None:
+def test_a_refused_caller_learns_when_to_come_back_and_took_nothing() -> None:
     clock = ManualClock()
     quota = ByteQuota(clock, 100)
     assert quota.try_take(300) == 0
@@ -69,7 +69,7 @@ def test_seconds_waited_are_counted() -> None:
 
 
 class Busy(ManualClock):
-    """Something happens while somebody sleeps."""
+    """A clock on which something happens during a sleep."""
 
     def __init__(self, happen: Callable[[], object]) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Busy(ManualClock):
         self._happen()
 
 
-def test_who_waits_for_hours_is_woken_by_a_stop() -> None:
+def test_a_caller_that_waits_for_hours_is_woken_by_a_stop() -> None:
     clock = Busy(lambda: quota.stop())
     quota = ByteQuota(clock, 100)
     began = clock.monotonic()
@@ -90,14 +90,14 @@ def test_who_waits_for_hours_is_woken_by_a_stop() -> None:
 
 
 @pytest.mark.parametrize("rate", [0, 100])
-def test_nobody_takes_after_a_stop_even_where_nothing_is_to_be_waited_for(rate: int) -> None:
+def test_no_caller_takes_after_a_stop_even_without_a_wait(rate: int) -> None:
     quota = ByteQuota(ManualClock(), rate)
     quota.stop()
     with pytest.raises(Unavailable, match="stopping"):
         quota.take(0)
 
 
-def test_what_a_store_sends_again_is_taken_from_the_quota_and_nothing_else_is() -> None:
+def test_only_bytes_that_a_store_sends_again_are_taken_from_the_quota() -> None:
     quota = ByteQuota(ManualClock(), 100)
     listen = repeats_taken_from(quota)
     listen(StoreThrottled("s3:", "a", 500))

@@ -9,7 +9,7 @@ from tierstate.state.errors import AccessDenied, StorageUnavailable, TierstateEr
 
 
 class Flaky:
-    """Fails ``failures`` times, then answers; remembers when it was called."""
+    """A call that fails ``failures`` times, then answers; it remembers when it was called."""
 
     def __init__(self, clock: ManualClock, failures: int, error: TierstateError) -> None:
         self.called_at: list[float] = []
@@ -39,7 +39,7 @@ def test_a_transient_error_is_repeated_until_it_works() -> None:
     assert act.called_at == [0, 0.75, 2.25, 5.25]  # 1, 2, 4 seconds, less a quarter by CountingIds' jitter
 
 
-def test_after_the_deadline_the_last_error_is_raised_and_nobody_slept_past_it() -> None:
+def test_after_the_deadline_the_last_error_is_raised_without_sleeping_past_it() -> None:
     clock = ManualClock()
     act = Flaky(clock, 99, StorageUnavailable("away"))
     with pytest.raises(StorageUnavailable):
@@ -48,7 +48,7 @@ def test_after_the_deadline_the_last_error_is_raised_and_nobody_slept_past_it() 
 
 
 @pytest.mark.parametrize("error", [UnknownOutcome("?"), AccessDenied("no")])
-def test_what_is_not_transient_is_raised_at_once(error: TierstateError) -> None:
+def test_an_error_that_is_not_transient_is_raised_at_once(error: TierstateError) -> None:
     clock = ManualClock()
     act = Flaky(clock, 99, error)
     with pytest.raises(type(error)):

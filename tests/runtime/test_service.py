@@ -74,19 +74,19 @@ def test_a_service_that_does_not_stop_is_named_and_does_not_hold_the_process() -
     never.set()
 
 
-def test_a_service_that_hangs_does_not_keep_those_before_it_from_being_told() -> None:
-    """Here it hangs until one of them is."""
-    told = threading.Event()
+def test_a_service_that_hangs_does_not_delay_the_stop_of_earlier_ones() -> None:
+    """Here it hangs until one of them is stopped."""
+    stopped = threading.Event()
 
     def listening(stopping: threading.Event) -> None:
         stopping.wait()
-        told.set()
+        stopped.set()
 
-    hanging = Service("hanging", lambda stopping: void(told.wait()))
+    hanging = Service("hanging", lambda stopping: void(stopped.wait()))
     run_services([Service("listening", listening), hanging, Service("once", lambda stopping: None)], 10.0)
 
 
-def test_what_is_to_happen_at_the_stop_happens_before_anything_is_stopped() -> None:
+def test_the_stop_hook_runs_before_any_service_is_stopped() -> None:
     order: list[str] = []
 
     def work(stopping: threading.Event) -> None:
@@ -117,7 +117,7 @@ def test_a_service_says_how_it_ended_and_nothing_while_it_works() -> None:
 
 
 def void(value: object) -> None:
-    """A wait without its answer."""
+    """Wait, and return nothing."""
 
 
 def test_work_that_cannot_wait_on_an_event_is_woken() -> None:
@@ -135,9 +135,9 @@ def test_stopping_what_never_started_is_harmless() -> None:
     assert service.join(0)
 
 
-@pytest.mark.timeout(20)  # the guard: without it nothing ends
+@pytest.mark.timeout(20)  # the guard: without it the test does not end
 def test_a_signal_that_another_thread_receives_stops_everything() -> None:
-    """The system chooses the thread; one that waits is woken by no signal but its own."""
+    """The system chooses the thread; a waiting thread is woken only by its own signal."""
 
     def told(stopping: threading.Event) -> None:
         time.sleep(0.2)  # by then the main thread waits

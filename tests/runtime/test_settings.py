@@ -116,8 +116,8 @@ def test_an_agent_and_a_gateway_with_the_same_settings_get_on_on_one_machine() -
     unset = Settings().management
     assert unset.of_agent != unset.of_gateway
     assert Settings().gateway.listen not in (unset.of_agent, unset.of_gateway)
-    told = given(None, "management.listen=127.0.0.1:1").management
-    assert told.of_agent == told.of_gateway == Address("127.0.0.1", 1)
+    settings = given(None, "management.listen=127.0.0.1:1").management
+    assert settings.of_agent == settings.of_gateway == Address("127.0.0.1", 1)
 
 
 def test_an_agent_announces_where_it_can_be_asked() -> None:
@@ -126,21 +126,21 @@ def test_an_agent_announces_where_it_can_be_asked() -> None:
     for bound in (everywhere, Address("::", 9404)):
         with pytest.raises(InvalidSettings, match=r"is every address; say by management\.advertised"):
             Settings().management.announced(bound)
-    told = given(None, "management.listen=0.0.0.0:9404", "management.advertised=broker-1.example:30404").management
-    assert told.announced(everywhere) == Address("broker-1.example", 30_404)
+    settings = given(None, "management.listen=0.0.0.0:9404", "management.advertised=broker-1.example:30404").management
+    assert settings.announced(everywhere) == Address("broker-1.example", 30_404)
 
 
 @pytest.mark.parametrize("wrong", ["0.0.0.0:9404", "[::]:9404", "broker-1:0", "broker-1"])
-def test_what_nobody_could_ask_is_not_advertised(wrong: str) -> None:
+def test_an_unreachable_address_is_not_advertised(wrong: str) -> None:
     assert problems(None, f"management.advertised={wrong}")[0].startswith("management.advertised: not an address")
 
 
 def test_every_error_is_reported_at_once_with_its_dotted_key_and_origin(write_toml: WriteToml) -> None:
     file = write_toml('[trim]\ndelay = "soon"\n[tiering]\ninclude = ["("]\n[copy]\nconcurrency = 0\nlga = "1s"\n')
-    said = problems(
+    messages = problems(
         file, "cache.disk=many", "store.url=ftp://x", TIERSTATE_GATEWAY__TLS__KAY="k", TIERSTATE_NO__SUCH="1"
     )
-    assert {line.partition(":")[0] for line in said} == {
+    assert {line.partition(":")[0] for line in messages} == {
         "trim.delay",
         "tiering.include.0",
         "copy.concurrency",
@@ -150,14 +150,14 @@ def test_every_error_is_reported_at_once_with_its_dotted_key_and_origin(write_to
         "gateway.tls.kay",
         "no",
     }
-    assert all(line.endswith(")") for line in said)
-    assert any(f"({file})" in line for line in said)
-    assert any("(environment TIERSTATE_GATEWAY__TLS__KAY)" in line for line in said)
-    assert any("(environment TIERSTATE_NO__SUCH)" in line for line in said)
+    assert all(line.endswith(")") for line in messages)
+    assert any(f"({file})" in line for line in messages)
+    assert any("(environment TIERSTATE_GATEWAY__TLS__KAY)" in line for line in messages)
+    assert any("(environment TIERSTATE_NO__SUCH)" in line for line in messages)
 
 
 @pytest.mark.parametrize("written", ["15", "15.0", '"15"'])
-def test_a_duration_without_a_unit_is_refused_and_told_how_to_be_written(write_toml: WriteToml, written: str) -> None:
+def test_a_duration_without_a_unit_is_refused_with_the_right_form(write_toml: WriteToml, written: str) -> None:
     text = written.strip('"')
     file = write_toml(f'[trim]\ndelay = {written}\n[tiering.topics."a.b"]\nretention = {written}\n')
     how = (
@@ -185,6 +185,13 @@ def test_no_time_at_all_needs_no_unit(write_toml: WriteToml, written: str) -> No
 def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, nearest: str) -> None:
     (line,) = problems(None, f"{key}=1")
     assert f"did you mean {nearest}" in line
+
+
+@pytest.mark.parametrize("key", ["gateway.workers", "gateway.connections_per_address"])
+def test_a_removed_setting_is_an_error_that_names_its_replacement(key: str) -> None:
+    (line,) = problems(None, f"{key}=2")
+    assert line.startswith(f"{key}: was removed: ")
+    assert "deploy/nginx.conf" in line
 
 
 def test_an_unknown_key_of_a_topic_names_the_nearest(write_toml: WriteToml) -> None:
@@ -284,23 +291,23 @@ def test_a_secret_in_a_file_or_on_a_command_line_is_refused_without_repeating_it
     key: str, write_toml: WriteToml
 ) -> None:
     section, _, name = key.partition(".")
-    for said in (problems(None, f"{key}=hunter2"), problems(write_toml(f'[{section}]\n"{name}" = "hunter2"\n'))):
-        assert "by reference only" in said[0]
-        assert "hunter2" not in str(said)
+    for sentence in (problems(None, f"{key}=hunter2"), problems(write_toml(f'[{section}]\n"{name}" = "hunter2"\n'))):
+        assert "by reference only" in sentence[0]
+        assert "hunter2" not in str(sentence)
 
 
 def test_a_wrong_value_behind_a_reference_is_not_repeated(write_toml: WriteToml) -> None:
-    said = problems(write_toml('[trim]\ndelay = { env = "X" }\n[copy]\nconcurrency = { env = "X" }\n'), X="hunter2")
-    assert len(said) == 2
-    assert "hunter2" not in str(said)
+    sentence = problems(write_toml('[trim]\ndelay = { env = "X" }\n[copy]\nconcurrency = { env = "X" }\n'), X="hunter2")
+    assert len(sentence) == 2
+    assert "hunter2" not in str(sentence)
 
 
-def test_a_reference_to_nothing_is_an_error_beside_the_others(write_toml: WriteToml) -> None:
-    said = problems(
+def test_a_reference_to_nothing_is_reported_with_the_other_errors(write_toml: WriteToml) -> None:
+    messages = problems(
         write_toml('[store]\naccess_key_id = { env = "NONE" }\nsecret_access_key = { file = "none" }\nurl = "x"\n')
     )
-    assert len(said) == 3
-    assert "NONE is not set" in str(said)
+    assert len(messages) == 3
+    assert "NONE is not set" in str(messages)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +327,7 @@ def test_patterns_match_whole_names_and_exclude_wins() -> None:
     ]
 
 
-def test_what_a_command_needs_is_asked_for_all_at_once() -> None:
+def test_all_settings_that_a_command_lacks_are_named_at_once() -> None:
     with pytest.raises(InvalidSettings) as caught:
         require(Settings(), "store.url", "agent.log_dirs", "kafka.bootstrap.servers", "copy.lag")
     assert [line.partition(":")[0] for line in caught.value.problems] == [
@@ -381,9 +388,9 @@ def test_a_catalogs_secrets_are_given_by_reference(write_toml: WriteToml, writte
     assert "geheim" not in str(refused.value)
 
 
-def test_the_page_says_once_that_every_setting_needs_a_restart_and_names_what_is_read_again() -> None:
+def test_the_page_says_once_that_a_setting_needs_a_restart_and_names_what_is_read_again() -> None:
     page = settings_markdown()
-    (told,) = re.findall(r"^- \*\*Every setting needs a restart\*\*.*?(?=\n- |\n\n)", page, re.MULTILINE | re.DOTALL)
-    again = set(re.findall(r"`([a-z_.]+)`", told))
+    (match,) = re.findall(r"^- \*\*A setting needs a restart.*?(?=\n- |\n\n)", page, re.MULTILINE | re.DOTALL)
+    again = set(re.findall(r"`([a-z_]+\.[a-z_.]+)`", match))
     assert again == {"encryption.keyring", "gateway.auth.tokens", "gateway.auth.jwt.keys"}
     assert again <= {".".join(path) for path in FIELDS}

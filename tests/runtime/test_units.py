@@ -24,13 +24,13 @@ def test_durations_are_seconds(text: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "4 MiB extra", "MiB", "4XB", True, None, "nan", "1e3", "٤", "9999999TiB"])
-def test_what_is_no_size_is_refused(text: object) -> None:
+def test_a_text_that_is_no_size_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="not a size"):
         parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["", "-1s", "15 minutes", "m", True, None, -1, float("nan"), float("inf"), "٣s", "1w"])
-def test_what_is_no_duration_is_refused(text: object) -> None:
+def test_a_text_that_is_no_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         parse_duration(text)
 

@@ -1,4 +1,4 @@
-"""The supervisor of a process hears, as `sd_notify(3)` says, that it runs and nothing hangs; people hear what does."""
+"""The supervisor is notified, as `sd_notify(3)` defines, that the process runs and does not hang; a hang is logged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Line = tuple[str, dict[str, object]]
 
 
 class World:
-    """A process with one loop, and a supervisor at ``address`` that is heard by `heard`."""
+    """A process with one loop, and a supervisor at ``address`` whose messages `heard` returns."""
 
     def __init__(self, address: str) -> None:
         self.clock, self.lines = ManualClock(), list[Line]()
@@ -44,11 +44,11 @@ class World:
 
 @pytest.fixture(params=["a file", "abstract"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    found = World(str(tmp_path / "notify") if request.param == "a file" else f"@{tmp_path}/notify")
-    with found.watchdog:
-        assert [found.heard(), found.heard()] == ["READY=1", "WATCHDOG=1"]
-        yield found
-    found.socket.close()
+    new_world = World(str(tmp_path / "notify") if request.param == "a file" else f"@{tmp_path}/notify")
+    with new_world.watchdog:
+        assert [new_world.heard(), new_world.heard()] == ["READY=1", "WATCHDOG=1"]
+        yield new_world
+    new_world.socket.close()
 
 
 def test_it_says_that_the_process_is_ready_and_then_again_and_again_that_nothing_hangs(world: World) -> None:

@@ -14,7 +14,7 @@ WaitUntil = Callable[[Callable[[], bool]], None]
 
 @pytest.fixture
 def wait_until() -> WaitUntil:
-    """Waits until something becomes true, for half a minute at most."""
+    """Return a function that waits until something becomes true, for half a minute at most."""
 
     def wait(condition: Callable[[], bool]) -> None:
         for _ in range(1_500):
@@ -28,5 +28,5 @@ def wait_until() -> WaitUntil:
 
 @pytest.fixture
 def is_gone() -> Callable[[int], bool]:
-    """Whether a process ended."""
+    """Return a function that tells whether a process ended."""
     return lambda pid: process_started(pid) is None

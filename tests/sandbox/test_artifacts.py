@@ -22,7 +22,7 @@ LIBS_OF = "import sys; from tierstate.sandbox.artifacts import kafka_libs; print
 
 @pytest.fixture
 def cached(tmp_path: Path) -> Path:
-    """A cache that holds all jars (linked to the real ones, which a damaged copy must not touch)."""
+    """Return a cache that holds all jars, linked to the real ones, which a damaged copy must not touch."""
     home = tmp_path / "tierstate" / "kafka-4.3.0"
     (home / "libs").mkdir(parents=True)
     real = kafka_libs()
@@ -33,7 +33,7 @@ def cached(tmp_path: Path) -> Path:
 
 
 def ask_without_java(cache: Path) -> subprocess.CompletedProcess[str]:
-    """Asks for the jars where none can be fetched: there is no Java on the path."""
+    """Ask for the jars where none can be fetched: there is no Java on the path."""
     env = {name: value for name, value in os.environ.items() if name not in ("TIERSTATE_KAFKA_LIBS", "JAVA_HOME")}
     env |= {"XDG_CACHE_HOME": str(cache), "PATH": str(cache)}
     return subprocess.run([sys.executable, "-c", KAFKA_LIBS], env=env, capture_output=True, text=True, check=False)
@@ -77,13 +77,13 @@ def test_a_fetched_jar_with_one_flipped_bit_is_refused(cached: Path) -> None:
         check_sums(cached / "libs", committed_sums())
 
 
-def test_a_fetched_jar_nobody_committed_is_refused(cached: Path) -> None:
+def test_a_fetched_jar_that_is_not_committed_is_refused(cached: Path) -> None:
     (cached / "libs" / "extra.jar").write_bytes(b"")
     with pytest.raises(CorruptData, match=r"extra\.jar"):
         check_sums(cached / "libs", committed_sums())
 
 
-def test_who_waited_for_another_fetch_takes_what_it_brought(cached: Path, tmp_path: Path) -> None:
+def test_a_process_that_waited_for_another_fetch_takes_its_jars(cached: Path, tmp_path: Path) -> None:
     home = cached.rename(tmp_path / "not-yet-there")
     (lock := cached.with_name("kafka-4.3.0.lock")).touch()
     env = {name: value for name, value in os.environ.items() if name not in ("TIERSTATE_KAFKA_LIBS", "JAVA_HOME")}
@@ -99,30 +99,30 @@ def test_who_waited_for_another_fetch_takes_what_it_brought(cached: Path, tmp_pa
     assert answer.strip() == str(cached / "libs")
 
 
-def test_jars_somebody_already_has_are_taken(cached: Path, tmp_path: Path) -> None:
+def test_existing_jars_are_taken(cached: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KAFKA_LIBS]
     env = os.environ | {"TIERSTATE_KAFKA_LIBS": str(cached / "libs"), "PATH": ""}
-    given = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert given.stdout.strip() == str(cached / "libs")
+    process = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == str(cached / "libs")
     env["TIERSTATE_KAFKA_LIBS"] = str(tmp_path)
     wrong = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert "TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar" in wrong.stderr
 
 
 def test_given_jars_stand_for_another_release_only_when_they_are_of_it(tmp_path: Path) -> None:
-    (given := tmp_path / "given").mkdir()
-    (given / f"kafka_2.13-{NEWEST}.jar").touch()
+    (jars := tmp_path / "given").mkdir()
+    (jars / f"kafka_2.13-{NEWEST}.jar").touch()
     env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    env |= {"TIERSTATE_KAFKA_LIBS": str(given), "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
+    env |= {"TIERSTATE_KAFKA_LIBS": str(jars), "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
     command = [sys.executable, "-c", LIBS_OF, "3.9.1"]
     fetching = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert "needs Java 17" in fetching.stderr
-    (given / "kafka_2.13-3.9.1.jar").touch()
+    (jars / "kafka_2.13-3.9.1.jar").touch()
     taken = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert taken.stdout.strip() == str(given)
+    assert taken.stdout.strip() == str(jars)
 
 
-def test_a_release_nobody_committed_sums_of_is_refused() -> None:
+def test_a_release_without_committed_sums_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"no such release.*2\.8\.0.*3\.9\.1"):
         kafka_libs(release="2.8.0")
 

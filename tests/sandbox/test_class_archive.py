@@ -1,4 +1,4 @@
-"""A broker's classes are taken from the archive that the first one of a machine made, and never from half of one."""
+"""A broker's classes are taken from the archive that the machine's first broker made, and never from half of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.extended
 
 @pytest.fixture
 def libs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Kafka's jars in an empty cache: copies, for a JVM follows links, and the real cache may be below any name."""
+    """Return Kafka's jars in an empty cache: copies, for a JVM follows links, and the real cache may have any name."""
     return cached(tmp_path, monkeypatch)
 
 
@@ -29,7 +29,7 @@ def cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(libs: Path, options: list[str]) -> str:
-    """What a JVM says of the classes that it loads for a tool's help."""
+    """Return a JVM's output about the classes that it loads for a tool's help."""
     command = [find_java(), *options, "-Xlog:class+load", "-cp", f"{libs}/*", "kafka.tools.StorageTool", "--help"]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
@@ -56,7 +56,7 @@ def test_an_archive_below_a_folder_with_a_space_is_in_no_jvms_way(
     assert "StorageTool source: " in run(libs, [option])
 
 
-def test_what_a_jvm_that_failed_had_made_is_not_kept(libs: Path) -> None:
+def test_the_archive_of_a_failed_jvm_is_not_kept(libs: Path) -> None:
     archive = ClassArchive(find_java(), libs)
     (option,) = archive.options(make=True)
     Path(option.partition("=")[2]).write_bytes(b"half")
@@ -66,6 +66,6 @@ def test_what_a_jvm_that_failed_had_made_is_not_kept(libs: Path) -> None:
     assert list(libs.parent.glob("*.jsa*")) == []
 
 
-def test_jars_of_somebody_elses_folder_get_none(libs: Path, tmp_path: Path) -> None:
+def test_jars_of_a_foreign_folder_get_none(libs: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").symlink_to(libs)
     assert ClassArchive(find_java(), tmp_path / "theirs").options(make=True) == []

@@ -33,7 +33,7 @@ def test_up_outlives_its_command_and_down_ends_it(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_down_without_a_sandbox_says_so(tmp_path: Path) -> None:
+def test_down_without_a_sandbox_is_an_error(tmp_path: Path) -> None:
     assert status(tmp_path) is None
     assert not down(tmp_path)
 
@@ -62,7 +62,7 @@ def test_the_records_of_a_sandbox_whose_brokers_were_killed_are_kept(tmp_path: P
     assert not folder.exists()
 
 
-def test_somebody_elses_folder_is_not_touched(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("irreplaceable")
     with pytest.raises(InvalidRequest, match="not empty"):
         up(tmp_path)

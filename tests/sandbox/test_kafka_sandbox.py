@@ -1,4 +1,4 @@
-"""The sandbox starts real brokers and takes them all with it when it goes."""
+"""The sandbox starts real brokers and ends them all when it ends."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_two_sandboxes_at_once_share_nothing(kafka: KafkaSandbox) -> None:
     with KafkaSandbox() as other:
         assert other.bootstrap != kafka.bootstrap
         assert other.folder != kafka.folder
-        found = AdminClient({"bootstrap.servers": other.bootstrap}).list_topics(timeout=60)
-        assert found.cluster_id == other.cluster_id != kafka.cluster_id
+        metadata = AdminClient({"bootstrap.servers": other.bootstrap}).list_topics(timeout=60)
+        assert metadata.cluster_id == other.cluster_id != kafka.cluster_id
         folder = other.folder
     assert not folder.exists()
 

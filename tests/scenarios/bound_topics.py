@@ -1,4 +1,4 @@
-"""A topic for each way of being bound to it, wholly in the remote tier: who may not read there must get nothing."""
+"""A topic for each kind of ACL binding, wholly in the remote tier: users without the right must get nothing of it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from tierstate.broker.acls import READER
 
 RECORDS = 600
 BY_PREFIX = "by-"
-"""Topics whose names begin so may be read by ``guest``."""
+"""Topics whose names begin with this may be read by ``guest``."""
 Bound = Sequence[tuple[AclOperation, AclPermissionType]]
 
 
 def copy_bound_topics(house: House, topics: Mapping[str, Bound]) -> None:
-    """``topics``: what ``guest`` is bound to by name. ``reader`` has a reader's rights to each. Ends when all of them
-    are copied and trimmed.
-    """
+    """Copy and trim ``topics``. ``guest`` is bound to each by its value; ``reader`` has a reader's rights to all."""
     sandbox = house.kafka
     for name, bound in topics.items():
         topic = house.create(name, internal_segment_bytes="20000")

@@ -1,8 +1,8 @@
-"""Agents over a tier-state topic whose cleaner never rests, and everything such a scenario needs to be judged.
+"""Agents over a tier-state topic whose cleaner never rests, and everything that is needed to judge such a scenario.
 
-The topic's settings are refused by every command, and rightly: it is opened here without the checks. Each agent is the
-production code over the real broker, its disk and a folder as the store. The archive is written whenever an agent asks
-how far it goes, which is before every decision: nothing is erased, and so nothing compacted, that is not in it.
+Every command rightly refuses the topic's settings: it is opened here without the checks. Each agent is the production
+code over the real broker, its disk and a folder as the store. The archive is written whenever an agent asks how far it
+goes, which is before every decision: only archived facts are erased, and so compacted.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ RESTLESS = {
 
 
 class Died(BaseException):
-    """The process is gone: nobody tidies up after it."""
+    """The process was killed: nothing tidies up after it."""
 
 
 class DyingStore(DirectoryStore):
-    """Whoever puts a manifest dies before it is there."""
+    """A store in which a process dies right before it puts a manifest."""
 
     def put_stream(self, key: str, pieces: Any, *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         if key.endswith(".rsm-manifest"):
@@ -85,7 +85,7 @@ class DyingStore(DirectoryStore):
 
 @dataclass
 class Job:
-    """One agent, opened."""
+    """One agent that is open."""
 
     leader: LeaderRole
     view: Follower
@@ -93,7 +93,7 @@ class Job:
 
     @property
     def resumed(self) -> bool:
-        """The view of the agent before was good enough."""
+        """Return whether the view of the earlier agent was good enough."""
         return not any(isinstance(event, ViewRebuilt) for event in self.events)
 
     def run_once(self) -> None:
@@ -113,7 +113,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What the cleaner took: records with and without a value. ``appended``, ``readable``: of all records."""
+    """The records that the cleaner took, with and without a value. ``appended``, ``readable``: of all records."""
 
     appended: int
     readable: int
@@ -131,7 +131,7 @@ class Restless:
         self._admin: Any = AdminClient(admin_config(self.kafka))
         new = NewTopic(self.spec.name, TIER_PARTITIONS, 1, config=RESTLESS)
         self._admin.create_topics([new], operation_timeout=30)[self.spec.name].result(30)
-        meta = TopicMeta(TIER_PARTITIONS, house.kafka.cluster_id, self.clock.now_ms())  # init refuses such a topic
+        meta = TopicMeta(TIER_PARTITIONS, house.kafka.cluster_id, self.clock.now_ms())  # init refuses this topic
         with closing(self.open_tier_topic()) as named:
             named.append(0, key_of(meta), encode_fact(meta))
         self.topic = house.create("t", partitions=2)
@@ -155,17 +155,17 @@ class Restless:
         return KafkaTierTopic(self.kafka, self.spec.name, topic_id, TIER_PARTITIONS)
 
     def tombstones_stay(self) -> None:
-        """From now on, for a day, as `tierstate init` would have it: a checkpoint that is younger tells all."""
+        """Keep tombstones for a day from now on, as `tierstate init` does: a younger checkpoint is complete."""
         alter(self._admin, self.spec.name, "delete.retention.ms", "86400000")
 
     def append(self, records: int) -> None:
-        """To each partition."""
+        """Append this many records to each partition."""
         for number in (0, 1):
             self.house.append(self.topic, records, number, first=self.said[number])
             self.said[number] += records
 
     def say(self, fact: Fact, partition: TopicIdPartition) -> str:
-        """By nobody who decides; its key."""
+        """Append a fact that no agent decided; return its key."""
         self.tier_topic.append(tier_partition_of(partition, TIER_PARTITIONS), key_of(fact), encode_fact(fact))
         return key_of(fact)
 
@@ -173,7 +173,7 @@ class Restless:
 
     @contextmanager
     def agent(self, store: ObjectStore | None = None, keep_bytes: int | None = None) -> Iterator[Job]:
-        """It resumes the view of the agent before. ``keep_bytes``: of each partition, in both tiers; None: all."""
+        """Open an agent that resumes the earlier view. ``keep_bytes``: of each partition, in both tiers; None: all."""
         events: list[Event] = []
         with ExitStack() as opened:
             log = opened.enter_context(LogDirs([self.house.log_dir]))
@@ -212,7 +212,7 @@ class Restless:
         )
 
     def checkpoint(self) -> list[Position]:
-        """Of each tier-state partition; their positions."""
+        """Write a checkpoint of each tier-state partition; return their positions."""
         at = []
         for number in range(TIER_PARTITIONS):
             folders = (self.house.folder / f"scratch-{number}-{each}" for each in count())
@@ -229,7 +229,7 @@ class Restless:
     # --- views, and what is left of the topic -----------------------------------------------------------------------
 
     def follower(self, name: str, topic: KafkaTierTopic | None = None, following: Following = EVERYTHING) -> Follower:
-        """On disk, under a name; it goes on where the one before of that name stopped."""
+        """Open a view on disk, under a name; it goes on where the earlier one of that name stopped."""
         folder = self.house.folder / "views" / name
         return open_view(topic or self.tier_topic, self.house.kafka.cluster_id, self.clock, following, state_dir=folder)
 
@@ -238,7 +238,7 @@ class Restless:
         return view.partition(partition)
 
     def is_copied(self, view: PartitionView) -> bool:
-        """Every segment that has rolled."""
+        """Return whether every rolled segment is copied."""
         rolled = [int(file.stem) for file in self.house.logs(self.topic, view.partition.partition)][-1]
         return view.copied_to == rolled - 1
 
@@ -246,7 +246,7 @@ class Restless:
         return [self.tier_topic.end(number) for number in range(TIER_PARTITIONS)]
 
     def cleaning(self) -> Cleaning:
-        """What the archive has and the topic has no more."""
+        """Count the records that the archive has and the topic no longer has."""
         ends, left, values, tombstones = self.ends(), 0, 0, 0
         for number, end in enumerate(ends):
             self._archive.archived_to(number)
@@ -270,13 +270,13 @@ class Restless:
 
 
 def live_sets(store: ViewStore) -> list[tuple[int, int, str]]:
-    """Position, facts and digest of each tier-state partition."""
+    """Return position, facts and digest of each tier-state partition."""
     digests = [(number, live_set_digest(store.entries(number))) for number in range(TIER_PARTITIONS)]
     return [(store.position(number), digest.count, digest.hexdigest()) for number, digest in digests]
 
 
 def fresh_live_sets(view: Follower) -> list[tuple[int, int, str]]:
-    """Of a follower at an end captured now."""
+    """Return the live sets of a follower at an end captured now."""
     for number in range(TIER_PARTITIONS):
         view.require_fresh(number, 0)
     return live_sets(view.store)
@@ -287,6 +287,6 @@ def meanings(look: Callable[[TopicIdPartition], PartitionView], partitions: list
 
 
 def descriptors(view: PartitionView) -> list[bytes]:
-    """Of the readable segments, each as it is written but without its term."""
+    """Return the descriptors of the readable segments, each as it is written but without its term."""
     records = [descriptor_to_json(segment) for segment in view.readable]
     return [orjson.dumps({name: record[name] for name in record if name != "term"}) for record in records]

@@ -22,21 +22,21 @@ GUARDED = {
 
 @pytest.fixture
 def story(kafka: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    """On the broker that all share: never stop it."""
-    with telling(kafka, tmp_path, request.node.name) as told:
-        yield told
+    """A story on the shared broker: never stop that."""
+    with telling(kafka, tmp_path, request.node.name) as new_story:
+        yield new_story
 
 
 @pytest.fixture
 def story_three(kafka_three: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    """On the three brokers of this file."""
-    with telling(kafka_three, tmp_path, request.node.name) as told:
-        yield told
+    """A story on the three brokers of this file."""
+    with telling(kafka_three, tmp_path, request.node.name) as new_story:
+        yield new_story
 
 
 @pytest.fixture(scope="module")
 def kafka_own(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
-    """One broker for one file of tests: stop and start it as you like."""
+    """One broker for one file of tests, which may stop and start it."""
     failed = request.session.testsfailed
     sandbox = KafkaSandbox().open()
     yield sandbox
@@ -45,14 +45,14 @@ def kafka_own(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
 
 @pytest.fixture
 def story_own(kafka_own: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    """On the one broker of this file."""
-    with telling(kafka_own, tmp_path, request.node.name) as told:
-        yield told
+    """A story on the one broker of this file."""
+    with telling(kafka_own, tmp_path, request.node.name) as new_story:
+        yield new_story
 
 
 @pytest.fixture(scope="module")
 def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """For one file of tests, with Kafka's own tiers for the topic that asks for them."""
+    """A broker for one file of tests, with Kafka's own tiers for the topic that asks for them."""
     with KafkaSandbox(properties=GUARDED | kafkas_own_tiers(tmp_path_factory.mktemp("tiers"))) as opened:
         yield opened
 
@@ -69,7 +69,7 @@ def topic_for(guarded_kafka: KafkaSandbox, topic_name: str, tmp_path: Path) -> N
 
 @pytest.fixture
 def topic(topic_for: NewReasonTopic) -> ReasonTopic:
-    """Two rolled segments and an active one; no agent has seen it."""
+    """A topic with two rolled segments and an active one; no agent has seen it."""
     made = topic_for()
     made.roll()
     return made

@@ -1,4 +1,4 @@
-"""Another cluster, made of copies of a cluster's disks: the same ids, at other ports."""
+"""Another cluster, made of copies of a cluster's disks: the same ids, on other ports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 
 class CopyOf(KafkaSandbox):
-    """``disks``: the copied log folder of each broker."""
+    """A cluster on copies; ``disks`` is the copied log folder of each broker."""
 
     def __init__(self, disks: Sequence[Path], cluster_id: str, folder: Path) -> None:
         super().__init__(len(disks), folder=folder)

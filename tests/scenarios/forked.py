@@ -1,8 +1,8 @@
 """Short commands of tierstate, each a process of its own that begins with everything imported.
 
-Importing is most of what a short command costs, so one process imports for all of them and forks itself for each: own
-memory, environment, files, signals and exit code. What starts for real, import by import, is everything that stays
-(`House.start`) and most of `tests/cli`.
+Imports are most of the cost of a short command, so one process imports for all of them and forks itself for each: own
+memory, environment, files, signals and exit code. Only commands that stay (`House.start`) and most of `tests/cli` start
+for real, import by import.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ IMPORTED = [f"tierstate.cli.{entry.module}" for entry in ENTRIES] + (
     " tierstate.fetch.source tierstate.follower.time_travel tierstate.leader.open tierstate.log.json_lines"
     " tierstate.log.record_digest tierstate.log.text_columns tierstate.storage.open tests.scenarios.forked"
 ).split()
-"""What commands import when they are called."""
+"""Modules that commands import when they are called."""
 
 _asking = threading.Lock()
-"""Held by the thread that asks for exit codes, and starting a process asks for those of all others.
+"""Held by the thread that asks for exit codes; the start of a process asks for those of all others.
 
-The server tells an exit code once. Of two threads that read it at the same time one finds nothing, and says 255.
+The server reports an exit code once. If two threads read it at the same time, one finds nothing and returns 255.
 """
 
 
 @cache
 def _server() -> ForkServerContext:
-    """One for this process, and it ends with this process."""
+    """Return the server of this process, which ends with it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     return context
@@ -47,7 +47,7 @@ def _server() -> ForkServerContext:
 def command(
     arguments: Sequence[str], environment: Mapping[str, str], seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    """``tierstate`` with these arguments, in the folder ``/``. Raises TimeoutExpired, as `subprocess.run`."""
+    """Run ``tierstate`` with these arguments, in the folder ``/``. Raises TimeoutExpired, as `subprocess.run`."""
     with tempfile.TemporaryDirectory(prefix="tierstate-command-") as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         for path in (out, err):
@@ -66,7 +66,7 @@ def command(
 
 
 def _be(arguments: list[str], environment: dict[str, str], out: str, err: str) -> None:
-    """In the child: the program, with what a shell would give it."""
+    """Run the program in the child, with the files and the environment that a shell would give it."""
     for path, number in ((os.devnull, 0), (out, 1), (err, 2)):
         opened = os.open(path, os.O_RDWR | os.O_APPEND)
         os.dup2(opened, number)

@@ -1,7 +1,7 @@
-"""tierstate as somebody runs it: the program's own commands, as processes, beside a real broker.
+"""tierstate as people run it: the program's own commands, as processes, next to a real broker.
 
 One `House` is one settings file: topics named after it, a tier-state topic, a store folder and a state folder of its
-own. Whatever it starts is stopped by `close`, and dies with the test run however that ends.
+own. All its processes are stopped by `close`, and die with the test run however that ends.
 """
 
 from __future__ import annotations
@@ -40,39 +40,39 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass
 class Running:
-    """A process that stays. Its stdout and stderr are files."""
+    """A process that stays; its stdout and stderr are files."""
 
     process: subprocess.Popen[bytes]
     out: Path
     err: Path
 
     def says(self, what: str) -> dict[str, Any]:
-        """The line of its JSON log whose event is this one, once it is there."""
+        """Return the line of its JSON log with this event, once it is there."""
 
         def look() -> dict[str, Any] | None:
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.err.read_text()}"
             return next(iter(self.events(what)), None)
 
-        found: dict[str, Any] = eventually(look)
-        return found
+        entry: dict[str, Any] = eventually(look)
+        return entry
 
     def events(self, what: str) -> list[dict[str, Any]]:
-        """The lines of its JSON log with this event so far."""
+        """Return the lines of its JSON log with this event so far."""
         lines = [json.loads(line) for line in self.err.read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if line.get("event") == what]
 
     def said(self) -> dict[str, Any]:
-        """The first line of its JSON output: of a gateway and a proxy, where they answer."""
-        found: dict[str, Any] = json.loads(self.out.read_text().splitlines()[0])
-        return found
+        """Return the first line of its JSON output; a gateway and a proxy print their address there."""
+        document: dict[str, Any] = json.loads(self.out.read_text().splitlines()[0])
+        return document
 
     def metrics(self) -> str:
-        """Of an agent."""
+        """Return the metrics of an agent."""
         answer: bytes = get(f"http://{self.says('agent ready')['management']}/metrics")[1]
         return answer.decode()
 
     def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 15.0) -> int:
-        """Its exit code. Fails the test, with the stack of every thread, when it does not end in time."""
+        """Stop the process; return its exit code. Fails the test, with all stacks, when it does not end in time."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
@@ -110,7 +110,7 @@ class House:
         )
 
     def kafka_settings(self, config: Mapping[str, str]) -> str:
-        """A secret by reference only, as settings have it."""
+        """Return settings in which a secret stands by reference only, as is required."""
         lines = {name: f'"{value}"' for name, value in config.items()}
         if "sasl.password" in config:
             secret = self.folder / f"password-of-{config['sasl.username']}"
@@ -119,7 +119,7 @@ class House:
         return "".join(f'"{name}" = {value}\n' for name, value in lines.items())
 
     def as_user(self, name: str, password: str) -> House:
-        """The same house, entered by somebody else."""
+        """Return the same house with another user's credentials."""
         other, client = copy(self), self.kafka.client_config
         other.config = self.folder / f"{name}.toml"
         before = self.kafka_settings(client)
@@ -135,21 +135,21 @@ class House:
     # --- commands ------------------------------------------------------------------------------------------------
 
     def run(self, *arguments: str, code: int = 0) -> Done:
-        """A command to its end. Fails the test when its exit code is another, or a stack trace is shown."""
+        """Run a command to its end. Fails the test when its exit code is another, or a stack trace is shown."""
         done = run(*arguments, "--config", str(self.config))
         assert done.returncode == code, f"{arguments} ended with {done.returncode}: {done.stdout}{done.stderr}"
         return done
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        """Its one JSON document."""
+        """Return the command's one JSON document."""
         return json.loads(self.run(*arguments, "--json", code=code).stdout)
 
     def lines(self, *arguments: str) -> list[dict[str, Any]]:
-        """Its JSON objects, one a line."""
+        """Return the command's JSON objects, one a line."""
         return [json.loads(line) for line in self.run(*arguments, "--json").stdout.splitlines()]
 
     def start(self, *arguments: str, file_bytes: int | None = None) -> Running:
-        """A command that stays. ``file_bytes``: no file it writes may grow larger, as on a full disk."""
+        """Start a command that stays. ``file_bytes`` limits the files that it writes, as a full disk does."""
         at = len(self._running)
         out, err = self.folder / f"{at}-{arguments[0]}.out", self.folder / f"{at}-{arguments[0]}.err"
 
@@ -168,7 +168,7 @@ class House:
                 env={
                     **environment("TIERSTATE_DEBUG"),
                     "PYTHONFAULTHANDLER": "1",
-                },  # its stacks, when `Running.stop` gives up
+                },  # all stacks, when `Running.stop` gives up
             )
         running = Running(process, out, err)
         self._running.append(running)
@@ -176,7 +176,7 @@ class House:
 
     @contextmanager
     def agent(self, *flags: str, file_bytes: int | None = None) -> Iterator[Running]:
-        """Ready, and stopped at the end of the block."""
+        """Yield a ready agent, which is stopped at the end of the block."""
         running = self.start("agent", *flags, file_bytes=file_bytes)
         running.says("agent ready")
         try:
@@ -185,11 +185,11 @@ class House:
             running.stop()
 
     def gateway(self, *flags: str) -> tuple[Running, str]:
-        """And its URL."""
+        """Start a gateway; return it and its URL."""
         return self._serving("gateway", *flags)
 
     def proxy(self, *flags: str) -> tuple[Running, str]:
-        """And what clients write into ``bootstrap.servers``."""
+        """Start a proxy; return it and the address for clients' ``bootstrap.servers``."""
         return self._serving("proxy", "--listen", "127.0.0.1:0", *flags)
 
     def _serving(self, command: str, *flags: str) -> tuple[Running, str]:
@@ -210,57 +210,57 @@ class House:
     # --- what is on the broker and in the store ------------------------------------------------------------------
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
-        """A topic whose local tier may go as soon as it is copied; its full name. Dots are written as ``_``."""
+        """Create a topic whose local tier may go once it is copied; return its full name. ``_`` stands for dots."""
         settings = {"internal.segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", "local.retention.bytes": "0"}
-        wanted = settings | {name.replace("_", "."): value for name, value in config.items()}
-        if self.kafka.release.startswith("3."):  # where segment.bytes may be as small
-            wanted["segment.bytes"] = wanted.pop("internal.segment.bytes")
+        topic_config = settings | {name.replace("_", "."): value for name, value in config.items()}
+        if self.kafka.release.startswith("3."):  # segment.bytes may be as small there
+            topic_config["segment.bytes"] = topic_config.pop("internal.segment.bytes")
         name = f"{self.name}-{topic}"
         admin: Any = AdminClient({**self.kafka.client_config, "log_level": 0})
-        admin.create_topics([NewTopic(name, partitions, 1, config=wanted)], operation_timeout=30)[name].result(30)
+        admin.create_topics([NewTopic(name, partitions, 1, config=topic_config)], operation_timeout=30)[name].result(30)
         return name
 
     def append(self, topic: str, records: int, partition: int = 0, first: int = 0) -> None:
-        """Records ``first``… of 120 bytes, in batches small enough to fill several segments."""
+        """Append records ``first``… of 120 bytes, in batches small enough to fill several segments."""
         config = {**self.kafka.client_config, "log_level": 0, "batch.size": 10_000}
-        producer: Any = Producer(config | {"enable.idempotence": True})  # else a retry could change their order
+        producer: Any = Producer(config | {"enable.idempotence": True})  # otherwise a retry could change their order
         for number in range(first, first + records):
             producer.produce(topic, value=b"%0120d" % number, key=b"k%d" % (number % 7), partition=partition)
             producer.poll(0)
         assert producer.flush(60) == 0
 
     def logs(self, topic: str, partition: int = 0) -> list[Path]:
-        """Segment files on the broker's disk, oldest first."""
+        """Return the segment files on the broker's disk, oldest first."""
         return sorted((self.log_dir / f"{topic}-{partition}").glob("*.log"))
 
     def manifests(self, topic: str = "") -> list[Path]:
-        """Of segments whose manifest is in the store."""
+        """Return the manifests in the store."""
         return sorted(path for path in self.store.rglob("*.rsm-manifest") if topic in str(path))
 
     def objects(self) -> list[Path]:
-        """Everything of segments that readers of the store could see; archive and checkpoints left out."""
+        """Return all objects of segments that readers of the store could see; not the archive and the checkpoints."""
         files = (path for path in self.store.rglob("*") if path.is_file())
         return sorted(path for path in files if not {".tierstate-tmp", "_tierstate"} & set(path.parts))
 
     def last_error(self, topic: str) -> str:
-        """What `describe` says failed last in partition 0; empty while no agent leads it, or all is well."""
+        """Return the last error that `describe` shows of partition 0; empty while no agent leads it, or all is well."""
         agent = self.json("describe", f"{topic}:0")[0]["agent"]
         return str(agent.get("last_error") or "") if isinstance(agent, dict) else ""
 
     def holds(self, topic: str, records: int, partition: int = 0) -> bool:
-        """Whether `consume` reads back exactly what was appended: nothing lost, nothing twice, nothing else."""
+        """Return whether `consume` reads back exactly the appended records: none lost, none twice, no others."""
         read = self.run("consume", f"{topic}:{partition}", "--format", "%o %k %s\\n").stdout.splitlines()
         return read == [f"{number} k{number % 7} {number:0120d}" for number in range(records)]
 
     def digests(self, topic: str, *flags: str) -> list[tuple[int, int, str]]:
-        """Partition, records and digest, as one reader sees them."""
-        found = self.json("digest", topic, *flags)["partitions"]
-        return [(each["partition"], each["records"], each["digest"]) for each in found]
+        """Return partition, records and digest, as one reader sees them."""
+        digests_read = self.json("digest", topic, *flags)["partitions"]
+        return [(each["partition"], each["records"], each["digest"]) for each in digests_read]
 
 
 @contextmanager
 def opened_house(kafka: KafkaSandbox, folder: Path, name: str) -> Iterator[House]:
-    """With a tier-state topic; what it started ends with the block."""
+    """Yield a house with a tier-state topic; its processes end with the block."""
     house = House(kafka, folder, name)
     try:
         house.run("init")
@@ -270,13 +270,13 @@ def opened_house(kafka: KafkaSandbox, folder: Path, name: str) -> Iterator[House
 
 
 def environment(*kept: str) -> dict[str, str]:
-    """Without the settings of whoever runs the tests, as the tour has them exported; ``kept``: but for these."""
+    """Return an environment without the settings of the person who runs the tests, except ``kept``."""
     return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("TIERSTATE_")}
 
 
 def run(*arguments: str, seconds: float = 240.0) -> Done:
-    """A command without settings of its own. Fails the test when it hangs or shows a stack trace."""
-    done = forked.command([str(each) for each in arguments], environment(), seconds)  # as a shell gives them
+    """Run a command without settings of its own. Fails the test when it hangs or shows a stack trace."""
+    done = forked.command([str(each) for each in arguments], environment(), seconds)  # as a shell passes them
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     assert done.returncode != 70, done.stderr
     return done
@@ -288,7 +288,7 @@ def side_by_side(calls: Sequence[Callable[[], Done]], at_once: int = 2) -> list[
 
 
 def get(url: str, accept: str = "*/*") -> tuple[int, bytes]:
-    """Status and body, also of a refusal."""
+    """Return status and body, also of a refusal."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=60) as answer:
             return answer.status, answer.read()
@@ -297,9 +297,9 @@ def get(url: str, accept: str = "*/*") -> tuple[int, bytes]:
 
 
 def eventually(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
-    """What ``look`` returns, once that is true. Fails the test when it takes too long."""
+    """Return the first true result of ``look``. Fails the test when it takes too long."""
     deadline = time.monotonic() + seconds
-    while not (found := look()):
+    while not (result := look()):
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(BETWEEN_LOOKS_S)
-    return found
+    return result

@@ -1,8 +1,8 @@
 """Agents stopped before any irreversible step that a leader takes, all at once: a partition for every step.
 
-The rows are those of `interrupted_rows.py`. One agent is driven through all it ever does and left standing before a
-different step in every partition; then something happens to it, to its broker or to its leadership, and somebody goes
-on to the end. Every partition must end like the one of the same topic that nobody disturbed: compare `end_state`.
+The rows are those of `interrupted_rows.py`. One agent is driven through all its steps and left standing before a
+different step in every partition; then something happens to it, to its broker or to its leadership, and an agent goes
+on to the end. Every partition must end like the undisturbed partition of the same topic: compare `end_state`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tierstate.storage.directory import DirectoryStore
 
 PER_SEGMENT, SEGMENTS = 4, 3
 END = PER_SEGMENT * SEGMENTS
-"""Of what is rolled; one record more is in the active segment."""
+"""The end of the rolled records; one record more is in the active segment."""
 DAY_MS = 86_400_000
 SWEEP_GRACE_S = 6
 PATIENCE_S = 150.0
@@ -42,7 +42,7 @@ PATIENCE_S = 150.0
 
 
 def where(act: Act[bool]) -> str:
-    """The file of the act that yielded last."""
+    """Return the file of the innermost operation that yielded last."""
     inner: Any = act
     while inner.gi_yieldfrom is not None:
         inner = inner.gi_yieldfrom
@@ -63,7 +63,7 @@ class Frozen:
         return self.workers[partition]
 
     def until(self, partition: TopicIdPartition, name: str, point: Point, nth: int = 1) -> None:
-        """Steps, until it stands before the ``nth`` of these."""
+        """Take steps until it stands before the ``nth`` step at this point."""
         worker, left = self.worker(partition, name), nth
         deadline = time.monotonic() + PATIENCE_S
         act = self.held.pop(partition, None) or worker.steps()
@@ -78,7 +78,7 @@ class Frozen:
         raise AssertionError(f"it never came to {point} of {partition}: {worker.last_error}")
 
     def idle(self, partition: TopicIdPartition, name: str) -> None:
-        """Until nothing is left to do."""
+        """Work until nothing is left to do."""
         worker = self.worker(partition, name)
 
         def done() -> bool:
@@ -87,7 +87,7 @@ class Frozen:
         eventually(done, PATIENCE_S)
 
     def resume(self) -> None:
-        """Every act goes on to its end, as if its process had been paused."""
+        """Let every operation go on to its end, as if its process had been paused."""
         for partition in [*self.held]:
             for _ in self.held.pop(partition):
                 pass
@@ -95,7 +95,7 @@ class Frozen:
 
 @dataclass
 class Interrupted:
-    """``rows`` by topic and partition; partition 0 of every topic has none: it is worked on without disturbance."""
+    """``rows`` are by topic and partition; partition 0 of every topic has none and is worked on without disturbance."""
 
     story: Story
     rows: dict[tuple[str, int], Row]
@@ -110,7 +110,7 @@ class Interrupted:
         return [*self.undisturbed, *self.rows]
 
     def works(self, index: int) -> None:
-        """The agent of this broker, until every partition has ended like the undisturbed one."""
+        """Let the agent of this broker work until every partition has ended like the undisturbed one."""
         agent = self.story.when.agent(index)
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -123,12 +123,12 @@ class Interrupted:
             self.story.then.reader(short, partition).reads_all()
 
     def wrong(self) -> dict[str, EndState]:
-        """What has not ended like the undisturbed one of its topic."""
+        """Return the partitions that have not ended like the undisturbed one of their topic."""
         expected = {stage: EXPECTED[stage] for stage, _ in self.rows}
-        found = {place: end_state(self.story, *place) for place in self.places}
+        states = {place: end_state(self.story, *place) for place in self.places}
         return {
             str(self.rows.get((stage, number), stage)): state
-            for (stage, number), state in found.items()
+            for (stage, number), state in states.items()
             if state != expected[stage]
         }
 
@@ -156,11 +156,11 @@ class EndState:
 
 
 def end_state(story: Story, short: str, partition: int) -> EndState:
-    """What is readable, and what lies in the store: everything but facts and ids."""
+    """Return the readable offsets and the stored objects: everything except facts and ids."""
     remote = story.then.remote(short, partition)
     view, bounds = remote.view, remote.bounds
     keys = remote.objects()
-    known = {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
+    readable_keys = {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
     kinds = (f"{int(Path(key).name[:20])}{Path(key).suffix}" for key in keys)
     return EndState(
         view.log_start,
@@ -168,7 +168,7 @@ def end_state(story: Story, short: str, partition: int) -> EndState:
         bounds.high_watermark,
         tuple((int(each.offsets.start), int(each.offsets.end)) for each in view.coverage.owned),
         tuple(sorted(kinds)),
-        tuple(sorted({*keys} - known)),
+        tuple(sorted({*keys} - readable_keys)),
         bool(view.holds or view.contradictions),
     )
 
@@ -186,7 +186,7 @@ EXPECTED = {
     "ordered": _expected(9, 9, 8),
     "swept": _expected(0, END, 0, 4, 8),
 }
-"""Of an undisturbed run of each topic."""
+"""The end state of an undisturbed run of each topic."""
 
 
 # --- how it comes to stand there -------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ EXPECTED = {
 
 @contextmanager
 def interrupted(story: Story, rows: Sequence[Row]) -> Iterator[Interrupted]:
-    """An agent beside broker 0, which leads everything, before its step in each partition."""
+    """Yield an agent of broker 0, which leads everything, before its step in each partition."""
     with_archive(story)
     by_place: dict[tuple[str, int], Row] = {}
     counts: dict[str, int] = {}
@@ -215,7 +215,7 @@ def interrupted(story: Story, rows: Sequence[Row]) -> Iterator[Interrupted]:
 
 
 def with_archive(story: Story) -> None:
-    """It holds at once what was said, and names to a sweep what was deleted and erased."""
+    """Add an archive that holds each fact at once, and names deleted and erased segments to a sweep."""
     cluster, tiers = story.cluster, story.eyes.tiers
     identity = ViewIdentity(story.sandbox.cluster_id, tiers.topic_id, cluster.spec.partitions)
     archive = PromptArchive(tiers, cluster.store, identity, cluster.clock)
@@ -223,7 +223,7 @@ def with_archive(story: Story) -> None:
 
 
 def _fill(story: Story, short: str, partitions: int) -> None:
-    """Segment by segment, each on all replicas before the next begins: so they roll at the same records."""
+    """Fill segment by segment, each on all replicas before the next begins, so that they roll at the same records."""
     kept = "-2" if short == "ordered" else "0"
     everywhere = [0, 1, 2]
     story.given.topic(
@@ -240,7 +240,7 @@ def _fill(story: Story, short: str, partitions: int) -> None:
 
 
 def _abandon(story: Story, partitions: int) -> None:
-    """An agent died here before, in the middle of a copy: two objects of each are left."""
+    """Let an agent die here in the middle of a copy, so that two objects of each partition are left."""
     before = Frozen(story.when.agent(0).job)
     for partition in range(partitions):
         place = story.eyes.place(story.topic("swept"), partition)
@@ -249,7 +249,7 @@ def _abandon(story: Story, partitions: int) -> None:
 
 
 def _bring(scene: Interrupted, short: str, partition: int) -> None:
-    """To where its row says; without one, to the end."""
+    """Bring a partition to the step of its row; without a row, to the end."""
     story, frozen, row = scene.story, scene.frozen, scene.rows.get((short, partition))
     place, name = scene.place(short, partition), scene.name(short)
     if short == "ordered":
@@ -282,7 +282,7 @@ def _bring(scene: Interrupted, short: str, partition: int) -> None:
 
 @contextmanager
 def corrupted(story: Story, name: str, partition: int) -> Iterator[None]:
-    """A byte of the first segment on broker 0 is wrong for a while."""
+    """Damage a byte of the first segment on broker 0 for the length of the block."""
     file = story.sandbox.brokers[0].log_dir / f"{name}-{partition}" / f"{0:020d}.log"
     _flip(file)
     yield
@@ -301,23 +301,23 @@ def _flip(file: Path) -> None:
 
 
 def leadership_of_all(scene: Interrupted, to: int) -> None:
-    """Of every partition, by a preferred election."""
+    """Move the leadership of every partition by a preferred election."""
     story = scene.story
     order = [to + 1, *(each + 1 for each in range(3) if each != to)]
-    wanted = {TopicPartition(scene.name(short), partition): order for short, partition in scene.places}
+    replicas = {TopicPartition(scene.name(short), partition): order for short, partition in scene.places}
     admin: Any = KafkaAdminClient(bootstrap_servers=story.sandbox.bootstrap.split(","))
     try:
-        admin.alter_partition_reassignments(wanted)
-        eventually(lambda: not admin.list_partition_reassignments([*wanted]), 60)
+        admin.alter_partition_reassignments(replicas)
+        eventually(lambda: not admin.list_partition_reassignments([*replicas]), 60)
 
         def moved() -> bool:
-            names = {each.topic for each in wanted}
+            names = {each.topic for each in replicas}
             admin.elect_leaders(
                 0,
-                {name: [each.partition for each in wanted if each.topic == name] for name in names},
+                {name: [each.partition for each in replicas if each.topic == name] for name in names},
                 raise_errors=False,
             )
-            return all(story.admin.leader(each.topic, each.partition) == to for each in wanted)
+            return all(story.admin.leader(each.topic, each.partition) == to for each in replicas)
 
         eventually(moved, 60)
     finally:
@@ -326,5 +326,5 @@ def leadership_of_all(scene: Interrupted, to: int) -> None:
 
 
 def leaders(scene: Interrupted) -> set[int | None]:
-    """Of all partitions. None while one has none; KafkaException when nobody answers."""
+    """Return the leaders of all partitions, None for one without. Raises KafkaException when no broker answers."""
     return {scene.story.admin.leader(scene.name(short), partition) for short, partition in scene.places}

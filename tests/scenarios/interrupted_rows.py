@@ -1,6 +1,6 @@
-"""Every step that a leader takes and cannot take back, as a row: where an agent is stopped before it.
+"""Every irreversible step of a leader, as a row: the agent is stopped before it.
 
-The steps are read from the acts' own source, so that a new one without a row here fails a test.
+The steps are read from the operations' own source, so that a new one without a row here fails a test.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Point = tuple[str, str]
 """File of `leader/` and the name of a step."""
 
 NOT_A_LEADERS = {"custody_acts.py", "recover.py"}
-"""Acts of the custodian, and of the recovery by an admin."""
+"""Operations of the custodian, and of the recovery by an admin."""
 ELSEWHERE = {
     ("sweeper.py", "abort upload"): "tests/leader/test_orphan_uploads.py: a folder has no uploads of several parts",
     ("integrity.py", "append hold"): "tests/leader/test_integrity.py: only a person ends what a hold begins",
@@ -85,8 +85,8 @@ ROWS = [*COPIED, *FAILED, *EXPIRED, *ORDERED, *SWEPT]
 
 
 def steps_in_source() -> set[Point]:
-    """Every step that an act of a leader yields, as its source has it."""
-    found: set[Point] = set()
+    """Return every step that an operation of a leader yields, by its source."""
+    points: set[Point] = set()
     for path in Path(next(iter(tierstate.leader.__path__))).glob("*.py"):
         acts = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.FunctionDef)]
         for act in acts if path.name not in NOT_A_LEADERS else ():
@@ -96,5 +96,5 @@ def steps_in_source() -> set[Point]:
                 if isinstance(node, ast.Yield) and node.value is not None:
                     texts = [each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)]
                     assert texts, f"a step without a name in its source: {path.name}:{node.lineno}"
-                    found |= {(path.name, str(text)) for text in texts}
-    return found
+                    points |= {(path.name, str(text)) for text in texts}
+    return points

@@ -22,7 +22,7 @@ END_OF_PARTITION = -191
 
 @dataclass(frozen=True)
 class KafkaSegment:
-    """One segment as Kafka says it copied it. ``epochs``: leader epoch and the first offset it has here."""
+    """One segment by Kafka's own record of its copy. ``epochs``: leader epoch and its first offset here."""
 
     id: str
     topic: str
@@ -37,7 +37,7 @@ class KafkaSegment:
 def read_from_beginning(
     bootstrap: str, topic: str, isolation: str = "read_committed"
 ) -> list[tuple[int, bytes | None]]:
-    """Offset and value of every record Kafka's client gets, partition after partition."""
+    """Return offset and value of every record that Kafka's client gets, partition after partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -49,7 +49,7 @@ def read_from_beginning(
             "log_level": 0,
         }
     )
-    found: list[tuple[int, int, bytes | None]] = []
+    records: list[tuple[int, int, bytes | None]] = []
     partitions = list(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
     ended = 0
@@ -57,16 +57,16 @@ def read_from_beginning(
         message: Any = consumer.poll(30)
         assert message is not None, "the oracle hangs"
         if message.error() is None:
-            found.append((message.partition(), message.offset(), message.value()))
+            records.append((message.partition(), message.offset(), message.value()))
             continue
         assert message.error().code() == END_OF_PARTITION, message.error()
         ended += 1
     consumer.close()
-    return [(offset, value) for _, offset, value in sorted(found, key=lambda each: each[:2])]
+    return [(offset, value) for _, offset, value in sorted(records, key=lambda each: each[:2])]
 
 
 def kafka_segments(bootstrap: str, topic: str) -> list[KafkaSegment]:
-    """Every segment of partition 0 Kafka ever copied, with the last state of each, by first offset."""
+    """Return every segment of partition 0 that Kafka ever copied, with the last state of each, by first offset."""
     segments: dict[str, KafkaSegment] = {}
     for _, value in read_from_beginning(bootstrap, METADATA_TOPIC):
         assert value is not None
@@ -83,7 +83,7 @@ def kafka_segments(bootstrap: str, topic: str) -> list[KafkaSegment]:
 
 
 def stored(folder: Path, segment: KafkaSegment, suffix: str) -> bytes:
-    """A file of a segment in the folder of `LocalTieredStorage`; empty when there is none."""
+    """Return a file of a segment in the folder of `LocalTieredStorage`; empty when there is none."""
     paths = list(folder.rglob(f"*{segment.id}{suffix}"))
     return paths[0].read_bytes() if paths else b""
 
@@ -108,7 +108,7 @@ class _Message:
         return int(state)
 
     def segment_id(self) -> tuple[str, str]:
-        """Topic name, and the segment's id as file names have it."""
+        """Return the topic name, and the segment's id as in file names."""
         name = self.bytes().decode()
         self.take(">16si")  # topic id, partition
         self.tags()
@@ -122,9 +122,9 @@ class _Message:
         return epoch, offset
 
     def take(self, form: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(form, self.data, self.at)
+        values = struct.unpack_from(form, self.data, self.at)
         self.at += struct.calcsize(form)
-        return found
+        return values
 
     def varint(self) -> int:
         value = shift = 0
@@ -137,7 +137,7 @@ class _Message:
                 return value
 
     def bytes(self) -> bytes:
-        """Of a compact string or compact bytes; null is empty."""
+        """Return the bytes of a compact string or compact bytes; null is empty."""
         length = max(self.varint() - 1, 0)
         self.at += length
         return self.data[self.at - length : self.at]

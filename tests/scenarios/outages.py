@@ -1,4 +1,4 @@
-"""What outages are made of: hours that pass at a word, and a store that refuses what it is told to refuse."""
+"""The parts of outages: a clock on which hours pass at once, and a store that refuses chosen operations."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
 HOUR_S = 3600.0
 STEP_S = 100.0
-"""How much passes between two turns of an agent in an outage: a third of its longest back-off."""
+"""The time that passes between two rounds of an agent in an outage: a third of its longest back-off."""
 REST_S = 0.002
 
 Refusal = TierstateError | None
 
 
 class PassingClock:
-    """The system's clock, ahead of it by the hours that passed at a word. Who sleeps has slept at once."""
+    """The system's clock, ahead of it by the hours that were passed. A sleep returns at once."""
 
     def __init__(self) -> None:
         self._system: Clock = SystemClock()
@@ -41,7 +41,7 @@ class PassingClock:
         return self._system.monotonic() + self._ahead
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(min(seconds, REST_S))  # others go on meanwhile
+        time.sleep(min(seconds, REST_S))  # other threads go on during it
         self.passes(seconds)
 
     def passes(self, seconds: float) -> None:
@@ -50,9 +50,9 @@ class PassingClock:
 
 
 class StoreClock(SystemClock):
-    """The clock of an S3 client whose repeats wait for nothing. It does not jump with the hours that pass.
+    """The clock of an S3 client whose retries do not wait. It does not jump with the hours that pass.
 
-    The store's ``Date`` is then heard at the system's time, as the acknowledgements of the brokers are, and both are as
+    The store's ``Date`` is then read at the system's time, as the acknowledgements of the brokers are, and both are as
     far ahead as the agent's clock. With a `PassingClock` the date would stay behind, and clocks that disagree stop
     everything that deletes.
     """
@@ -62,7 +62,7 @@ class StoreClock(SystemClock):
 
 
 class RefusingStore(DirectoryStore):
-    """A folder that says no: ``refuses(operation, key)`` answers the error, or None. ``asked`` counts by operation."""
+    """A folder that refuses: ``refuses(operation, key)`` returns the error, or None. ``asked`` counts by operation."""
 
     def __init__(self, folder: Path) -> None:
         self.refuses: Callable[[str, str], Refusal] = lambda operation, key: None
@@ -89,14 +89,14 @@ class RefusingStore(DirectoryStore):
 
 
 def hours_pass(agent: StoryAgent, clock: PassingClock, seconds: float) -> None:
-    """The agent looks every `STEP_S`, as often as it matters."""
+    """Let hours pass; the agent looks every `STEP_S`, as often as it matters."""
     for _ in range(round(seconds / STEP_S)):
         clock.passes(STEP_S)
         agent.turn()
 
 
 def gauge(agent: StoryAgent, clock: Clock, name: str, topic: str, partition: int = 0) -> float | None:
-    """As a scrape of `/metrics` has it now."""
+    """Return a gauge as a scrape of `/metrics` shows it now."""
     job, metrics = agent.job, Metrics()
     feed_gauges(metrics, job.leader.board, job.view, clock)
     begins = f'{name}{{partition="{partition}",topic="{topic}"}} '

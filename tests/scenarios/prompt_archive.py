@@ -1,4 +1,4 @@
-"""An archive beside agents that holds whatever was said before they ask how far it goes."""
+"""An archive that holds every fact before an agent asks how far it goes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOON_MS = 60_000
 
 
 class PromptArchive:
-    """``deletes``: what a sweep asks of it about segments whose facts are erased."""
+    """``deletes`` answers a sweep's questions about segments whose facts are erased."""
 
     def __init__(self, topic: TierTopic, store: ObjectStore, identity: ViewIdentity, clock: Clock) -> None:
         self.topic, self.store, self.identity, self.clock = topic, store, identity, clock
@@ -27,13 +27,13 @@ class PromptArchive:
         self._reached: Counter[int] = Counter()
 
     def archived_to(self, number: int) -> Position:
-        """Of a tier-state partition, once everything said so far is archived."""
-        known = Position(self._reached[number])
-        if self.topic.end(number) > known:
+        """Return how far a tier-state partition is archived, after archiving every fact so far."""
+        position = Position(self._reached[number])
+        if self.topic.end(number) > position:
             soon = TimestampMs(self.clock.now_ms() + SOON_MS)
-            known = run(archive(self.topic, Shelf(self.store, self.identity, number), soon, 0, known))
-            self._reached[number] = known
-        return known
+            position = run(archive(self.topic, Shelf(self.store, self.identity, number), soon, 0, position))
+            self._reached[number] = position
+        return position
 
     @staticmethod
     def _failed(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""One partition of a real broker and the worker of its agent, taken step by step: what it says, and why."""
+"""One partition of a real broker and the worker of its agent, taken step by step: the reasons that it reports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Scenario = TypeVar("Scenario", bound=Callable[..., None])
 
 
 def shows(*kinds: Reason) -> Callable[[Scenario], Scenario]:
-    """Declares what a scenario produces; `Desk.says` fails when it did not."""
+    """Declare the reasons that a scenario produces; `Desk.says` fails when it did not."""
 
     def declare(scenario: Scenario) -> Scenario:
         SHOWN.update(dict.fromkeys(kinds, scenario.__name__))
@@ -61,7 +61,7 @@ def shows(*kinds: Reason) -> Callable[[Scenario], Scenario]:
 
 @dataclass
 class ReasonTopic(RealTopic):
-    """``sections``: settings beside those of every real topic; ``given``: a store instead of the plain folder."""
+    """``sections`` are settings besides those of every real topic; ``given`` is a store instead of the folder."""
 
     sections: dict[str, dict[str, Any]] = field(default_factory=dict)
     given: ObjectStore | None = None
@@ -88,7 +88,7 @@ class ReasonTopic(RealTopic):
         return self.folder / f"{base:020d}.log"
 
     def roll(self, segments: int = 2) -> list[int]:
-        """So many rolled segments and an active one; their bases."""
+        """Roll until there are so many rolled segments and an active one; return their bases."""
         while len(self.bases()) <= segments:
             self.append(1_700)
         return self.bases()
@@ -107,7 +107,7 @@ class ReasonTopic(RealTopic):
 
     @contextmanager
     def denied(self, kind: ResourceType, name: str, operation: AclOperation) -> Iterator[None]:
-        """Nobody may do this meanwhile."""
+        """Deny this operation to all for the length of the block."""
         acl = (kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY)
         rest = (*acl[:5], AclOperation.ALL, AclPermissionType.ALLOW)
         for binding in (AclBinding(*rest), AclBinding(*acl)):
@@ -141,14 +141,14 @@ class Desk:
         return self.job.leader.board.by_partition()[self.partition]
 
     def work(self) -> PartitionStatus:
-        """Until there is nothing to do, or something failed."""
+        """Work until there is nothing to do, or something failed."""
         for _ in range(MAX_ACTS):
             if not self.worker.advance():
                 return self.status
         raise AssertionError("it never comes to an end")
 
     def says(self, act: str, kind: Reason, sentence: str) -> PartitionStatus:
-        """Works until the status has this kind for what is not copied, trimmed or expired; then checks its sentence.
+        """Work until the status has this kind for what is not copied, trimmed or expired; then checks its sentence.
 
         ``sentence``: a regular expression that the whole sentence must match.
         """
@@ -157,17 +157,17 @@ class Desk:
             eventually(lambda: getattr(self.work(), f"not_{act}_reason") == kind, seconds=40)
         except AssertionError as error:
             raise AssertionError(f"{kind} never came: {self.status}") from error
-        said = getattr(self.status, f"not_{act}")
-        assert re.fullmatch(sentence, said), said
-        print(f"{kind.value}: {said}")
+        text = getattr(self.status, f"not_{act}")
+        assert re.fullmatch(sentence, text), text
+        print(f"{kind.value}: {text}")
         return self.status
 
     def begin(self) -> Reign:
-        """A term of this agent's seat, by hand."""
+        """Begin a term of this agent by hand."""
         return run(begin_term(self.job.leader.seat, self.partition, self.topic.name))
 
     def say(self, fact: Fact) -> None:
-        """A fact that no term writes."""
+        """Append a fact that no term writes."""
         say(self.job.leader.seat.topic, self.job.view, self.partition, fact)
 
     def append(self, key: str, value: bytes | None) -> None:
@@ -195,7 +195,7 @@ class Desk:
 
 
 def transaction(topic: ReasonTopic, records: int) -> Any:
-    """An open one, with so many records in the log. Abort it."""
+    """Open a transaction with so many records in the log. Abort it afterwards."""
     producer = topic.producer(**{"transactional.id": f"tx-{topic.name}", "acks": "all"})
     producer.init_transactions(30)
     producer.begin_transaction()

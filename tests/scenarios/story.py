@@ -8,9 +8,9 @@
         then.remote("orders").holds(0, 5)
         then.reader("orders").reads_from(1, total=6, remote=5)
 
-A scenario declares the effects that must be seen at least once, and fails when one was not, however right its
-assertions are: a reader that never came to the remote tier proves nothing about it. One that declares none fails.
-Every record carries a value of its own; `then.reader` compares what it reads with what producers were acknowledged.
+A scenario declares the effects that must be seen at least once, and fails when one was not, even if its assertions
+hold: a reader that never came to the remote tier proves nothing about it. A scenario without declared effects fails.
+Every record has a value of its own; `then.reader` compares the records read with the acknowledged ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HUGE = 10**15
 
 
 class Effect(StrEnum):
-    """What can be seen to have happened."""
+    """Events that a scenario can be seen to cause."""
 
     COPIED = "a segment was copied"
     COPY_FAILED = "a copy failed"
@@ -86,7 +86,7 @@ SHOWN_BY: dict[type[Any], Effect] = {
 
 
 def observes(*effects: Effect) -> Callable[[Test], Test]:
-    """Declares what a scenario must be seen to do."""
+    """Declare the effects that a scenario must be seen to have."""
 
     def declare(test: Test) -> Test:
         @functools.wraps(test)
@@ -104,7 +104,7 @@ def observes(*effects: Effect) -> Callable[[Test], Test]:
 
 
 class Story:
-    """One scenario: topics, a tier-state topic, a store folder of its own, an agent beside each broker.
+    """One scenario: topics, a tier-state topic, a store folder of its own, an agent for each broker.
 
     ``overrides`` are tables of the settings file, such as ``trim={"delay": 60}``.
     """
@@ -124,7 +124,7 @@ class Story:
         create_tier_topic(sandbox.client_config, self.cluster.spec, SystemClock().now_ms())
 
     def __iter__(self) -> Iterator[Any]:
-        """``given, when, then = story``"""
+        """Support ``given, when, then = story``."""
         return iter((self.given, self.when, self.then))
 
     def topic(self, short: str) -> StoryTopic:
@@ -132,21 +132,21 @@ class Story:
 
     @functools.cached_property
     def eyes(self) -> Eyes:
-        """The reader of everything `then` asks."""
+        """Return the reader of everything that `then` asks."""
         return self.opened.enter_context(Eyes.opened(self.cluster))
 
     def effects(self) -> Counter[Effect]:
-        """Everything seen so far."""
-        found = Counter(self.seen)
+        """Count all effects seen so far."""
+        counts = Counter(self.seen)
         for agent in (*self.agents.values(), *self.past):
-            found.update(SHOWN_BY[type(each)] for each in [*agent.job.events] if type(each) in SHOWN_BY)
-            found[Effect.AGENT_STOPPED] += agent.stops_reached
-        return found
+            counts.update(SHOWN_BY[type(each)] for each in [*agent.job.events] if type(each) in SHOWN_BY)
+            counts[Effect.AGENT_STOPPED] += agent.stops_reached
+        return counts
 
     def check(self) -> None:
         assert self.declared, "a scenario declares the effects that must be observed"
-        found = self.effects()
-        missing = [each.value for each in self.declared if not found[each]]
+        counts = self.effects()
+        missing = [each.value for each in self.declared if not counts[each]]
         assert not missing, f"declared, and never observed: {missing}"
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Story:
 
 
 class Given:
-    """What there is."""
+    """The preconditions of a scenario."""
 
     def __init__(self, story: Story) -> None:
         self._story = story
@@ -172,9 +172,9 @@ class Given:
         name: str = "",
         **config: str,
     ) -> GivenTopic:
-        """A segment is rolled after ``per_segment`` batches (of one record each).
+        """Create a topic that rolls a segment after ``per_segment`` batches (of one record each).
 
-        The local tier may go as soon as it is copied, nothing expires; ``config`` says otherwise, with ``_`` for dots.
+        The local tier may go as soon as it is copied, nothing expires; ``config`` overrides that, with ``_`` for dots.
         ``brokers``: where its replicas lie, the leader first; else on all, and broker 0 leads. ``name``: as it is, for
         stories that share one; then the settings must include it.
         """
@@ -197,7 +197,7 @@ class Given:
         return GivenTopic(story, topic, per_segment)
 
     def settings(self, **tables: dict[str, Any]) -> Given:
-        """Of every agent opened from now on."""
+        """Override settings of every agent opened from now on."""
         self._story.cluster.overrides |= tables
         return self
 
@@ -207,7 +207,7 @@ class GivenTopic:
         self._story, self._topic, self._per_segment = story, topic, per_segment
 
     def with_segments(self, rolled: int, partition: int = 0) -> GivenTopic:
-        """So many rolled ones, and an active one with one record."""
+        """Write this many rolled segments, and an active one with one record."""
         return self.with_records(rolled * self._per_segment + 1, partition)
 
     def with_records(self, records: int, partition: int = 0, at_ms: int | None = None) -> GivenTopic:
@@ -216,34 +216,34 @@ class GivenTopic:
 
 
 class When:
-    """What happens."""
+    """The events of a scenario."""
 
     def __init__(self, story: Story) -> None:
         self._story = story
 
     def agent(self, index: int) -> StoryAgent:
-        """Beside this broker; a new one after the last one died."""
+        """Return the agent of this broker, a new one if the last one died."""
         agents = self._story.agents
         if index not in agents:
             agents[index] = StoryAgent(self._story.cluster, index)
         return agents[index]
 
     def leader(self, topic: str | int = 0, partition: int = 0) -> StoryAgent:
-        """The agent beside the broker that leads; of partition ``topic`` of the only topic, when that is a number."""
+        """Return the leader's agent; a number as ``topic`` is a partition of the only topic."""
         story = self._story
         short, number = (topic, partition) if isinstance(topic, str) else (next(iter(story.topics)), topic)
         return self.agent(self.leads(short, number))
 
     def leads(self, topic: str, partition: int = 0) -> int:
-        """Which broker; waits for an election to end."""
-        name, asked = self._story.topic(topic).name, self._story.admin.leader
-        eventually(lambda: asked(name, partition) is not None, 60)
-        found = asked(name, partition)
-        assert found is not None, "the leader went away again"
-        return found
+        """Return the broker that leads; waits for an election to end."""
+        name, leader_of = self._story.topic(topic).name, self._story.admin.leader
+        eventually(lambda: leader_of(name, partition) is not None, 60)
+        leader_index = leader_of(name, partition)
+        assert leader_index is not None, "the leader went away again"
+        return leader_index
 
     def agent_dies(self, index: int) -> When:
-        """Its process is killed; the next `agent(index)` is another."""
+        """Kill the agent's process; the next `agent(index)` is another."""
         agent = self._story.agents.pop(index)
         self._story.past.append(agent)
         agent.dies()
@@ -254,11 +254,11 @@ class When:
         return self
 
     def transaction(self, name: str = "t") -> StoryTransaction:
-        """Of a transactional producer of this name: begun."""
+        """Begin a transaction of the transactional producer of this name."""
         return StoryTransaction(self._story, name)
 
     def leadership(self, topic: str, *, to: int, partition: int = 0) -> When:
-        """To a broker that has a replica in sync, by a preferred election."""
+        """Move the leadership to a broker that has a replica in sync, by a preferred election."""
         story, name = self._story, self._story.topic(topic).name
         others = [each for each in story.admin.replicas(name, partition) if each != to]
         story.admin.reassign(name, partition, [to, *others])
@@ -267,7 +267,7 @@ class When:
         return self
 
     def reassigns(self, topic: str, brokers: Sequence[int], partition: int = 0) -> When:
-        """The replicas, the preferred leader first; ends when all are in sync."""
+        """Set the replicas, the preferred leader first; ends when all are in sync."""
         self._story.admin.reassign(self._story.topic(topic).name, partition, brokers)
         return self
 
@@ -286,24 +286,24 @@ class When:
         return self
 
     def config_changes(self, topic: str, **config: str) -> When:
-        """``_`` for dots. An agent asks for a topic's settings every half minute, a new one (`agent_dies`) at once."""
+        """Change settings, ``_`` for dots. Agents ask for them every half minute, a new one (`agent_dies`) at once."""
         self._story.admin.alter(self._story.topic(topic).name, **config)
         return self
 
     def topic_is_deleted(self, topic: str) -> When:
-        """Until no broker names it any more."""
+        """Delete the topic, and wait until no broker names it."""
         story, name = self._story, self._story.topic(topic).name
         story.admin.delete(name)
         eventually(lambda: not story.admin.exists(name))
         return self
 
     def operator_deletes_records(self, topic: str, before: int, partition: int = 0) -> When:
-        """With Kafka's own tools: from the broker."""
+        """Delete records on the broker with Kafka's own tools."""
         self._story.admin.delete_records(self._story.topic(topic).name, partition, before)
         return self
 
     def orders(self, topic: str, kind: OrderKind, *, partition: int = 0, before: int | None = None) -> When:
-        """What `tierstate pause` and its like write; agents have heard of it, and obey when they work next."""
+        """Write an order as `tierstate pause` and its like do; agents have received it, and obey in their next work."""
         eyes, named = self._story.eyes, self._story.topic(topic)
         place = eyes.place(named, partition)
         cut = None if before is None else Offset(before)
@@ -315,7 +315,7 @@ class When:
 
 
 class StoryTransaction:
-    """Open from the start; one at a time of each name."""
+    """A transaction, open from the start; one at a time for each name."""
 
     def __init__(self, story: Story, name: str) -> None:
         self._story = story
@@ -333,13 +333,13 @@ class StoryTransaction:
         self._story.seen[Effect.RECORDS_ABORTED] += 1
 
     def was_fenced(self) -> None:
-        """A later producer of the same name ended it: aborted, and it can do nothing any more."""
+        """Require that a later producer of the same name aborted it, and that it can do nothing further."""
         self._writer.was_fenced()
         self._story.seen[Effect.RECORDS_ABORTED] += 1
 
 
 class Then:
-    """What must be so. Everything here is read anew: a view up to an end captured now, the broker, the store."""
+    """The required results. Everything here is read again: a view up to an end captured now, the broker, the store."""
 
     def __init__(self, story: Story) -> None:
         self._story = story
@@ -351,7 +351,7 @@ class Then:
         return LocalTier(self._story.eyes, self._story.topic(topic), partition)
 
     def log(self, topic: str, partition: int = 0) -> LogicalLog:
-        """Both tiers as one."""
+        """Return both tiers as one log."""
         return LogicalLog(self._story.eyes, self._story.topic(topic), partition)
 
     def reader(self, topic: str, partition: int = 0, isolation: Isolation = Isolation.READ_COMMITTED) -> Reader:
@@ -364,14 +364,14 @@ class Then:
         return self._story.when.agent(index)
 
     def observed(self, effect: Effect, times: int) -> Then:
-        """Exactly so often up to now."""
+        """Require that the effect was seen exactly so often until now."""
         assert self._story.effects()[effect] == times, self._story.effects()
         return self
 
 
 @contextmanager
 def telling(sandbox: KafkaSandbox, folder: Path, name: str) -> Iterator[Story]:
-    """A story, closed at the end. Fails the test when nothing was declared for it."""
+    """Yield a story, closed at the end. Fails the test when no effect was declared for it."""
     story = Story(sandbox, folder, "".join(each if each.isalnum() else "-" for each in name))
     try:
         yield story

@@ -1,4 +1,4 @@
-"""The agents of a story: one beside each broker, in this process, which go on by one irreversible step when told to."""
+"""The agents of a story: one for each broker, in this process; each takes one irreversible step when asked to."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ BETWEEN_TRIES_S = 0.2
 
 @dataclass
 class StoryCluster(RealTopic):
-    """All topics of a story, whose names begin with its ``name``. ``overrides``: tables of the settings file."""
+    """All topics of a story, whose names begin with its ``name``. ``overrides`` are tables of the settings file."""
 
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
     folders: dict[int, list[Path]] = field(default_factory=dict)
     given_clock: Clock | None = None
     given_store: ObjectStore | None = None
-    """Of agents and readers opened from now on; None: the system's, and the story's folder."""
+    """Used by agents and readers opened from now on; None: the system's clock, and the story's folder."""
 
     @property
     def clock(self) -> Clock:
@@ -69,7 +69,7 @@ class StoryCluster(RealTopic):
 
 
 class StoryAgent:
-    """The agent beside one broker, opened when it is first asked for something, until it `dies`."""
+    """The agent of one broker, opened at its first use, until it `dies`."""
 
     def __init__(self, cluster: StoryCluster, index: int) -> None:
         self.cluster, self.index = cluster, index
@@ -83,13 +83,13 @@ class StoryAgent:
     # --- what it does --------------------------------------------------------------------------------------------
 
     def works(self, seconds: float = PATIENCE_S) -> StoryAgent:
-        """Until nothing is left to do. What fails is tried again, until it takes too long."""
+        """Work until nothing is left to do. Failed operations are tried again, until it takes too long."""
         deadline = time.monotonic() + seconds
         while True:
             try:
                 self._turn()
                 failing = [each.last_error for each in self._workers.values() if each.setbacks]
-            except TierstateError as error:  # the broker does not answer what it leads
+            except TierstateError as error:  # the broker does not answer which partitions it leads
                 failing = [str(error)]
             if not failing:
                 return self
@@ -97,7 +97,7 @@ class StoryAgent:
             time.sleep(BETWEEN_TRIES_S)
 
     def turn(self) -> StoryAgent:
-        """One round over all partitions this broker leads; each goes on until it has nothing to do, or fails."""
+        """Do one round over all partitions of this leader; each goes on until it has nothing to do, or fails."""
         with suppress(TierstateError):
             self._turn()
         return self
@@ -108,7 +108,7 @@ class StoryAgent:
                 pass
 
     def copies_all(self) -> StoryAgent:
-        """Every rolled segment; it neither trims nor expires."""
+        """Copy every rolled segment, without trimming and expiring."""
         for worker in self._led():
             while self._advance_while_copying(worker):
                 pass
@@ -116,9 +116,9 @@ class StoryAgent:
         return self
 
     def stops_before(self, step: str, nth: int = 1) -> StoryAgent:
-        """Works until just before an irreversible step of this name (the ``nth``), and stays there, as if frozen.
+        """Work until just before an irreversible step of this name (the ``nth``), and stay there, as if frozen.
 
-        `resumes` lets it go on; `dies` lets nothing of it go on.
+        `resumes` lets it go on; `dies` ends all of it.
         """
         left = nth
         for worker in self._led():
@@ -134,7 +134,7 @@ class StoryAgent:
         raise AssertionError(f"the agent of broker {self.index} never came to: {step}")
 
     def resumes(self) -> StoryAgent:
-        """The act it was stopped in goes on to its end; what that raises is the agent's own business."""
+        """Let the stopped operation go on to its end; its errors are the agent's own business."""
         assert self._held is not None, "it was not stopped"
         for _ in self._held:
             pass
@@ -142,44 +142,44 @@ class StoryAgent:
         return self
 
     def looks_after_lost_topics(self) -> None:
-        """As custodian of the tier-state partitions its broker leads: every step that is due now."""
+        """Take every custodian's step that is due now, for the tier-state partitions that its broker leads."""
         if self._custodian is None:
             self._custodian = self._new_custodian()
         while self._custodian.advance():
             pass
 
     def dies(self) -> None:
-        """As its process would: without another step, and without a word."""
+        """End as its process would: without another step, and without a last word."""
         self._held = None
         self._opened.close()
 
     # --- what it says --------------------------------------------------------------------------------------------
 
     def status(self, topic: str, partition: int) -> PartitionStatus:
-        """As shown by `describe`, after it looked once more; nothing irreversible is done."""
-        with suppress(TierstateError):  # while the broker is away it says what it knew
+        """Return the status that `describe` shows, after another look; nothing irreversible is done."""
+        with suppress(TierstateError):  # while the broker is away it reports its last knowledge
             for worker in self._led() if self._held is None else ():
                 if (worker.name, worker.partition.partition) == (topic, partition):
                     for _ in worker.steps():
                         break
-        found = [each for each in self.job.leader.board.all() if (each.topic, each.partition) == (topic, partition)]
-        assert found, f"the agent of broker {self.index} knows nothing of {topic}-{partition}"
-        return found[0]
+        statuses = [each for each in self.job.leader.board.all() if (each.topic, each.partition) == (topic, partition)]
+        assert statuses, f"the agent of broker {self.index} knows nothing of {topic}-{partition}"
+        return statuses[0]
 
     def says(self, topic: str, partition: int, **sentences: str) -> StoryAgent:
-        """``not_copied="…"`` and its like: a pattern that the sentence has somewhere."""
+        """Require sentences, as ``not_copied="…"``: a pattern that the sentence contains."""
         status = self.status(topic, partition)
         for what, pattern in sentences.items():
-            said = str(getattr(status, what) or "")
-            assert re.search(pattern, said), f"{what}: {said!r}, not {pattern!r}"
+            sentence = str(getattr(status, what) or "")
+            assert re.search(pattern, sentence), f"{what}: {sentence!r}, not {pattern!r}"
         return self
 
     # -------------------------------------------------------------------------------------------------------------
 
     def _led(self) -> list[PartitionWorker]:
-        """Workers of partitions its broker leads; the others rest, as the agent's loop would have it.
+        """Return the workers of partitions that its broker leads; the others rest, as in the agent's loop.
 
-        Raises TierstateError when the broker does not say which they are.
+        Raises TierstateError when the broker does not answer which they are.
         """
         assert self._held is None, "it is stopped before a step: let it go on, or die"
         leader = self.job.leader
@@ -187,9 +187,9 @@ class StoryAgent:
         for partition in [*self._workers]:
             if partition not in hosted or not hosted[partition].leads:
                 self._workers.pop(partition).rest()
-        for partition, found in hosted.items():
-            if found.leads and partition not in self._workers:
-                self._workers[partition] = leader.new_worker(partition, found.name)
+        for partition, hosting in hosted.items():
+            if hosting.leads and partition not in self._workers:
+                self._workers[partition] = leader.new_worker(partition, hosting.name)
         return [self._workers[each] for each in sorted(self._workers)]
 
     def _new_custodian(self) -> Custodian:
@@ -204,8 +204,8 @@ class StoryAgent:
     def _advance_while_copying(self, worker: PartitionWorker) -> bool:
         act = worker.steps()
         for _ in act:
-            known = self.job.leader.board.by_partition()[worker.partition]
-            if known.term is not None and known.not_copied is not None:
+            status = self.job.leader.board.by_partition()[worker.partition]
+            if status.term is not None and status.not_copied is not None:
                 return False
             for _ in act:
                 pass

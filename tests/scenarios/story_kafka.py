@@ -1,4 +1,4 @@
-"""What people do to a Kafka cluster in a story: topics, replicas, leaders, records and transactions.
+"""Changes to a Kafka cluster in a story: topics, replicas, leaders, records and transactions.
 
 Brokers are named by their place in the sandbox, 0 first; their node ids are one higher.
 """
@@ -49,8 +49,8 @@ class Written:
 class StoryTopic:
     """``twin``: an untiered topic that gets the same records; ``written``: by partition and offset.
 
-    ``next_ms``: the time of the next record of which none is given, beginning an hour ago. Times grow: an index entry
-    of the same time as the last is none, and only a full time index rolls a segment at the record wanted.
+    ``next_ms`` is the time of the next record without a given time, beginning an hour ago. Times grow: an equal time
+    makes no index entry, and only a full time index rolls a segment at the intended record.
     """
 
     name: str
@@ -61,10 +61,10 @@ class StoryTopic:
     next_ms: int = field(default_factory=lambda: int(time.time() * 1000) - HOUR_MS)
 
     def truth(self, partition: int, first: int, end: int, committed: bool = True) -> dict[int, bytes]:
-        """What a reader of ``[first, end)`` must see."""
+        """Return the records that a reader of ``[first, end)`` must see."""
         hidden = ABORTED if committed else None
-        known = self.written.get(partition, {})
-        return {at: each.value for at, each in sorted(known.items()) if first <= at < end and each.fate[0] != hidden}
+        records = self.written.get(partition, {})
+        return {at: each.value for at, each in sorted(records.items()) if first <= at < end and each.fate[0] != hidden}
 
 
 class Writer:
@@ -83,14 +83,14 @@ class Writer:
             self._producer.init_transactions(60)
 
     def writes(self, topic: StoryTopic, records: int, *, partition: int = 0, at_ms: int | None = None) -> Writer:
-        """Acknowledged when it returns. ``at_ms``: the time of the first; each is a millisecond after the last."""
-        known, failed = topic.written.setdefault(partition, {}), list[Any]()
+        """Write records; they are acknowledged on return. ``at_ms``: the first one's time; each next is 1 ms later."""
+        written_here, failed = topic.written.setdefault(partition, {}), list[Any]()
 
         def told(error: Any, message: Any, written: Written) -> None:
             if error is not None:
                 failed.append(error)
             elif message.topic() == topic.name:
-                known[message.offset()] = written
+                written_here[message.offset()] = written
 
         for number in range(records):
             at = topic.next_ms if at_ms is None else at_ms + number
@@ -119,39 +119,39 @@ class Writer:
         self._fate[0] = ABORTED
 
     def was_fenced(self) -> None:
-        """Kafka aborted what it left open; a commit of it is refused."""
+        """Require that Kafka aborted its open transaction, so that a commit is refused."""
         with pytest.raises(KafkaException):
             self._producer.commit_transaction(30)
         self._fate[0] = ABORTED
 
 
 class ClusterAdmin:
-    """What an operator does with Kafka's own tools."""
+    """An operator's actions with Kafka's own tools."""
 
     def __init__(self, sandbox: KafkaSandbox) -> None:
         self._sandbox = sandbox
         self._client: Any = AdminClient({"bootstrap.servers": sandbox.bootstrap, "log_level": 0})
 
     def create(self, topic: str, partitions: int, brokers: Sequence[int], **config: str) -> None:
-        """``brokers``: where every partition's replicas lie, the preferred leader first."""
+        """Create a topic; ``brokers`` hold the replicas of every partition, the preferred leader first."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
         placed = [[each + 1 for each in brokers]] * partitions
         new = NewTopic(topic, partitions, replica_assignment=placed, config=settings)
         self._client.create_topics([new], operation_timeout=30)[topic].result(30)
 
     def alter(self, topic: str, **config: str) -> None:
-        """Until it is what the broker answers."""
+        """Change settings, and wait until the broker answers them."""
         entries = [
             ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
             for name, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         self._client.incremental_alter_configs([resource])[resource].result(30)
-        asked = ConfigResource(ResourceType.TOPIC, topic)
+        place = ConfigResource(ResourceType.TOPIC, topic)
 
         def known() -> bool:
-            found = self._client.describe_configs([asked])[asked].result(30)
-            return all(found[each.name].value == each.value for each in entries)
+            settings = self._client.describe_configs([place])[place].result(30)
+            return all(settings[each.name].value == each.value for each in entries)
 
         eventually(known)
 
@@ -172,28 +172,28 @@ class ClusterAdmin:
         self._client.delete_records([place])[place].result(30)
 
     def reassign(self, topic: str, partition: int, brokers: Sequence[int]) -> None:
-        """Until every replica is where it should be, and in sync."""
+        """Move the replicas, and wait until every replica is in place and in sync."""
         place = Place(topic, partition)
         with _kafka_python(self._sandbox) as admin:
-            said = admin.alter_partition_reassignments({place: [each + 1 for each in brokers]})
-            assert said[place] is None, said
+            errors = admin.alter_partition_reassignments({place: [each + 1 for each in brokers]})
+            assert errors[place] is None, errors
             eventually(lambda: not admin.list_partition_reassignments([place]), 60)
         eventually(lambda: self.in_sync(topic, partition) == {*brokers}, 60)
 
     def elect_preferred(self, topic: str, partition: int) -> int | None:
-        """Who leads after it was asked for."""
+        """Elect the preferred leader; return the leader afterwards."""
         with _kafka_python(self._sandbox) as admin:
             admin.elect_leaders(0, {topic: [partition]}, raise_errors=False)
         return self.leader(topic, partition)
 
     def leads(self, topic: str, partition: int, broker: int) -> None:
-        """Waits until the preferred one does, and is this one."""
+        """Wait until the preferred replica leads and is this one."""
         eventually(lambda: self.elect_preferred(topic, partition) == broker)
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """None during an election, and of a partition that is not there yet."""
-        known = self._client.list_topics(topic, timeout=60).topics[topic].partitions.get(partition)
-        return known.leader - 1 if known is not None and known.leader > 0 else None
+        """Return the leader; None during an election, and for a partition that does not exist yet."""
+        metadata = self._client.list_topics(topic, timeout=60).topics[topic].partitions.get(partition)
+        return metadata.leader - 1 if metadata is not None and metadata.leader > 0 else None
 
     def in_sync(self, topic: str, partition: int) -> set[int]:
         return {
@@ -207,13 +207,13 @@ class ClusterAdmin:
         ]
 
     def move_folder(self, broker: int, topic: str, partition: int, folder: str) -> None:
-        """To another log dir of the same broker; ends when asked, not when done."""
+        """Move a replica to another log dir of its broker; ends when asked for, not when done."""
         with _kafka_python(self._sandbox) as admin:
             admin.alter_replica_log_dirs({(topic, partition, broker + 1): folder})
 
 
 class _kafka_python:
-    """Its admin client has the requests librdkafka's lacks."""
+    """The admin client of kafka-python, which has the requests that librdkafka's lacks."""
 
     def __init__(self, sandbox: KafkaSandbox) -> None:
         self._client = KafkaAdminClient(bootstrap_servers=sandbox.bootstrap.split(","))

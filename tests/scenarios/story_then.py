@@ -1,4 +1,4 @@
-"""What a story asks at its end: of the remote tier, of the broker, of both as one log, and of a reader."""
+"""The checks at the end of a story: of the remote tier, of the broker, of both as one log, and of a reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Saw = Callable[[str, int], None]
 
 @dataclass
 class Eyes:
-    """A reader beside the agents, with a view of its own."""
+    """A reader with a view of its own, independent of the agents."""
 
     cluster: StoryCluster
     broker: Broker
@@ -57,7 +57,7 @@ class Eyes:
 
     @cached_property
     def proxied(self) -> dict[str, str]:
-        """How Kafka's own client reads both tiers: librdkafka's properties."""
+        """Return the properties with which librdkafka reads both tiers."""
         config = self.cluster.sandbox.client_config
         proxy = self.stack.enter_context(serving(self.reader, self.broker.control.cluster(), config))
         return config | {"bootstrap.servers": str(proxy.address)}
@@ -66,7 +66,7 @@ class Eyes:
         return TopicIdPartition(self.broker.control.topic(topic.name).topic_id, partition)
 
     def view(self, topic: StoryTopic, partition: int) -> PartitionView:
-        """Up to an end captured now."""
+        """Return the view up to an end captured now."""
         place = self.place(topic, partition)
         self.follower.require_fresh(self.follower.tier_partition(place), 0)
         return self.follower.partition(place)
@@ -93,12 +93,12 @@ class _Partition:
 @dataclass
 class RemoteTier(_Partition):
     def holds(self, first: int, last: int) -> RemoteTier:
-        """Exactly these offsets, without a gap; and every record among them comes back out of the store as written."""
+        """Require exactly these offsets, without a gap; every record of them comes back from the store as written."""
         coverage = self.view.coverage
-        found = [(each.offsets.start, each.offsets.end) for each in coverage.owned]
-        assert found, "the remote tier is empty"
-        assert (found[0][0], found[-1][1]) == (first, last), found
-        assert not coverage.gaps(OffsetRange(Offset(first), Offset(last))), found
+        ranges = [(each.offsets.start, each.offsets.end) for each in coverage.owned]
+        assert ranges, "the remote tier is empty"
+        assert (ranges[0][0], ranges[-1][1]) == (first, last), ranges
+        assert not coverage.gaps(OffsetRange(Offset(first), Offset(last))), ranges
         level = Isolation.READ_UNCOMMITTED
         begin = max(first, self.view.log_start or 0)
         read = _values(self.eyes, self.topic, self.partition, begin, last + 1, level, Tier.REMOTE)[0]
@@ -106,24 +106,24 @@ class RemoteTier(_Partition):
         return self
 
     def has_segments_from(self, *bases: int) -> RemoteTier:
-        """Readable ones, by their first offset."""
+        """Require readable segments with these first offsets."""
         assert [each.offsets.start for each in self.view.readable] == [*bases]
         return self
 
     def has_epochs_from(self, *starts: int) -> RemoteTier:
-        """The first offset of every leader epoch of the logical lineage."""
+        """Require the first offset of every leader epoch of the logical lineage."""
         assert [entry.start_offset for entry in self.view.lineage.entries] == [*starts], self.view.lineage
         return self
 
     def is_empty(self) -> RemoteTier:
-        """Nothing readable, and no object in the store."""
+        """Require that nothing is readable, and no object is in the store."""
         assert not self.view.readable
         left = self.objects()
         assert not left, left
         return self
 
     def objects(self) -> list[str]:
-        """Keys of this partition's objects in the store."""
+        """Return the keys of this partition's objects in the store."""
         place = self.eyes.place(self.topic, self.partition)
         keys = [each.key for each in self.eyes.cluster.store.list("")]
         return [key for key in keys if f"{place.topic_id}/{place.partition}/" in key]
@@ -132,7 +132,7 @@ class RemoteTier(_Partition):
 @dataclass
 class LocalTier(_Partition):
     def starts_at(self, offset: int) -> LocalTier:
-        """As ListOffsets says, and as the leader's folder shows."""
+        """Require this start by ListOffsets and in the leader's folder."""
         assert self.bounds.local_start == offset
         leader = self.eyes.broker.control.topic(self.topic.name).partitions[self.partition].leader
         assert leader is not None
@@ -146,7 +146,7 @@ class LocalTier(_Partition):
         return self
 
     def _no_segment_below(self, broker: int, offset: int) -> bool:
-        """Whole segments below the start are gone from the disk: a broker deletes them a little later."""
+        """Return whether whole segments below the start are deleted: a broker deletes them a little later."""
         folder = f"{self.topic.name}-{self.partition}"
         folders = [each / folder for each in self.eyes.cluster.log_folders(broker)]
         bases = sorted(int(path.stem) for each in folders for path in each.glob("*.log"))
@@ -164,21 +164,21 @@ class LogicalLog(_Partition):
         return self
 
     def finds_time(self, at_ms: int, offset: int | None) -> LogicalLog:
-        """The first record of this time or later."""
-        found = self.eyes.reader.offset_for_time(self.topic.name, self.partition, at_ms)
-        assert (None if found is None else found[0]) == offset, found
+        """Require this offset for the first record of this time or later."""
+        place = self.eyes.reader.offset_for_time(self.topic.name, self.partition, at_ms)
+        assert (None if place is None else place[0]) == offset, place
         return self
 
 
 @dataclass
 class Reader(_Partition):
-    """Reads as clients of tierstate do: `LogReader`, local tier first."""
+    """A reader, like clients of tierstate: `LogReader`, local tier first."""
 
     isolation: Isolation
     saw: Saw
 
     def reads_from(self, first: int, *, total: int, remote: int) -> Reader:
-        """To the end: exactly what was written, so many records, so many of them from the remote tier."""
+        """Read to the end: exactly the written records, ``total`` of them, ``remote`` of them from the remote tier."""
         end = self.bounds.end(self.isolation)
         read, from_remote = _values(self.eyes, self.topic, self.partition, first, end, self.isolation, Tier.AUTO)
         self._is_what_was_written(first, end, read)
@@ -188,7 +188,7 @@ class Reader(_Partition):
         return self
 
     def reads_all(self) -> Reader:
-        """From the log start to the end: exactly what was written, from whichever tier."""
+        """Read from the log start to the end: exactly the written records, from either tier."""
         bounds, view = self.bounds, self.view
         start = view.log_start if view.log_start is not None else bounds.local_start
         end = bounds.end(self.isolation)
@@ -199,20 +199,20 @@ class Reader(_Partition):
         return self
 
     def _is_what_was_written(self, start: int, end: int, read: dict[int, bytes]) -> None:
-        """And a Kafka client sees the same through the proxy."""
+        """Require the written records, and the same for a Kafka client through the proxy."""
         assert read == self.topic.truth(self.partition, start, end, self.isolation is Isolation.READ_COMMITTED)
-        found: dict[int, bytes | None] = {}
+        values: dict[int, bytes | None] = {}
         with self._plain(self.eyes.proxied) as consumer:
             for batch in consumer.records(self.topic.name, self.partition, Offset(start), Offset(end)):
-                assert not found.keys() & {each.offset for each in batch}, "a record was read twice"
-                found |= {each.offset: each.value for each in batch}
-        assert found == read
+                assert not values.keys() & {each.offset for each in batch}, "a record was read twice"
+                values |= {each.offset: each.value for each in batch}
+        assert values == read
 
     def _plain(self, config: dict[str, str]) -> closing[PlainConsumer]:
         return closing(PlainConsumer(config, self.isolation, SystemClock()))
 
     def is_refused(self, offset: int) -> Reader:
-        """Out of range, also through the proxy."""
+        """Require that the offset is out of range, also through the proxy."""
         with pytest.raises(OffsetOutOfRange):
             self.eyes.reader.fetch(self.topic.name, self.partition, offset)
         with self._plain(self.eyes.proxied) as consumer, pytest.raises(OffsetOutOfRange):
@@ -221,7 +221,7 @@ class Reader(_Partition):
         return self
 
     def reads_what_kafka_reads_of_the_twin(self) -> Reader:
-        """Digest of all of both tiers against Kafka's own client on the untiered topic."""
+        """Compare the digest of both tiers with that of Kafka's own client on the untiered topic."""
         assert self.topic.twin is not None
         with self._plain(self.eyes.cluster.sandbox.client_config) as consumer:
             truth = _digest(ConsumerSource(consumer), self.topic.twin, self.partition, self.isolation)
@@ -237,21 +237,21 @@ class Reader(_Partition):
 def _values(
     eyes: Eyes, topic: StoryTopic, partition: int, first: int, end: int, isolation: Isolation, tier: Tier
 ) -> tuple[dict[int, bytes], int]:
-    """Values by offset, and how many of them came from the remote tier."""
-    found: dict[int, bytes] = {}
+    """Return values by offset, and how many of them came from the remote tier."""
+    values_read: dict[int, bytes] = {}
     remote = 0
     source = ReaderSource(eyes.reader)
     extent = Extent(Offset(first), Offset(end))
     for batch, served in source.records(topic.name, partition, extent, isolation, tier):
         offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
-        assert not found.keys() & {*offsets}, "a record was read twice"
-        found |= dict(zip(offsets, values, strict=True))
+        assert not values_read.keys() & {*offsets}, "a record was read twice"
+        values_read |= dict(zip(offsets, values, strict=True))
         remote += len(offsets) if served is Tier.REMOTE else 0
-    return found, remote
+    return values_read, remote
 
 
 def _digest(source: RecordSource, topic: str, partition: int, isolation: Isolation) -> tuple[int, str, int]:
-    """Records, digest, and how many records came from the remote tier."""
+    """Return records, digest, and how many records came from the remote tier."""
     digest, remote = RecordDigest(), 0
     extent = source.extent(topic, partition, isolation, Tier.AUTO)
     for batch, served in source.records(topic, partition, extent, isolation, Tier.AUTO):

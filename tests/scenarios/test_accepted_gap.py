@@ -51,8 +51,8 @@ class Gap:
         return [{"partition": 0, "start": self.first, "end": self.last + 1}]
 
     def accept(self, *flags: str, code: int = 0) -> str:
-        asked = ("--from", str(self.first), "--to", str(self.last))
-        done = self.house.run("accept-gap", f"{self.topic}:0", *asked, *flags, code=code)
+        offset_flags = ("--from", str(self.first), "--to", str(self.last))
+        done = self.house.run("accept-gap", f"{self.topic}:0", *offset_flags, *flags, code=code)
         return done.stdout + done.stderr
 
     def consumed(self, *flags: str) -> list[int]:
@@ -82,12 +82,12 @@ def gap(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def through_proxy(gap: Gap) -> list[int]:
-    """Read from earliest with Kafka's own client. It commits nothing: the offset of a group would hold the trim."""
+    """Read from the earliest offset with Kafka's own client, without commits: a group's offset would hold the trim."""
     running, address = gap.house.proxy()
     with closing(Consumer({**CONSUMER, "bootstrap.servers": address})) as consumer:
-        found = all_of(consumer, gap.topic, len(gap.left))
+        offsets = all_of(consumer, gap.topic, len(gap.left))
     running.stop()
-    return found
+    return offsets
 
 
 def through_our_consumer(gap: Gap, records: int) -> list[int]:
@@ -98,23 +98,23 @@ def through_our_consumer(gap: Gap, records: int) -> list[int]:
 
 def all_of(consumer: Any, topic: str, records: int) -> list[int]:
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[int] = []
+    offsets: list[int] = []
 
     def all_here() -> bool:
         for message in consumer.consume(1000, 1.0):
             assert message.error() is None, message.error()
-            found.append(message.offset())
-        return len(found) >= records
+            offsets.append(message.offset())
+        return len(offsets) >= records
 
     eventually(all_here)
-    return found
+    return offsets
 
 
 def test_readers_go_on_behind_a_gap_once_a_person_has_accepted_it(gap: Gap) -> None:
     house, topic = gap.house, gap.topic
     house.run("consume", f"{topic}:0", code=4)
-    said = house.run("accept-gap", f"{topic}:0").stdout
-    assert f"GAP  {gap.first}..{gap.last}" in said
+    output = house.run("accept-gap", f"{topic}:0").stdout
+    assert f"GAP  {gap.first}..{gap.last}" in output
     beyond = ("--from", str(gap.first - 1), "--to", str(gap.last), "--reason", "cut", "--execute")
     assert "not all of these offsets are missing" in house.run("accept-gap", f"{topic}:0", *beyond, code=2).stderr
     assert "nothing was done" in gap.accept("--reason", "cut on the broker")
@@ -164,15 +164,15 @@ def test_an_export_and_a_table_go_on_behind_an_accepted_gap_and_name_it(gap: Gap
     assert house.json("digest", topic, "--gateway", url)["skipped"] == gap.skipped
     for name, flags in {"own": (), "gateway": ("--gateway", url)}.items():
         into = (tmp_path / name).as_uri()
-        asked = ("export", topic, "--into", into, *flags)
-        assert house.json(*asked, "--dry-run")["skipped"] == gap.skipped
-        done = house.json(*asked)
+        command = ("export", topic, "--into", into, *flags)
+        assert house.json(*command, "--dry-run")["skipped"] == gap.skipped
+        done = house.json(*command)
         assert (done["records"], done["skipped"]) == (len(gap.left), gap.skipped)
         [manifest] = (tmp_path / name).rglob("*manifest.json")
         assert json.loads(manifest.read_text())["skipped"] == [[0, gap.first, gap.last + 1]]
-        again = house.run(*asked)
+        again = house.run(*command)
         assert f"{gap.first}..{gap.last} is lost and was skipped" in again.stderr
-        house.run(*asked, "--check")
+        house.run(*command, "--check")
     running.stop()
 
     catalog = ("--set", f"table.folder={tmp_path}")

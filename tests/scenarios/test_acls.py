@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.broker.guarded import PASSWORDS, PLAIN, allow, binding, denied
+from tests.docs.blocks import executed
+from tests.docs.page_shell import PageShell
 from tests.sampled import sampled
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
-from tierstate.broker.acls import AGENT, INIT, READER, Right, table
+from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right, table
 from tierstate.consumer.records import read_records
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import BatchReader
 from tierstate.spark.options import parse_options
@@ -42,7 +40,7 @@ def permit(house: House, user: str, rights: tuple[Right, ...], topic: str) -> No
 
 @dataclass
 class Guarded:
-    """A topic, copied and trimmed by an agent that may what is documented and no more."""
+    """A topic that was copied and trimmed by an agent with the documented rights only."""
 
     house: House
     topic: str
@@ -86,8 +84,8 @@ ORDERS = {"pause": ["T:0"], "resume": ["T:0"]}
 
 
 def call(guarded: Guarded, user: str, command: str) -> Done:
-    given = {**READS, **ORDERS}[command]
-    arguments = [each.replace("T", guarded.topic) if each[0] == "T" else each for each in given]
+    parsed = {**READS, **ORDERS}[command]
+    arguments = [each.replace("T", guarded.topic) if each[0] == "T" else each for each in parsed]
     return run(command, *arguments, "--config", str(guarded.user(user).config))
 
 
@@ -98,16 +96,16 @@ def test_a_reader_reads_by_every_command(command: str, guarded: Guarded) -> None
 
 
 @pytest.mark.parametrize("right", sampled(READER, 4), ids=lambda right: f"{right.resource.name}-{right.operation.name}")
-def test_a_reader_who_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: Right, guarded: Guarded) -> None:
+def test_a_reader_that_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: Right, guarded: Guarded) -> None:
     kind, name = right.resource.pattern(guarded.house.tier_topic, guarded.topic)
     deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
     with denied(guarded.house.kafka, deny):
         eventually(lambda: any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
-        found = side_by_side([partial(call, guarded, "reader", each) for each in ("topics", "describe", "digest")])
-    assert {each.returncode for each in found} <= {0, 5}, [each.stderr for each in found]
-    refused = [done.stderr for done in found if done.returncode == 5]
+        digests = side_by_side([partial(call, guarded, "reader", each) for each in ("topics", "describe", "digest")])
+    assert {each.returncode for each in digests} <= {0, 5}, [each.stderr for each in digests]
+    refused = [done.stderr for done in digests if done.returncode == 5]
     assert refused
-    assert all(name in said for said in refused), refused
+    assert all(name in sentence for sentence in refused), refused
     eventually(lambda: not any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
 
 
@@ -121,14 +119,14 @@ def test_check_names_the_right_that_an_agent_lacks_and_the_command_that_adds_it(
         (row,) = [each for each in json.loads(done.stdout) if each["check"] == "rights"]
         return row["detail"] if done.returncode == code else None
 
-    said = eventually(lambda: rights(0))
-    assert said.startswith("all that an agent needs")
+    text = eventually(lambda: rights(0))
+    assert text.startswith("all that an agent needs")
     with denied(guarded.house.kafka, binding("agent", kind, name, right.operation, AclPermissionType.DENY)):
-        said = eventually(lambda: rights(1))
-    assert f"{right.operation.name} on " in said
+        text = eventually(lambda: rights(1))
+    assert f"{right.operation.name} on " in text
     flag = {ResourceType.TOPIC: f"--topic '{name}'", ResourceType.GROUP: "--group '*'"}.get(kind, "--cluster")
     assert (
-        f"--command-config ADMIN.properties --add --allow-principal User:agent --operation {right.typed} {flag}" in said
+        f"--command-config ADMIN.properties --add --allow-principal User:agent --operation {right.typed} {flag}" in text
     )
 
 
@@ -138,7 +136,7 @@ def readiness_with(told: str, management: str) -> str | None:
 
 
 def test_a_topic_whose_acls_were_forgotten_is_seen_everywhere_with_the_command_that_adds_them(guarded: Guarded) -> None:
-    """One that the agent sees and may not read the settings of, and one that Kafka hides from it."""
+    """The agent sees one but may not read its settings, and Kafka hides the other from it."""
     house, operator = guarded.house, guarded.user("operator")
     names = {each: f"{house.name}-{each}" for each in ("forgotten", "hidden")}
     lacks = {"forgotten": "DESCRIBE_CONFIGS", "hidden": "DESCRIBE"}
@@ -154,17 +152,17 @@ def test_a_topic_whose_acls_were_forgotten_is_seen_everywhere_with_the_command_t
         management = agent.says("agent ready")["management"]
         for each, name in names.items():
             house.append(name, RECORDS)
-            told = f"{lacks[each]} on {name}: "
+            sentence = f"{lacks[each]} on {name}: "
             added_by = (
                 f"--allow-principal User:agent --operation {lacks[each].title().replace('_', '')} --topic '{name}'"
             )
-            assert added_by in eventually(partial(readiness_with, told, management))
+            assert added_by in eventually(partial(readiness_with, sentence, management))
             (partition,) = operator.json("describe", f"{name}:0")
-            assert [right for right in partition["agent"]["rights_lacking"] if told in right and added_by in right]
+            assert [right for right in partition["agent"]["rights_lacking"] if sentence in right and added_by in right]
             (row,) = [row for row in operator.json("status") if row["topic"] == name]
             assert row["trouble"] == ["agent fails", "never copied", "right lacks"]
-            assert [right for right in row["rights_lacking"] if told in right and added_by in right]
-            assert f"{name}: right lacks: {told}" in operator.run("status").stderr
+            assert [right for right in row["rights_lacking"] if sentence in right and added_by in right]
+            assert f"{name}: right lacks: {sentence}" in operator.run("status").stderr
             metrics = agent.metrics()
             assert f'tierstate_never_copied{{partition="0",topic="{name}"}} 1.0' in metrics
             assert f'tierstate_rights_lacking{{on="{name}",operation="{lacks[each]}"}} 1.0' in metrics
@@ -196,12 +194,12 @@ def secured(guarded: Guarded) -> dict[str, str]:
 
 
 def records_read(guarded: Guarded) -> int:
-    """By Python. The agent of other tests may have copied more since: what was there at first is asked for."""
+    """Read by Python. The agent of other tests may have copied more since: only the first records are asked for."""
     store, tier_topic = guarded.house.store.as_uri(), guarded.house.tier_topic
-    found = read_records(
+    table = read_records(
         secured(guarded), store, guarded.topic, 0, 0, RECORDS, settings={"tier_state.topic": tier_topic}
     )
-    return sum(batch.num_rows for batch in found)
+    return sum(batch.num_rows for batch in table)
 
 
 def test_read_records_reads_both_tiers(guarded: Guarded) -> None:
@@ -209,7 +207,7 @@ def test_read_records_reads_both_tiers(guarded: Guarded) -> None:
 
 
 def page(url: str, guarded: Guarded) -> tuple[int, bytes]:
-    """The first record and the last, which the broker has: by a gateway."""
+    """Read the first record and the last, which the broker has, by a gateway."""
     records = f"{url}/v1/topics/{guarded.topic}/partitions/0/records"
     first = get(f"{records}?offset=0&max_records=1", "application/x-ndjson")
     return first if first[0] != 200 else get(f"{records}?offset={RECORDS - 1}&max_records=1", "application/x-ndjson")
@@ -246,7 +244,7 @@ def test_spark_reads_both_tiers(spark: SparkSession, guarded: Guarded) -> None:
     assert rows_counted(spark, guarded) == RECORDS
 
 
-def test_a_query_that_may_take_no_lease_says_so_and_goes_on(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_that_may_take_no_lease_warns_and_goes_on(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     assert BatchReader(parse_options(spark_options(guarded))).partitions()
     assert "no lease keeps what this query reads" in caplog.text
 
@@ -256,7 +254,7 @@ def is_served(ask: Callable[[], str]) -> bool:
 
 
 def refusal(ask: Callable[[], object], kind: type[Exception]) -> str:
-    """What it was refused with; empty: it was not."""
+    """Return the message of the refusal; empty if there was none."""
     try:
         ask()
     except kind as error:
@@ -267,31 +265,31 @@ def refusal(ask: Callable[[], object], kind: type[Exception]) -> str:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("right", READER, ids=lambda right: f"{right.resource.name}-{right.operation.name}")
-def test_whoever_reads_without_a_right_is_refused_by_name_or_does_not_need_it(
+def test_a_reader_without_a_right_is_refused_by_name_or_does_not_need_it(
     right: Right, guarded: Guarded, spark: SparkSession
 ) -> None:
-    """Every command, a gateway that ran before, `read_records` and Spark; and all of them go on when it is back."""
+    """Every command, a gateway that ran before, `read_records` and Spark; all of them go on when the right is back."""
     kind, name = right.resource.pattern(guarded.house.tier_topic, guarded.topic)
     deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
     running, url = guarded.user("reader").gateway()
-    asked: dict[str, Callable[[], str]] = {
+    reads: dict[str, Callable[[], str]] = {
         "gateway": lambda: "" if page(url, guarded)[0] == 200 else page(url, guarded)[1].decode(),
         "read_records": lambda: refusal(lambda: records_read(guarded), AccessDenied),
         "Spark": lambda: refusal(lambda: rows_counted(spark, guarded), PySparkException),
     }
     try:
-        assert {face: ask() for face, ask in asked.items()} == dict.fromkeys(asked, "")
+        assert {face: ask() for face, ask in reads.items()} == dict.fromkeys(reads, "")
         with denied(guarded.house.kafka, deny):
             eventually(lambda: any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
             commands = {command: call(guarded, "reader", command) for command in READS}
-            said = {command: done.stderr if done.returncode else "" for command, done in commands.items()}
-            said |= {face: ask() for face, ask in asked.items()}
-            assert {done.returncode for done in commands.values()} <= {0, 5}, said
-        refused = {who: words for who, words in said.items() if words}
+            outputs = {command: done.stderr if done.returncode else "" for command, done in commands.items()}
+            outputs |= {face: ask() for face, ask in reads.items()}
+            assert {done.returncode for done in commands.values()} <= {0, 5}, outputs
+        refused = {who: words for who, words in outputs.items() if words}
         assert refused
         assert all(name in words for words in refused.values()), refused
         print(f"{right.operation.name} on {right.resource}: refused {', '.join(refused)}")
-        for ask in asked.values():
+        for ask in reads.values():
             eventually(partial(is_served, ask))
     finally:
         running.stop()
@@ -301,34 +299,30 @@ def test_the_table_of_the_documentation_is_this_one() -> None:
     assert table() in OPERATIONS.read_text()
 
 
-def test_kafkas_own_tool_takes_the_operations_as_the_page_for_production_writes_them(
+def test_kafkas_own_tool_takes_every_command_of_the_page_for_production(
     tls_kafka: KafkaSandbox, tmp_path: Path
 ) -> None:
-    """It knows ``DescribeConfigs``, and not the name that the client library has for it."""
-    page = (OPERATIONS.parent / "production.md").read_text()
-    names = sorted(set(re.findall(r"--operation (\w+)", page)) - {"CreateTokens"})
-    (of_users,) = re.findall(r"^\$ACLS (.*--user-principal .*)$", page, re.M)
-    admin = tmp_path / "admin.properties"
-    admin.write_text(
+    """The tool knows ``DescribeConfigs``, and not the name that the client library has for it."""
+    shell = PageShell(
+        tmp_path / "shell", {"HOST:PORT": tls_kafka.bootstrap, "orders": "acls-page", "User:": "User:page-"}
+    )
+    (shell.folder / "admin.properties").write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nssl.truststore.type=PEM\n"
         f'sasl.jaas.config={PLAIN} username="admin" password="{PASSWORDS["admin"]}";\n'
         f"ssl.truststore.location={tls_kafka.client_config['ssl.ca.location']}\n"
     )
-    command = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.AclCommand"]
-    command += ["--bootstrap-server", tls_kafka.bootstrap, "--command-config", str(admin)]
-    operations = [word for name in names for word in ("--operation", name)]
-    of_topic = ["--topic", "acls-page", "--allow-principal", "User:guest", *operations]
-    for arguments in (of_topic, shlex.split(of_users)):
-        done = subprocess.run([*command, "--add", *arguments], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout
+    for block in executed("docs/production.md", __file__):
+        for command in block.commands():
+            done = shell.type(command)
+            assert done.returncode == 0, done
     assert "resourceType=USER, name=*" in done.stdout
     assert "operation=CREATE_TOKENS" in done.stdout
-    done = subprocess.run([*command, "--list", "--topic", "acls-page"], capture_output=True, text=True, timeout=60)
-    known = {right.operation.name for right in (*AGENT, *READER, *INIT)}
-    assert set(re.findall(r"operation=(\w+)", done.stdout)) == known
+    done = shell.type("${ACLS% --add} --list --topic orders")
+    operations = {right.operation.name for right in (*AGENT, *READER) if right.resource is Resource.TOPICS}
+    assert set(re.findall(r"operation=(\w+)", done.stdout)) == operations
 
 
-@pytest.mark.slow  # a right that went is missed within half a minute
+@pytest.mark.slow  # a missing right is noticed within half a minute
 @pytest.mark.parametrize("operation", [AclOperation.WRITE, AclOperation.READ], ids=["WRITE", "READ"])
 def test_an_agent_whose_right_is_taken_away_says_which_and_goes_on_when_it_is_back(
     operation: AclOperation, guarded: Guarded

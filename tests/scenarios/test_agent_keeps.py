@@ -1,4 +1,4 @@
-"""What a running agent keeps up in the bucket beside segments, seen from outside: the archive and checkpoints.
+"""The archive and the checkpoints that a running agent maintains in the bucket, seen from outside.
 
 An archive window is 10,000 positions, and is written when it is full: tombstones of leases that never were fill it.
 """
@@ -56,7 +56,7 @@ class Kept:
     identity: ViewIdentity
 
     def fill(self, records: int, seed: int) -> None:
-        """Positions in both tier-state partitions. Nothing is live afterwards that was not before."""
+        """Append positions to both tier-state partitions; nothing is live afterwards that was not before."""
         config = {"bootstrap.servers": self.house.kafka.bootstrap, "log_level": 0, "linger.ms": 20}
         producer: Any = Producer(config)
         rnd = random.Random(seed)
@@ -80,7 +80,7 @@ class Kept:
         return self.place(number).checkpoints(DirectoryStore(self.house.store))
 
     def check(self, number: int, name: PositionName) -> None:
-        """A checkpoint is whole, and what the topic says at its position."""
+        """Require that a checkpoint is whole, and equals the topic at its position."""
         objects, clock = DirectoryStore(self.house.store), SystemClock()
         now, end = clock.now_ms(), self.tier_topic.end(number)
         stored, replayed = MemoryView(decode_fact, 2), MemoryView(decode_fact, 2)
@@ -101,11 +101,11 @@ def known(broker: Broker, name: str) -> TopicId | None:
     try:
         return broker.control.topic(name).topic_id
     except UnknownTopic:
-        return None  # the broker has not heard of it yet
+        return None  # the broker does not know it yet
 
 
 def topic_on_both(house: House, broker: Broker) -> str:
-    """A topic whose two partitions lie in both tier-state partitions: that hangs on the id Kafka gives it."""
+    """Return a topic whose two partitions are in both tier-state partitions: that depends on its id."""
     for attempt in itertools.count():
         name = house.create(f"t{attempt}", partitions=2)
         topic_id = eventually(partial(known, broker, name))
@@ -176,7 +176,7 @@ def test_an_agent_whose_state_folder_is_gone_begins_with_the_newest_checkpoint(k
 
 
 def killed_while_it_writes(kept: Kept, delay_s: float) -> bool:
-    """An agent killed ``delay_s`` after it began to write a checkpoint; whether it had not finished."""
+    """Kill an agent ``delay_s`` after it began to write a checkpoint; return whether it had not finished."""
     deadline = time.monotonic() + 20
     with kept.house.agent() as agent:
         while not any((kept.state / "scratch").glob("*/*")):

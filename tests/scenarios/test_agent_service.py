@@ -1,4 +1,4 @@
-"""The agent as a service: it is gone ten seconds after SIGTERM whatever it does, and says how it is."""
+"""The agent as a service: it ends within ten seconds of SIGTERM whatever it does, and reports its state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 SECONDS = 10.0
-"""What an operator, a unit file and a container engine give it."""
+"""The time that an operator, a unit file and a container engine give it."""
 ABANDONED = "services did not stop and are abandoned"
 BUCKET = "service"
 
@@ -35,7 +35,7 @@ def house(kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -
 
 @pytest.fixture
 def house_own(kafka_own: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
-    """Beside a broker that may be frozen and killed."""
+    """A house with a broker of its own that may be frozen and killed."""
     yield from opened(kafka_own, tmp_path, request.node.name)
 
 
@@ -54,21 +54,21 @@ def address(agent: Running) -> str:
 
 
 def becomes_ready(agent: Running) -> None:
-    """Fails the test with what `/readyz` says last."""
-    said = [(0, b"")]
+    """Wait until the agent is ready. Fails the test with the last answer of `/readyz`."""
+    answers = [(0, b"")]
 
     def ready() -> bool:
-        said[0] = get(f"{address(agent)}/readyz")
-        return said[0][0] == 200
+        answers[0] = get(f"{address(agent)}/readyz")
+        return answers[0][0] == 200
 
     try:
         eventually(ready)
     except AssertionError as error:
-        raise AssertionError(f"it does not become ready: {said[0]}") from error
+        raise AssertionError(f"it does not become ready: {answers[0]}") from error
 
 
 def value(agent: Running, name: str) -> float:
-    """The sum of a metric's samples."""
+    """Return the sum of a metric's samples."""
     lines = [line for line in agent.metrics().splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
@@ -92,7 +92,7 @@ def test_an_agent_that_waits_for_its_quota_stops_and_leaves_nothing_half_copied(
 
 
 class Bucket:
-    """An S3 store that can be told to answer some requests no more; `urls` of those that wait."""
+    """An S3 store that can be made to leave some requests unanswered; `urls` has the waiting ones."""
 
     def __init__(self, upstream: str) -> None:
         self.silent: Callable[[str, str], bool] = lambda method, path: False
@@ -138,7 +138,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 def test_an_agent_whose_store_never_answers_stops_and_the_next_one_goes_on(
     house: House, bucket: Bucket, part: str
 ) -> None:
-    """While a log is uploaded, a manifest is written, a checkpoint is."""
+    """The store hangs while a log is uploaded, a manifest is written, or a checkpoint is."""
     topic = house.create("t")
     house.append(topic, 2_000)
     bucket.silent = lambda method, path: method == "PUT" and part in path
@@ -156,7 +156,7 @@ def test_an_agent_whose_store_never_answers_stops_and_the_next_one_goes_on(
 
 
 def test_an_agent_whose_broker_froze_stops(house_own: House) -> None:
-    """Metadata, a listing of groups, an append: whatever it asks, no answer comes."""
+    """Metadata, a listing of groups, an append: no request gets an answer."""
     topic = house_own.create("t")
     house_own.append(topic, 2_000)
     agent = house_own.start("agent")
@@ -176,7 +176,7 @@ def test_a_gateway_stops_as_fast(house: House) -> None:
     assert not gateway.events(ABANDONED)
 
 
-def test_an_interrupted_agent_says_so_by_its_exit_code(house: House) -> None:
+def test_an_interrupted_agent_has_its_own_exit_code(house: House) -> None:
     agent = house.start("agent")
     agent.says("agent ready")
     assert agent.stop(signal.SIGINT, seconds=SECONDS) == 130
@@ -189,8 +189,8 @@ def test_a_store_that_is_away_makes_an_agent_not_ready_and_not_unhealthy(house: 
     with house.agent() as agent:
         becomes_ready(agent)
         away = house.store.rename(house.folder / "away")
-        said = eventually(lambda: refused(agent, "the object store is away"))
-        assert "gone, not mounted" in said
+        answer = eventually(lambda: refused(agent, "the object store is away"))
+        assert "gone, not mounted" in answer
         assert get(f"{address(agent)}/healthz") == (200, b"healthy\n")
         away.rename(house.store)
         becomes_ready(agent)
@@ -227,13 +227,11 @@ def test_a_tier_state_topic_that_is_away_makes_an_agent_not_ready_and_not_unheal
 # --- a disk without room ---------------------------------------------------------------------------------------------
 
 ROOM = 16 * 1024
-"""Bytes one file may have: less than the view writes about the segments that come."""
+"""The largest size of a file: less than the view writes about the segments that come."""
 
 
 @pytest.mark.slow
-def test_a_state_folder_without_room_stops_all_decisions_and_is_said_until_there_is_room(
-    house: House, bucket: Bucket
-) -> None:
+def test_a_state_folder_without_room_stops_all_decisions_and_is_reported(house: House, bucket: Bucket) -> None:
     topic = house.create("t")
     house.append(topic, 1_500)
     agent = house.start("agent", *bucket.flags)
@@ -241,8 +239,8 @@ def test_a_state_folder_without_room_stops_all_decisions_and_is_said_until_there
     eventually(lambda: len(house.logs(topic)) == 1)
     resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
     house.append(topic, 30_000, first=1_500)
-    said = eventually(lambda: refused(agent, "the view does not get on"), 90)
-    assert "no room left" in said
+    answer = eventually(lambda: refused(agent, "the view does not get on"), 90)
+    assert "no room left" in answer
     assert get(f"{address(agent)}/healthz")[0] == 200, "a restart would not help"
     kept = len(house.logs(topic))
     assert kept > 1
@@ -263,7 +261,7 @@ def test_a_state_folder_without_room_stops_all_decisions_and_is_said_until_there
 # --- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_no_secret_of_the_settings_is_ever_said_also_when_debugging(
+def test_no_secret_of_the_settings_is_ever_printed_even_when_debugging(
     house: House, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIERSTATE_DEBUG", "1")
@@ -285,12 +283,12 @@ def test_no_secret_of_the_settings_is_ever_said_also_when_debugging(
     house.config.write_text(text.replace("[kafka]", f"[kafka]\n{refused_by_kafka}"))
     failed = house.start("agent", *flags)
     assert failed.process.wait(90) == 5
-    said = "".join(each.read_text() for running in (agent, failed) for each in (running.out, running.err))
-    assert not [secret for secret in secrets.values() if secret in said]
+    sentence = "".join(each.read_text() for running in (agent, failed) for each in (running.out, running.err))
+    assert not [secret for secret in secrets.values() if secret in sentence]
 
 
 def test_a_pause_reaches_an_agent_that_reigns_at_once(house: House) -> None:
-    """It is in the view that the agent tails: no captured end is waited for."""
+    """The order is in the view that the agent tails: no captured end is waited for."""
     topic = house.create("t")
     house.append(topic, 1_500)
     with house.agent() as agent:
@@ -330,7 +328,7 @@ def test_agent_and_gateway_end_when_another_tier_state_topic_has_the_name(house:
         assert "re-created" in each.err.read_text()
 
 
-def test_recover_looks_for_agents_beside_the_brokers_where_no_archive_tells_of_them(house: House) -> None:
+def test_recover_looks_for_agents_at_the_brokers_if_no_archive_names_them(house: House) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"management.listen=127.0.0.1:{free.getsockname()[1]}"
@@ -360,13 +358,13 @@ def test_describe_asks_an_agent_where_it_says_that_others_reach_it(house: House)
 
 
 def test_describe_says_by_which_setting_the_agent_proves_objects_before_a_trim(house: House) -> None:
-    """It is the agent's own setting, not the one of the settings that the command was given."""
+    """It is the agent's own setting, not that of the settings that the command was given."""
     topic = house.create("t")
     house.append(topic, 2_000)
     for flags, proof in (("--set", "trim.proof=read"), "read"), ((), "checksum"):
         with house.agent(*flags):
             agent = eventually(
-                lambda: told if isinstance(told := house.json("describe", topic)[0]["agent"], dict) else {}
+                lambda: seen if isinstance(seen := house.json("describe", topic)[0]["agent"], dict) else {}
             )
             assert agent["trim_proof"] == proof
             assert f"  trim.proof    {proof}\n" in house.run("describe", topic).stdout

@@ -1,4 +1,4 @@
-"""The cluster burned down, the bucket is left: what was remote is read as it was, by credentials that only read."""
+"""The cluster burned down, the bucket is left: remote records are read as before, by credentials that only read."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ RECORDS = 3_000
 
 @dataclass
 class Burned:
-    """A topic of two partitions, whose cluster is gone. ``ends``: of what was copied of each; ``before``: the digests
-    of all below that, read with brokers; ``said``: what ``topics`` said then; ``middle``: a time (ms) between two
-    rounds of copies, and ``early`` the ends of that time.
+    """A topic of two partitions, whose cluster is lost. ``ends``: the copied end of each; ``before``: the digests of
+    all below it, read with brokers; ``said``: the output of ``topics`` then; ``middle``: a time (ms) between two rounds
+    of copies, and ``early`` the ends of that time.
     """
 
     house: House
@@ -48,7 +48,7 @@ class Burned:
 
     @property
     def bucket(self) -> list[str]:
-        """Flags of somebody who has the bucket and nothing else."""
+        """Return the flags of a person who has the bucket and nothing else."""
         return ["--store", self.house.store.as_uri(), "--source", "bucket"]
 
     def json(self, *arguments: str, code: int = 0) -> Any:
@@ -64,11 +64,11 @@ def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) ->
     house.run("init")
 
     def rolled() -> list[int]:
-        """Where the active segments begin: all before is to be copied."""
+        """Return the starts of the active segments: everything before is to be copied."""
         return [int(house.logs(topic, number)[-1].stem) for number in (0, 1)]
 
     def kept() -> list[int]:
-        """Where what is remote ends, as the bucket has it."""
+        """Return the ends of the remote records, as the bucket has them."""
         settings = settings_from({"store.url": house.store.as_uri(), "view.source": "bucket"})
         with BucketConnection(settings, tell=lambda age: None) as bucket:
             try:
@@ -91,9 +91,9 @@ def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) ->
             before = [
                 house.json("digest", f"{topic}:{number}", "--to", str(end))["digest"] for number, end in enumerate(last)
             ]
-            said = house.json("topics")
+            document = house.json("topics")
         kafka_own.kill(0)
-        yield Burned(house, topic, last, before, said, middle, early)
+        yield Burned(house, topic, last, before, document, middle, early)
     finally:
         house.close()
 
@@ -101,9 +101,9 @@ def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.essential
 def test_digests_are_those_that_were_read_with_brokers(burned: Burned) -> None:
     for number, (end, digest) in enumerate(zip(burned.ends, burned.before, strict=True)):
-        found = burned.json("digest", f"{burned.topic}:{number}")
-        assert [(each["start_offset"], each["end_offset"]) for each in found["partitions"]] == [(0, end)]
-        assert found["digest"] == digest
+        digests = burned.json("digest", f"{burned.topic}:{number}")
+        assert [(each["start_offset"], each["end_offset"]) for each in digests["partitions"]] == [(0, end)]
+        assert digests["digest"] == digest
 
 
 def test_consume_says_first_how_old_the_view_is_and_gives_every_record(burned: Burned) -> None:
@@ -113,9 +113,9 @@ def test_consume_says_first_how_old_the_view_is_and_gives_every_record(burned: B
     assert done.stderr.startswith("view from the bucket alone (cluster ")
     assert "it is of " in done.stderr
     as_json = run("consume", f"{burned.topic}:0", "-n", "1", "--json", *burned.bucket)
-    told = json.loads(as_json.stderr)["view"]
-    assert told["source"] == "bucket"
-    assert 0 <= told["age_ms"] < 3_600_000
+    view_line = json.loads(as_json.stderr)["view"]
+    assert view_line["source"] == "bucket"
+    assert 0 <= view_line["age_ms"] < 3_600_000
 
 
 def test_a_digest_by_segments_says_once_how_old_the_view_is(burned: Burned) -> None:
@@ -125,7 +125,7 @@ def test_a_digest_by_segments_says_once_how_old_the_view_is(burned: Burned) -> N
     assert " part" in done.stdout
 
 
-def test_topics_and_describe_are_what_was_said_with_brokers(burned: Burned) -> None:
+def test_topics_and_describe_are_the_same_as_with_brokers(burned: Burned) -> None:
     assert burned.json("topics") == burned.said
     described = burned.json("describe", burned.topic)
     assert [each["highest_remote_offset"] + 1 for each in described] == burned.ends
@@ -161,12 +161,12 @@ def test_a_connection_reads_the_bucket_alone(burned: Burned) -> None:
 
 
 def test_a_time_between_two_rounds_of_copies_is_the_view_of_then(burned: Burned) -> None:
-    found = burned.json("digest", burned.topic, "--as-of", f"@{burned.middle}")
-    assert [each["end_offset"] for each in found["partitions"]] == burned.early
+    digests = burned.json("digest", burned.topic, "--as-of", f"@{burned.middle}")
+    assert [each["end_offset"] for each in digests["partitions"]] == burned.early
     assert burned.early[0] < burned.ends[0]
 
 
-def test_what_needs_a_broker_or_something_new_is_refused(burned: Burned) -> None:
+def test_requests_that_need_a_broker_or_new_data_are_refused(burned: Burned) -> None:
     refused: list[tuple[Done, str]] = [
         (run("consume", burned.topic, "--follow", *burned.bucket), "the bucket's view stands still"),
         (run("describe", burned.topic, "--watch", *burned.bucket), "the bucket's view stands still"),
@@ -180,7 +180,7 @@ def test_what_needs_a_broker_or_something_new_is_refused(burned: Burned) -> None
 
 
 def test_credentials_that_may_only_read_are_enough(burned: Burned, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3 under `deploy/policies/s3-reader.json`: a write that was tried would be refused, and the read with it."""
+    """S3 under `deploy/policies/s3-reader.json`: any attempt to write would be refused, and the read with it."""
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -233,9 +233,9 @@ def test_spark_reads_the_bucket_alone(burned: Burned) -> None:
     for number, digest in enumerate(burned.before):
         counted = run("digest", f"{burned.topic}:{number}", "--via", "spark", *burned.bucket, "--json", seconds=300)
         assert counted.returncode == 0, counted.stderr
-        found = json.loads(counted.stdout)
-        assert found["digest"] == digest
-        assert found["partitions"][0]["end_offset"] == burned.ends[number]
+        counts = json.loads(counted.stdout)
+        assert counts["digest"] == digest
+        assert counts["partitions"][0]["end_offset"] == burned.ends[number]
 
 
 @pytest.mark.spark
@@ -247,6 +247,6 @@ def test_spark_reads_a_past_of_the_bucket_alone(burned: Burned) -> None:
         for via in ("reader", "spark")
     )
     assert sparks.returncode == 0, sparks.stderr
-    found = json.loads(sparks.stdout)
-    assert found["digest"] == json.loads(ours.stdout)["digest"]
-    assert found["partitions"][0]["end_offset"] == burned.early[0]
+    counts = json.loads(sparks.stdout)
+    assert counts["digest"] == json.loads(ours.stdout)["digest"]
+    assert counts["partitions"][0]["end_offset"] == burned.early[0]

@@ -1,4 +1,4 @@
-"""Every reading command against one partitioned topic that is half trimmed: what they say fits together."""
+"""Every reading command against one partitioned topic that is half trimmed: their outputs fit together."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def tiered(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def at_once(house: House, *commands: tuple[str, ...]) -> list[str]:
-    """What each prints on stdout."""
+    """Run the commands at once; return the stdout of each."""
     calls = [partial(house.run, *command) for command in commands]
     return [done.stdout for done in side_by_side(calls)]
 
@@ -71,8 +71,8 @@ def at_once(house: House, *commands: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize("via", ["consumer", "gateway"])
 def test_digests_of_both_tiers_equal_the_brokers_before_the_trim(tiered: Tiered, via: str) -> None:
     assert tiered.before[0][1] == tiered.before[1][1] == RECORDS
-    asked = ["--gateway", tiered.url] if via == "gateway" else ["--via", via]
-    assert tiered.house.digests(tiered.topic, *asked) == tiered.before
+    flags = ["--gateway", tiered.url] if via == "gateway" else ["--via", via]
+    assert tiered.house.digests(tiered.topic, *flags) == tiered.before
 
 
 @pytest.mark.essential
@@ -87,15 +87,15 @@ def test_consume_ranges_and_tiers_fit_together(tiered: Tiered) -> None:
         ("--tier", "local"): range(local, RECORDS),
         ("-n", "0"): (),
     }
-    asked = [("consume", f"{tiered.topic}:0", "--format", "%o\\n", *flags) for flags in expected]
-    for printed, (flags, offsets) in zip(at_once(tiered.house, *asked), expected.items(), strict=True):
+    commands = [("consume", f"{tiered.topic}:0", "--format", "%o\\n", *flags) for flags in expected]
+    for printed, (flags, offsets) in zip(at_once(tiered.house, *commands), expected.items(), strict=True):
         assert [int(line) for line in printed.split()] == list(offsets), flags
 
 
 @pytest.mark.parametrize("command", ["consume", "describe", "digest", "verify"])
 def test_the_name_of_a_partitions_folder_gets_a_hint_in_the_notation_of_commands(tiered: Tiered, command: str) -> None:
-    said = tiered.house.run(command, f"{tiered.topic}-1", code=2).stderr
-    assert f"(did you mean {tiered.topic}:1?)" in said
+    output = tiered.house.run(command, f"{tiered.topic}-1", code=2).stderr
+    assert f"(did you mean {tiered.topic}:1?)" in output
 
 
 def test_a_topic_that_is_not_there_gets_no_hint(tiered: Tiered) -> None:
@@ -106,8 +106,8 @@ def test_a_topic_that_is_not_there_gets_no_hint(tiered: Tiered) -> None:
 
 def test_consume_through_a_gateway_reads_the_same_records(tiered: Tiered) -> None:
     topic = f"{tiered.topic}:1"
-    asked = ("consume", topic, "--json", "--from", "-900")
-    direct, through = at_once(tiered.house, asked, (*asked, "--gateway", tiered.url))
+    command = ("consume", topic, "--json", "--from", "-900")
+    direct, through = at_once(tiered.house, command, (*command, "--gateway", tiered.url))
     assert len(direct.splitlines()) == 900
     assert direct == through
 
@@ -133,8 +133,8 @@ def test_ctrl_c_ends_a_follower_with_130(tiered: Tiered) -> None:
 
 def test_json_is_one_document_or_one_object_a_line(tiered: Tiered) -> None:
     house, topic = tiered.house, tiered.topic
-    asked = [("topics",), ("segments", f"{topic}:0"), ("describe", topic)]
-    topics, segments, described = map(json.loads, at_once(house, *((*each, "--json") for each in asked)))
+    commands = [("topics",), ("segments", f"{topic}:0"), ("describe", topic)]
+    topics, segments, described = map(json.loads, at_once(house, *((*each, "--json") for each in commands)))
     mine = next(each for each in topics if each["topic"] == topic)
     assert (mine["partitions"], mine["partitions_in_trouble"]) == (2, 2), "its agent has ended"
     assert [each["state"] for each in segments] == ["COPY_SEGMENT_FINISHED"] * len(segments)
@@ -157,7 +157,7 @@ def test_topics_and_status_count_the_partitions_of_a_silent_agent_alike(tiered: 
     def in_trouble(command: str) -> dict[str, int]:
         return {each["topic"]: each["partitions_in_trouble"] for each in tiered.house.json(command, *flags)}
 
-    eventually(lambda: in_trouble("status")[tiered.topic] == 2)  # a gateway asks agents behind its answers
+    eventually(lambda: in_trouble("status")[tiered.topic] == 2)  # a gateway asks agents in the background
     assert in_trouble("topics") == in_trouble("status")
 
 
@@ -179,15 +179,15 @@ def test_replay_to_a_position_is_the_view_of_that_time(tiered: Tiered) -> None:
     house, topic = tiered.house, f"{tiered.topic}:0"
     positions = sorted(each["position"] for each in house.lines("facts", topic))
     replay = ("replay", topic, "--json")
-    asked = [(*replay, "--to-position", str(positions[2])), (*replay, "--to-position", str(positions[-1] + 1)), replay]
-    early, late, now = map(json.loads, at_once(house, *asked))
+    calls = [(*replay, "--to-position", str(positions[2])), (*replay, "--to-position", str(positions[-1] + 1)), replay]
+    early, late, now = map(json.loads, at_once(house, *calls))
     assert early["facts"] < late["facts"]
     assert late["live_set_digest"] == now["live_set_digest"]
     assert "name T:P" in house.run("replay", "--to-position", "1", code=2).stderr
 
 
 def test_describe_says_of_an_agent_what_its_state_means(kafka: KafkaSandbox, tmp_path: Path) -> None:
-    """Stopped, and started again with nothing to do."""
+    """The agent is stopped, and started again with nothing to do."""
     house = House(kafka, tmp_path / "house", "commands-agent")
     house.run("init")
     topic = house.create("t")
@@ -195,13 +195,13 @@ def test_describe_says_of_an_agent_what_its_state_means(kafka: KafkaSandbox, tmp
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    asked = ("agent", "--set", f"management.listen={address}")
-    agent = house.start(*asked)
+    command = ("agent", "--set", f"management.listen={address}")
+    agent = house.start(*command)
     eventually(lambda: len(house.logs(topic)) == 1)
     agent.stop()
     stopped = house.run("describe", topic).stdout
     assert "did not answer: it is stopped or cannot be reached; reads go on, copies and trims wait for it" in stopped
-    agent = house.start(*asked)
+    agent = house.start(*command)
     idle = "not erased    no term is held now: the next copy, trim or expiry begins one, and erasing follows"
     eventually(lambda: idle in house.run("describe", topic).stdout)
     agent.stop()

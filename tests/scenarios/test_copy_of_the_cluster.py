@@ -1,4 +1,4 @@
-"""The disks of a cluster are copied, and the copy starts with the same bucket: nothing of production's is changed.
+"""The disks of a cluster are copied, and the copy starts with the same bucket: it changes nothing of production's.
 
 One broker, stopped, its folder and the agents' state folders copied; then both go on with one bucket, in any order. The
 copy keeps one segment only (``retention.bytes``), so that it would delete all others. Each house is an order.
@@ -44,7 +44,7 @@ class Side:
         return running
 
     def gives(self, what: str, reason: Reason) -> bool:
-        done = run("describe", self.topic, "--json", "--config", str(self.house.config))  # 4 where facts are lost
+        done = run("describe", self.topic, "--json", "--config", str(self.house.config))  # 4 when facts are lost
         agent = json.loads(done.stdout)[0]["agent"]
         return isinstance(agent, dict) and agent[f"{what}_reason"] == reason
 
@@ -86,7 +86,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]
     houses: list[House] = []
     with KafkaSandbox(folder=folder / "kafka") as kafka:
         try:
-            found = {}
+            pairs_by_name = {}
             for name in ("down", "running", "killed", "diverged"):
                 house = House(kafka, folder / name, name)
                 houses.append(house)
@@ -94,13 +94,13 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]
                 production = Side(house, house.create("t"))
                 house.append(production.topic, RECORDS)
                 house.run("agent", "--once")
-                found[name] = production
+                pairs_by_name[name] = production
             kafka.stop(0)
             shutil.copytree(kafka.brokers[0].log_dir, folder / "copied")
             kafka.start(0)
             with CopyOf([folder / "copied"], kafka.cluster_id, folder / "clone") as copied:
                 pairs = {}
-                for name, production in found.items():
+                for name, production in pairs_by_name.items():
                     house = House(copied, folder / f"{name}-clone", name)
                     houses.append(house)
                     mine = house.config.read_text()
@@ -152,7 +152,7 @@ def test_a_copy_that_starts_while_production_is_down_deletes_nothing_until_produ
         agent.stop()
 
 
-def test_a_copy_that_starts_beside_running_agents_with_wiped_folders_changes_nothing(pairs: dict[str, Pair]) -> None:
+def test_a_copy_with_wiped_folders_next_to_running_agents_changes_nothing(pairs: dict[str, Pair]) -> None:
     pair = pairs["running"]
     production = pair.production.agent()
     eventually(lambda: not not_ready(production))
@@ -185,15 +185,15 @@ def test_an_agent_that_was_killed_copies_at_once_and_trims_later(pairs: dict[str
 
 
 def test_a_new_history_and_deleted_records_in_a_copy_remove_nothing_of_production(pairs: dict[str, Pair]) -> None:
-    """Production went on after the copy, and is down: in the copy the topic has parted from the archive."""
+    """Production went on after the copy, and is down: in the copy the topic has diverged from the archive."""
     pair = pairs["diverged"]
     house, topic = pair.clone.house, pair.clone.topic
     pair.production.house.append(topic, RECORDS, first=RECORDS)
     pair.production.house.run("agent", "--once")
     house.append(topic, 2 * RECORDS, first=RECORDS)
     before = pair.objects
-    said = run("agent", "--once", "--config", str(house.config)).stderr  # whichever it sees first
-    assert "parted from its archive" in said or "another cluster writes below this prefix" in said
+    output = run("agent", "--once", "--config", str(house.config)).stderr  # whichever it sees first
+    assert "parted from its archive" in output or "another cluster writes below this prefix" in output
     house.run("recover", "--begin-history", "--execute", code=1)
     house.run("agent", "--once")
     house.run("delete-records", f"{topic}:0", "--before", "500", "--execute", "--no-wait")
@@ -211,7 +211,7 @@ def test_a_new_history_and_deleted_records_in_a_copy_remove_nothing_of_productio
 
 
 def test_a_copy_that_stands_where_production_stood_deletes_nothing(tmp_path: Path) -> None:
-    """Under the same names, and a moment after production stopped: only its folders are others."""
+    """It has the same names, a moment after production stopped: only its folders are others."""
     with KafkaSandbox(folder=tmp_path / "kafka") as kafka, closing(House(kafka, tmp_path / "same", "same")) as house:
         house.run("init")
         side = Side(house, house.create("t"))

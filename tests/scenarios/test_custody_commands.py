@@ -1,4 +1,4 @@
-"""``leases``, ``undelete``, ``release``: what people do about leases, missing topics and integrity holds."""
+"""``leases``, ``undelete``, ``release``: commands about leases, missing topics and integrity holds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def new_id() -> FactId:
 
 @dataclass
 class Told:
-    """A topic of two partitions, and whoever writes facts about it."""
+    """A topic of two partitions, and a writer of facts about it."""
 
     house: House
     topic: str

@@ -1,4 +1,4 @@
-"""Bit rot in the one file of a segment that is under no checksum: a broker shows what was aborted, a copy does not."""
+"""Bit rot in the only file of a segment without a checksum: a broker shows aborted records, a copy does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRANSACTIONS = 60
 EACH = 40
 ABORTED, COMMITTED = "aborted", "committed"
 PRODUCER_ID_AT = 9
-"""Its last byte, in the entry of a transaction index."""
+"""The last byte of the producer id, in the entry of a transaction index."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def house(kafka_own: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
 
 
 def write_transactions(house: House, topic: str) -> None:
-    """Every third one is aborted."""
+    """Write transactions, every third of them aborted."""
     config = {"bootstrap.servers": house.kafka.bootstrap, "log_level": 0, "transactional.id": topic}
     producer: Any = Producer(config)
     producer.init_transactions(30)
@@ -48,19 +48,19 @@ def write_transactions(house: House, topic: str) -> None:
 
 
 def kafkas_consumer(house: House, topic: str, records: int) -> list[str]:
-    """Keys of so many records that Kafka's own client gets under read_committed."""
+    """Return the keys of so many records that Kafka's own client gets under read_committed."""
     config = {"bootstrap.servers": house.kafka.bootstrap, "group.id": topic, "isolation.level": "read_committed"}
     consumer: Any = Consumer(config | {"auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[str] = []
+    keys: list[str] = []
     try:
-        while len(found) < records:
+        while len(keys) < records:
             (message,) = consumer.consume(1, 30)
             assert message.error() is None
-            found.append(message.key().decode())
+            keys.append(message.key().decode())
     finally:
         consumer.close()
-    return found
+    return keys
 
 
 @pytest.mark.slow
@@ -86,8 +86,8 @@ def test_a_flipped_bit_in_a_transaction_index_is_told_and_not_copied(house: Hous
     assert ABORTED not in dumped.stdout
 
     with house.agent() as agent:
-        told = agent.says("transaction index rebuilt")
-        assert told["file"] == str(index)
+        event = agent.says("transaction index rebuilt")
+        assert event["file"] == str(index)
         rolled = len(house.logs(topic)) - 1
         eventually(lambda: len(house.manifests(topic)) == rolled)
         counted = f'tierstate_transaction_indexes_rebuilt_total{{topic="{topic}"}} 1.0'

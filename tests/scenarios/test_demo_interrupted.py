@@ -20,8 +20,8 @@ pytestmark = pytest.mark.kafka
 
 
 def processes_naming(*texts: str) -> list[int]:
-    """Processes whose command line has all of these texts, besides this one."""
-    found = []
+    """Return the processes whose command line has all of these texts, except this one."""
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -31,12 +31,12 @@ def processes_naming(*texts: str) -> list[int]:
         except OSError:
             continue
         if all(text in command for text in texts) and state != "Z":
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    """Fails the test when it does not become true in time."""
+    """Wait for the condition; fail the test when it does not become true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -45,7 +45,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A demo in the middle of its story: broker and agent run. Its folders are below ``tmp_path``."""
+    """Start a demo and stop in its middle: broker and agent run. Its folders are below ``tmp_path``."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "demo", "--records", "5000", "--out", str(tmp_path / "out")]
     with (tmp_path / "demo.log").open("wb") as log:
@@ -62,7 +62,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     ("number", "code"),
     [
         (signal.SIGINT, 130),
-        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),  # the same way out
+        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),  # the same exit path
         pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),
     ],
 )
@@ -77,8 +77,8 @@ def test_a_demo_that_is_stopped_in_the_middle_leaves_no_process(
         assert not list(tmp_path.glob("tierstate-demo-*")), "its folder is still there"
 
 
-def test_what_the_spark_job_started_ends_with_it(tmp_path: Path) -> None:
-    """A Python that is interrupted while it waits for the JVM that it has just started does not end it."""
+def test_processes_of_the_spark_job_end_with_it(tmp_path: Path) -> None:
+    """A Python that is interrupted while it waits for its newly started JVM does not end it."""
     house = House(tmp_path, keep=False)
     process = house.spawn_python("spark", "tests.scenarios.orphaned")
     assert process.stdout is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,21 +11,21 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.beheading import cut
+from tests.docs.blocks import executed
 from tests.scenarios.house import Done, House, eventually
 from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 
-PAGE = Path(__file__).parents[2] / "docs" / "disasters.md"
+BLOCKS = executed("docs/disasters.md", __file__)
 RECORDS = 2_500
 
 
 def commands(title: str) -> list[list[str]]:
-    """Those of the page's section with this title, word by word."""
-    section = PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
-    (block,) = re.findall("```sh\n(.*?)```", section, re.DOTALL)
-    return [line.split() for line in block.splitlines()]
+    """Return the commands of the page's section with this title, word by word."""
+    (block,) = [each for each in BLOCKS if each.heading == title]
+    return [line.split() for line in block.commands()]
 
 
 class Drill:
@@ -43,7 +42,7 @@ class Drill:
         self.id = house.json("describe", self.topic)[0]["topic_id"]
 
     def types(self, title: str, *flags: str, recover: tuple[str, ...] = ()) -> list[Done]:
-        """Every command of a section, each of which ends with 0. ``recover``: flags of that command alone."""
+        """Run every command of a section, each of which ends with 0. ``recover``: flags of that command alone."""
         done = []
         for program, *words in commands(title):
             if program == "kafka-topics.sh":
@@ -56,12 +55,18 @@ class Drill:
         return done
 
     def delete(self, topic: str) -> None:
-        self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
-        eventually(lambda: topic not in self.admin.list_topics(timeout=60).topics)
+        deleted(self.house, topic)
 
     def nothing_is_lost(self) -> None:
         assert self.house.digests(self.topic) == self.whole
         assert self.house.objects() == self.objects
+
+
+def deleted(house: House, topic: str) -> None:
+    """Delete the topic, and wait until brokers know it."""
+    admin = _admin(house)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    eventually(lambda: topic not in admin.list_topics(timeout=60).topics)
 
 
 def _admin(house: House) -> Any:
@@ -83,7 +88,7 @@ def test_the_tier_state_topic_was_deleted(drill: Drill) -> None:
     drill.nothing_is_lost()
 
 
-@pytest.mark.slow  # the same way back as from a topic that was deleted
+@pytest.mark.slow  # recovered in the same way as a deleted topic
 def test_its_head_is_gone(drill: Drill) -> None:
     for partition in (0, 1):
         cut(drill.house.kafka, drill.house.tier_topic, partition, -1)
@@ -95,7 +100,7 @@ def test_its_head_is_gone(drill: Drill) -> None:
 
 @pytest.mark.slow
 def test_the_cluster_is_lost(drill: Drill) -> None:
-    """An old topic is one that this cluster does not have; its tier-state topic is named, as its cluster would be."""
+    """An old topic does not exist in this cluster; its tier-state topic is named, as its cluster would be."""
     house, old = drill.house, describe_topic_id(drill.admin, drill.house.tier_topic)
     copied = house.run("consume", f"{drill.topic}:0", "--tier", "remote").stdout
     drill.delete(drill.topic)

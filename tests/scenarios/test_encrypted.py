@@ -55,13 +55,13 @@ def encrypted(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def reads_back(encrypted: Encrypted) -> None:
-    """Every record through `consume`, every byte of every object through `verify`."""
+    """Read every record through `consume`, and every byte of every object through `verify`."""
     house, topic = encrypted.house, encrypted.topic
     read = house.run("consume", f"{topic}:0", "--format", "%o %k %s\\n", *encrypted.with_ring).stdout.splitlines()
     assert read == [f"{number} k{number % 7} {number:0120d}" for number in range(RECORDS)]
-    found = house.json("verify", topic, "--level", "3", *encrypted.with_ring)
-    assert found["findings"] == []
-    assert found["summary"]["bytes_read"] > 0
+    findings = house.json("verify", topic, "--level", "3", *encrypted.with_ring)
+    assert findings["findings"] == []
+    assert findings["summary"]["bytes_read"] > 0
 
 
 def test_nothing_in_the_store_is_plain_and_everything_reads_back(encrypted: Encrypted) -> None:
@@ -82,12 +82,12 @@ def test_nothing_in_the_store_is_plain_and_everything_reads_back(encrypted: Encr
 
 
 def test_a_salted_prefix_is_the_agents_alone(encrypted: Encrypted) -> None:
-    """Readers here have no such setting: facts and manifests name whole keys."""
+    """Readers here have no setting for it: facts and manifests have whole keys."""
     for path in encrypted.house.manifests(encrypted.topic):
         assert re.match(rf"[01]{{5}}/x/{encrypted.topic}-", str(path.relative_to(encrypted.house.store)))
 
 
-def test_check_names_the_active_key_and_a_reader_without_the_ring_is_told_which_it_lacks(encrypted: Encrypted) -> None:
+def test_check_names_the_active_key_and_readers_name_the_key_they_lack(encrypted: Encrypted) -> None:
     checked = {each["check"]: each["detail"] for each in encrypted.house.json("check", *encrypted.with_ring)}
     assert checked["key ring"].endswith("active key key1")
     for command in (("consume", f"{encrypted.topic}:0"), ("verify", encrypted.topic, "--level", "3")):
@@ -113,19 +113,16 @@ def test_a_rotation_changes_no_record_no_size_and_no_fact(encrypted: Encrypted) 
     reads_back(Encrypted(house, encrypted.topic, alone, encrypted.digests))
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_through_a_gateway_a_data_key_is_told_over_tls_alone(
-    encrypted: Encrypted, tmp_path: Path, workers: str
-) -> None:
-    """One segment's each; the readers have no ring, and nothing else of it."""
-    plain, url = encrypted.house.gateway("--workers", workers, *encrypted.with_ring)
+def test_through_a_gateway_a_data_key_is_told_over_tls_alone(encrypted: Encrypted, tmp_path: Path) -> None:
+    """Readers have no ring; they get the key of one segment at a time, and nothing else of the ring."""
+    plain, url = encrypted.house.gateway(*encrypted.with_ring)
     with pytest.raises(AccessDenied, match="over TLS only"):
         read_through(url, encrypted.topic, 1, lease_s=0)
     plain.stop()
     authority, identity = self_signed(tmp_path)
     sets = {"gateway.tls.certificate": identity, "gateway.tls.key": identity}
     flags = [flag for name, value in sets.items() for flag in ("--set", f"{name}={value}")]
-    running, url = encrypted.house.gateway("--workers", workers, *encrypted.with_ring, *flags)
-    found = read_through(url, encrypted.topic, 1, ca=authority)
-    assert [(offset, value) for _, offset, value in found] == [(at, b"%0120d" % at) for at in range(RECORDS)]
+    running, url = encrypted.house.gateway(*encrypted.with_ring, *flags)
+    records = read_through(url, encrypted.topic, 1, ca=authority)
+    assert [(offset, value) for _, offset, value in records] == [(at, b"%0120d" % at) for at in range(RECORDS)]
     running.stop()

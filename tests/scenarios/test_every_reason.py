@@ -1,4 +1,4 @@
-"""No reason without a scenario on a real broker that produces it, and a line in the docs."""
+"""Every reason has a scenario on a real broker that produces it, and a line in the docs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tierstate.rules.reasons_page import reasons_page
 
 MODULES = [test_copy_of_the_cluster, test_reasons, test_reasons_of_failures, test_wrong_clock]
 ELSEWHERE = {Reason.LINEAGE_TOO_LONG}
-"""After thousands of elections, which no broker makes in a minute: `tests/leader/test_terms.py`."""
+"""Only after thousands of elections, which no broker makes in a minute: `tests/leader/test_terms.py`."""
 
 
 def test_every_reason_is_produced_by_a_scenario_on_a_real_broker_and_no_other() -> None:

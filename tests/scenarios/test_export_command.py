@@ -1,4 +1,4 @@
-"""`tierstate export` as somebody runs it: a real broker, both tiers, and processes that are killed."""
+"""`tierstate export` as people run it: a real broker, both tiers, and processes that are killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tierstate.state.offsets import Extent, Offset
 pytestmark = pytest.mark.kafka
 RECORDS = 3_000
 TYPED = 1_500
-"""Of the topics whose values mean something."""
+"""The number of records of the topics whose values mean something."""
 ORDERS = poisoned([json_order(number) for number in range(TYPED)])
 
 
@@ -48,7 +48,7 @@ class Lake:
     orders: str
     """A topic of JSON, some of it broken (`typed_logs.poisoned`)."""
     avro: str
-    """Of Avro, by schema 1 of a registry."""
+    """A topic of Avro, by schema 1 of a registry."""
 
     def place(self, name: str) -> tuple[Path, str]:
         return self.folder / name, (self.folder / name).as_uri()
@@ -61,18 +61,18 @@ class Lake:
         return pq.read_table(sorted((folder / (topic or self.topic)).rglob("*.parquet")), partitioning=None)
 
     def digests(self, folder: Path) -> list[tuple[int, int, str]]:
-        """As `House.digests`, of the files."""
-        found = []
+        """Return the digests of the files, in the form of `House.digests`."""
+        digests_read = []
         rows = self.rows(folder).sort_by([("partition", "ascending"), ("offset", "ascending")])
         for number in sorted(set(rows["partition"].to_pylist())):
             digest = RecordDigest()
             digest.update(rows.filter(pa.compute.equal(rows["partition"], number)).cast(record_schema()))
-            found.append((number, digest.count, digest.hexdigest()))
-        return found
+            digests_read.append((number, digest.count, digest.hexdigest()))
+        return digests_read
 
 
 def remote_ends(house: House, topic: str, *flags: str) -> list[int]:
-    """Of each partition; none while the bucket knows nothing of it."""
+    """Return the remote end of each partition; none while the bucket knows nothing of it."""
     done = run("describe", topic, *flags, "--json", "--config", str(house.config))
     return [] if done.returncode else [each["highest_remote_offset"] for each in json.loads(done.stdout)]
 
@@ -111,19 +111,19 @@ def objects(place: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def own(lake: Lake, request: pytest.FixtureRequest) -> tuple[Path, str]:
-    """A folder of this test's own, not made yet."""
+    """Return a folder of this test's own, not made yet."""
     return lake.place("".join(each if each.isalnum() else "-" for each in request.node.name))
 
 
 def test_the_files_are_the_log_and_any_reader_of_parquet_reads_them(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
-    said = lake.export(into, "--file-bytes", "100KiB", "--row-group-bytes", "20KiB", "--processes", "2")
-    assert said["records"] == 2 * RECORDS
+    report = lake.export(into, "--file-bytes", "100KiB", "--row-group-bytes", "20KiB", "--processes", "2")
+    assert report["records"] == 2 * RECORDS
     assert lake.digests(folder) == lake.house.digests(lake.topic)
     assert lake.export(into, "--check")["findings"] == []
     every = f"{folder}/{lake.topic}/*/*.parquet"
-    asked = f"SELECT count(*), max(\"offset\") FROM read_parquet('{every}', hive_partitioning = true)"
-    assert duckdb.execute(asked).fetchall() == [(2 * RECORDS, RECORDS - 1)]
+    query = f"SELECT count(*), max(\"offset\") FROM read_parquet('{every}', hive_partitioning = true)"
+    assert duckdb.execute(query).fetchall() == [(2 * RECORDS, RECORDS - 1)]
     frame = pl.scan_parquet(every, hive_partitioning=True).filter(pl.col("partition") == 1).collect()
     assert frame.height == RECORDS
 
@@ -161,9 +161,7 @@ def test_interrupted_it_ends_soon_and_keeps_what_is_committed(lake: Lake, own: t
     assert lake.digests(folder) == lake.house.digests(lake.topic)
 
 
-def test_what_was_begun_is_given_up_by_order_alone_and_the_next_export_has_the_rest(
-    lake: Lake, own: tuple[Path, str]
-) -> None:
+def test_an_open_export_is_given_up_by_order_and_the_next_has_the_rest(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
     flags = ["--file-bytes", "20KiB", "--processes", "1"]
     running = lake.house.start("export", lake.topic, "--into", into, *flags)
@@ -174,8 +172,8 @@ def test_what_was_begun_is_given_up_by_order_alone_and_the_next_export_has_the_r
     assert not list(folder.rglob("given-up.json"))
     done = lake.export(into, "--give-up", "--execute")
     assert done == {**shown, "executed": True}
-    [said] = [json.loads(each.read_bytes()) for each in folder.rglob("given-up.json")]
-    assert said["missing"] == [[each["partition"], each["start"], each["end"]] for each in done["missing"]]
+    [document] = [json.loads(each.read_bytes()) for each in folder.rglob("given-up.json")]
+    assert document["missing"] == [[each["partition"], each["start"], each["end"]] for each in done["missing"]]
     assert lake.export(into, "--give-up", "--execute") == done
     assert lake.export(into)["exports"] == [1]
     assert lake.digests(folder) == lake.house.digests(lake.topic)
@@ -184,13 +182,13 @@ def test_what_was_begun_is_given_up_by_order_alone_and_the_next_export_has_the_r
 
 def test_a_dry_run_quotes_and_makes_nothing(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
-    said = lake.export(into, "--dry-run", "--processes", "3")
-    assert said["executed"] is False
-    assert (said["assumed_processes"], said["assumed_log_bytes_a_second"] > 0) == (3, True)
-    assert said["offsets"] == 2 * RECORDS
-    assert 0 < said["local_offsets"] < said["offsets"]
-    assert said["remote_bytes"] > 0
-    assert said["gets"] > said["segments"] > 1
+    report = lake.export(into, "--dry-run", "--processes", "3")
+    assert report["executed"] is False
+    assert (report["assumed_processes"], report["assumed_log_bytes_a_second"] > 0) == (3, True)
+    assert report["offsets"] == 2 * RECORDS
+    assert 0 < report["local_offsets"] < report["offsets"]
+    assert report["remote_bytes"] > 0
+    assert report["gets"] > report["segments"] > 1
     assert not folder.exists()
 
 
@@ -224,7 +222,7 @@ def test_a_lease_is_taken_again_by_itself_while_what_is_read_says_nothing(lake: 
     assert leases() == []
 
 
-def test_a_changed_file_is_found_by_name_and_the_exit_code_says_so(lake: Lake, own: tuple[Path, str]) -> None:
+def test_a_changed_file_is_found_by_name_with_an_exit_code(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
     lake.export(into)
     [file, *_] = sorted((folder / lake.topic).rglob("*.parquet"))
@@ -236,7 +234,7 @@ def test_a_changed_file_is_found_by_name_and_the_exit_code_says_so(lake: Lake, o
     assert "SHA-256" in done.stdout
 
 
-def test_what_no_reader_would_find_or_nobody_has_is_refused_before_anything_is_made(lake: Lake) -> None:
+def test_impossible_exports_are_refused_before_anything_is_made(lake: Lake) -> None:
     folder, into = lake.place("refused")
     assert lake.export(into, "--columns", "offset,valu", code=2)["error"] == "InvalidRequest"
     assert lake.export(into, topic=f"{lake.topic}:9", code=2)["error"] == "UnknownTopic"
@@ -259,22 +257,20 @@ def test_the_bucket_alone_is_exported_and_checked(lake: Lake, own: tuple[Path, s
     shutil.rmtree(folder)
 
 
-def test_by_a_gateway_who_knows_neither_bucket_nor_brokers_makes_the_same_files(
-    lake: Lake, own: tuple[Path, str]
-) -> None:
+def test_an_export_through_a_gateway_makes_the_same_files(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
     direct, other = lake.place("direct")
     flags = ["--file-bytes", "20KiB", "--json"]
     lake.export(other, *flags[:2])
     gateway, url = lake.house.gateway()
-    asked = ["export", lake.topic, "--into", into, "--gateway", url, *flags]
+    command = ["export", lake.topic, "--into", into, "--gateway", url, *flags]
 
     def leases(*by: str) -> list[dict[str, Any]]:
         return [{**each, "expires_in_s": 0} for each in lake.house.json("leases", lake.topic, *by)]
 
-    quoted = json.loads(run(*asked, "--dry-run").stdout)
+    quoted = json.loads(run(*command, "--dry-run").stdout)
     assert (quoted["offsets"], folder.exists()) == (2 * RECORDS, False)
-    begun = subprocess.Popen([*TIERSTATE, *asked, "--processes", "1"], env=environment(), stderr=subprocess.DEVNULL)
+    begun = subprocess.Popen([*TIERSTATE, *command, "--processes", "1"], env=environment(), stderr=subprocess.DEVNULL)
     eventually(lambda: len(list(folder.rglob("task-*.json"))) >= 3)
     assert {each["partition"] for each in leases("--gateway", url)} == {0, 1}
     assert leases("--gateway", url) == leases()
@@ -284,13 +280,13 @@ def test_by_a_gateway_who_knows_neither_bucket_nor_brokers_makes_the_same_files(
     begun.kill()
     begun.wait()
     left = leases()
-    done = run(*asked)
+    done = run(*command)
     assert (done.returncode, leases()) == (0, left), done.stderr
     assert json.loads(done.stdout)["tasks_found"] >= 3
     assert objects(folder) == objects(direct)
-    checked = run(*asked, "--check")
+    checked = run(*command, "--check")
     assert json.loads(checked.stdout)["findings"] == []
-    assert json.loads(run(*asked).stdout)["exports"] == []
+    assert json.loads(run(*command).stdout)["exports"] == []
     gateway.stop()
 
 
@@ -317,8 +313,8 @@ def test_json_is_exported_as_columns_of_its_schema_and_broken_records_are_counte
         )
     assert lake.export(into, "--check", topic=lake.orders)["findings"] == []
     every = f"{folder}/{lake.orders}/*/*.parquet"
-    [(found,)] = duckdb.execute(f"SELECT sum(value.id) FROM read_parquet('{every}')").fetchall()
-    assert found == sum(at for at, value in enumerate(ORDERS) if value is not None and value not in POISON)
+    [(total,)] = duckdb.execute(f"SELECT sum(value.id) FROM read_parquet('{every}')").fetchall()
+    assert total == sum(at for at, value in enumerate(ORDERS) if value is not None and value not in POISON)
 
 
 def test_a_typed_export_that_is_killed_goes_on_to_the_same_files(lake: Lake, own: tuple[Path, str]) -> None:
@@ -339,11 +335,11 @@ def test_avro_without_a_schema_is_read_by_the_subjects_latest_which_the_place_th
     folder, into = own
     latest = f"/subjects/{lake.avro}-value/versions/latest"
     flags = ["--value-format", "avro"]
-    said = {"subject": f"{lake.avro}-value", "version": 1, "id": 1, "schema": AVRO}
-    with registry({1: (200, {"schema": AVRO}), latest: (200, said)}) as server:
+    subject_version = {"subject": f"{lake.avro}-value", "version": 1, "id": 1, "schema": AVRO}
+    with registry({1: (200, {"schema": AVRO}), latest: (200, subject_version)}) as server:
         flags += ["--set", f"registry.url={server.url}"]
         assert lake.export(into, *flags, "--to", "700", topic=lake.avro)["records"] == 700
-        server.answers[latest] = 200, {**said, "version": 2, "id": 2, "schema": '"string"'}
+        server.answers[latest] = 200, {**subject_version, "version": 2, "id": 2, "schema": '"string"'}
         done = lake.export(into, *flags, topic=lake.avro)
         assert (done["records"], done["corrupt"]) == (TYPED - 700, 0)
         assert lake.export(into, *flags, "--check", topic=lake.avro)["findings"] == []
@@ -386,8 +382,8 @@ def test_the_tasks_of_a_spark_job_make_the_same_typed_files_and_spark_reads_them
     spark = session()
     try:
         spark.read.parquet(f"{folder}/{lake.orders}").createOrReplaceTempView("orders")
-        asked = "SELECT count(*), sum(value.id), count(_corrupt.value), sum(size(value.tags)) FROM orders"
-        [row] = spark.sql(asked).collect()
+        query = "SELECT count(*), sum(value.id), count(_corrupt.value), sum(size(value.tags)) FROM orders"
+        [row] = spark.sql(query).collect()
     finally:
         spark.stop()
     good = [at for at, value in enumerate(ORDERS) if value is not None and value not in POISON]

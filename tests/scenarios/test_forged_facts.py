@@ -1,4 +1,4 @@
-"""A plain producer with rights on the tier-state topic says that one topic's copies are another's."""
+"""A plain producer with rights on the tier-state topic claims one topic's copies for another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT = TimestampMs(1_700_000_000_000)
 
 @dataclass
 class PlainProducer:
-    """Any Kafka client. It knows the tier-state topic's name, and the form of facts."""
+    """Any Kafka client that knows the tier-state topic's name and the form of facts."""
 
     house: House
     partition: TopicIdPartition
@@ -53,7 +53,7 @@ class PlainProducer:
         return Position(landed[0].offset())
 
     def steal(self, segments: list[RemoteSegment]) -> None:
-        """A term, a log start, and of each segment that it was copied and that it expired."""
+        """Append a term, a log start, and for each segment that it was copied and that it expired."""
         epoch, identity = LeaderEpoch(0), FactId.of(b"a forged term id")
         lineage, begin = Lineage.of((0, 0)), Offset(0)
         elected = LeaderElected(self.partition, self.topic, epoch, identity, BrokerId(1), "", lineage, begin, AT)
@@ -76,7 +76,7 @@ def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def copies_of(house: House, topic: str) -> list[RemoteSegment]:
-    """As their manifests describe them."""
+    """Return the topic's copies, by their manifests."""
     keys = [str(path.relative_to(house.store)) for path in house.manifests(topic)]
     blocks = [read_manifest(DirectoryStore(house.store), key).tierstate for key in keys]
     return [block.segment for block in blocks if block is not None]
@@ -88,7 +88,7 @@ def id_of(house: House, topic: str) -> TopicIdPartition:
 
 
 def cut(house: House, topic: str, before: int) -> None:
-    """The broker has nothing below any more: whoever reads from 0 needs another tier."""
+    """Delete the broker's records below ``before``: a reader from 0 needs another tier."""
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
     place = TopicPartition(topic, 0, before)
     admin.delete_records([place])[place].result(30)
@@ -110,9 +110,9 @@ def test_forged_facts_make_nobody_serve_or_delete_anothers_only_copy(house: Hous
     running.stop()
 
     house.run("agent", "--once")
-    said = house.run("describe", f"{evil}:0", code=4).stdout
+    output = house.run("describe", f"{evil}:0", code=4).stdout
     for segment in segments:
-        assert f"its object key is of another segment: {segment.object_key!r}" in said
-    assert "  CONTRADICTION  " in said
+        assert f"its object key is of another segment: {segment.object_key!r}" in output
+    assert "  CONTRADICTION  " in output
     assert objects <= set(house.objects()), "an honest agent deleted what is another's"
     assert house.holds(events, RECORDS)

@@ -1,7 +1,7 @@
 """The gold run: one broker, the same batches, one topic tiered by Kafka itself (KIP-405) and one by tierstate.
 
-Every segment is compared: bytes of the log, first and last offset, leader epochs, largest timestamp, indexes; and what
-can be read, before retention and after it is shortened. What differs, and may:
+Every segment is compared: bytes of the log, first and last offset, leader epochs, largest timestamp, indexes; and the
+readable records, before retention and after it is shortened. The allowed differences:
 
 - the two logs on the broker differ in the times of transaction markers, which the broker writes to each partition by
   itself: those bytes are blanked before logs are compared;
@@ -49,7 +49,7 @@ SAME_FILES = {
 
 @dataclass(frozen=True)
 class Pair:
-    """One segment as each of the two copied it; ``local`` is ours as the broker had it."""
+    """One segment by each of the two copies; ``local`` is ours as the broker had it."""
 
     kafkas: KafkaSegment
     kafkas_log: bytes
@@ -84,24 +84,24 @@ class Gold:
         return pairs
 
     def starts(self) -> list[int]:
-        """Of the segments in our bucket."""
+        """Return the starts of the segments in our bucket."""
         return [int(path.name[:20]) for path in self.house.manifests(self.ours)]
 
     def kafkas_offsets(self, isolation: str = "read_committed") -> list[int]:
-        """Whatever Kafka's consumer gets from Kafka's tiered topic."""
+        """Return the offsets that Kafka's consumer gets from Kafka's tiered topic."""
         return [offset for offset, _ in read_from_beginning(self.house.kafka.bootstrap, self.kafkas, isolation)]
 
     def our_offsets(self, isolation: str = "read_committed") -> list[int]:
-        asked = ("consume", f"{self.ours}:0", "--isolation", isolation, "--format", "%o\\n")
-        return [int(line) for line in self.house.run(*asked).stdout.split()]
+        command = ("consume", f"{self.ours}:0", "--isolation", isolation, "--format", "%o\\n")
+        return [int(line) for line in self.house.run(*command).stdout.split()]
 
     def digests(self, isolation: str = "read_committed") -> tuple[Any, Any]:
-        """Of all that Kafka's own client reads of Kafka's topic, and of all that we read of ours."""
+        """Return the digests of Kafka's topic, read by Kafka's own client, and of ours, read by us."""
         flags = ("--isolation", isolation)
         return self.house.digests(self.kafkas, "--via", "broker", *flags), self.house.digests(self.ours, *flags)
 
     def alter(self, **config: str) -> None:
-        """Of both topics."""
+        """Change settings of both topics."""
         admin = AdminClient({"bootstrap.servers": self.house.kafka.bootstrap, "log_level": 0})
         entries = [
             ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
@@ -112,7 +112,7 @@ class Gold:
             admin.incremental_alter_configs([resource])[resource].result(30)
 
     def expire(self, segments_left: int) -> None:
-        """Ours expire in one run of the agent; Kafka's until as many are left, whoever deletes more fails later."""
+        """Expire ours in one run of the agent, and Kafka's until as many are left; deleting more fails later."""
         self.house.run("agent", "--once", "--set", "expire.grace=0s")
         eventually(lambda: len(self.finished()) == segments_left)
 
@@ -139,7 +139,7 @@ def gold(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 
 
 def produce(kafka: KafkaSandbox, topics: list[str]) -> None:
-    """Records of ten days ago, and of yesterday in transactions; the broker restarts, and as much again of those."""
+    """Produce records of ten days ago, and of yesterday in transactions; after a restart as many again of those."""
     now = int(time.time() * 1000)
     with closing(Workload(kafka.bootstrap, topics, seed=1)) as before:
         before.plain(40, now - 10 * DAY_MS)
@@ -184,13 +184,13 @@ def test_the_largest_timestamp_of_every_segment_counts_markers_on_both_sides(gol
     assert 2 < later_markers < len(gold.pairs()) - 2
 
 
-def test_indexes_epochs_and_aborted_transactions_beside_every_log_are_equal(gold: Gold) -> None:
+def test_indexes_epochs_and_aborted_transactions_of_every_log_are_equal(gold: Gold) -> None:
     for each in gold.pairs():
         for kind, suffix in SAME_FILES.items():
             assert (each.reader.indexes(kind) or b"") == stored(gold.remote, each.kafkas, suffix), suffix
 
 
-def test_what_is_known_of_producers_after_every_segment_is_equal(gold: Gold) -> None:
+def test_producer_snapshots_after_every_segment_are_equal(gold: Gold) -> None:
     for each in gold.pairs():
         files = (each.reader.indexes(IndexKind.PRODUCER_SNAPSHOT), stored(gold.remote, each.kafkas, ".snapshot"))
         ours, kafkas = (
@@ -215,14 +215,14 @@ def test_the_same_records_are_read_through_both(gold: Gold, isolation: str) -> N
     assert ours == kafkas
 
 
-def test_our_agent_leaves_kafkas_topic_alone_and_says_so(gold: Gold) -> None:
+def test_our_agent_leaves_kafkas_topic_alone_with_a_reason(gold: Gold) -> None:
     with gold.house.agent() as agent:
         eventually(lambda: 'tierstate_refused_partitions{reason="refused-kafka-tiered"} 1.0' in agent.metrics())
     assert not gold.house.manifests(gold.kafkas)
 
 
 def test_retention_by_time_ends_at_the_same_offset(gold: Gold) -> None:
-    """Segments of ten days ago go; the one that begins in them and ends yesterday stays."""
+    """Segments of ten days ago expire; the one that begins in them and ends yesterday stays."""
     before = gold.pairs()
     stays = next(at for at, each in enumerate(before) if each.kafkas.max_timestamp > (time.time() - 5 * 86_400) * 1000)
     assert 1 < stays < len(before)
@@ -241,7 +241,7 @@ def test_retention_by_size_ends_at_the_same_offset(gold: Gold) -> None:
 
 
 def assert_equal_after(gold: Gold, before: list[Pair], gone: int) -> None:
-    """``gone`` segments went, of both, with everything that was stored of them; and the same can be read."""
+    """Require that ``gone`` segments of both were deleted with all their objects; and the same can be read."""
     eventually(lambda: not [path for each in before[:gone] for path in gold.remote.rglob(f"*{each.kafkas.id}*")])
     ended = {each.id for each in kafka_segments(gold.house.kafka.bootstrap, gold.kafkas) if each.state == DELETED}
     assert ended >= {each.kafkas.id for each in before[:gone]}
@@ -271,7 +271,7 @@ def test_delete_records_of_an_operator_ends_kafkas_remote_data_and_never_ours(go
 
 
 def test_a_marker_of_today_keeps_records_of_yesterday_in_both_tiers(gold: Gold) -> None:
-    """Times of markers differ by milliseconds between the two logs; half a day does not notice."""
+    """Times of markers differ by milliseconds between the two logs, which does not matter to half a day."""
     half_a_day_ago = (time.time() - DAY_MS / 2000) * 1000
     kept = [each for each in gold.finished() if each.max_timestamp > half_a_day_ago]
     assert any(max_timestamp(stored(gold.remote, each, ".log"), control=False) < half_a_day_ago for each in kept)

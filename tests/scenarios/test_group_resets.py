@@ -1,4 +1,4 @@
-"""Consumer groups that move right after an agent asked where they stand: a plain consumer loses nothing to a trim."""
+"""Consumer groups that move right after an agent read their offsets: a plain consumer loses nothing to a trim."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.scenarios.house import SEGMENT_BYTES, House, eventually
 from tierstate.sandbox.kafka import KafkaSandbox
 
 RECORDS = 2_500
-"""At a time: some three segments."""
+"""Records written at a time: some three segments."""
 READ_A_LITTLE = 100
 
 
@@ -55,30 +55,30 @@ def test_a_group_that_is_reset_and_one_that_is_new_read_every_record_although_th
 
 
 def trimmed(house: House, topic: str) -> int:
-    """The broker's start, once everything is copied and all is trimmed that may go."""
-    (found,) = house.json("describe", f"{topic}:0")
-    agent = found["agent"] if isinstance(found["agent"], dict) else {}
+    """Return the broker's start, once everything is copied and all is trimmed that may be."""
+    (description,) = house.json("describe", f"{topic}:0")
+    agent = description["agent"] if isinstance(description["agent"], dict) else {}
     settled = agent.get("not_copied_reason") == "all-copied" and agent.get("not_trimmed_reason") == "local-retention"
-    return int(found["local_log_start_offset"]) if settled else 0
+    return int(description["local_log_start_offset"]) if settled else 0
 
 
 def holds(house: House, topic: str, group: str) -> dict[str, Any] | None:
-    """What the agent says, once everything is copied and this group holds the trim."""
-    (found,) = house.json("describe", f"{topic}:0")
-    agent = found["agent"] if isinstance(found["agent"], dict) else {}
+    """Return the agent's report, once everything is copied and this group holds the trim."""
+    (description,) = house.json("describe", f"{topic}:0")
+    agent = description["agent"] if isinstance(description["agent"], dict) else {}
     return agent if agent.get("not_copied_reason") == "all-copied" and agent.get("held_by") == [group] else None
 
 
 def reset_to_earliest(house: House, topic: str, group: str, earliest: int) -> None:
-    """As ``kafka-consumer-groups --reset-offsets --to-earliest --execute`` does."""
+    """Reset the group as ``kafka-consumer-groups --reset-offsets --to-earliest --execute`` does."""
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
-    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, earliest)])
-    for future in admin.alter_consumer_group_offsets([wanted]).values():
+    group_offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, earliest)])
+    for future in admin.alter_consumer_group_offsets([group_offsets]).values():
         assert future.result(30).topic_partitions[0].error is None
 
 
 def read(house: House, topic: str, group: str, most: int = 2 * RECORDS) -> list[int]:
-    """The offsets that a plain consumer of this group reads, to the end or so many; it commits and leaves."""
+    """Return the offsets that a plain consumer of this group reads, to the end or so many; it commits and leaves."""
     config = {"bootstrap.servers": house.kafka.bootstrap, "log_level": 0, "group.id": group}
     consumer: Any = Consumer(config | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
     try:
@@ -86,10 +86,10 @@ def read(house: House, topic: str, group: str, most: int = 2 * RECORDS) -> list[
         consumer.subscribe([topic])
         offsets = list[int]()
         while len(offsets) < most and (not offsets or offsets[-1] + 1 < end):
-            found = consumer.poll(30)
-            assert found is not None, f"nothing more after {len(offsets)} of {end}"
-            assert found.error() is None
-            offsets.append(found.offset())
+            message = consumer.poll(30)
+            assert message is not None, f"nothing more after {len(offsets)} of {end}"
+            assert message.error() is None
+            offsets.append(message.offset())
         consumer.commit(offsets=[TopicPartition(topic, 0, offsets[-1] + 1)], asynchronous=False)
     finally:
         consumer.close()

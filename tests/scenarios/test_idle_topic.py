@@ -1,4 +1,4 @@
-"""A topic on which little is written: Kafka's retention takes its active segment, which was never rolled and copied."""
+"""A topic with few writes: Kafka's retention deletes its active segment, which was never rolled and copied."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_an_idle_topic_whose_records_expire_before_they_are_copied_is_read_on_fr
         passed = eventually(lambda: described(house, topic, local_log_start_offset=1500, log_start_offset=1500), 60)
         assert passed["gaps"] == []
         assert passed["cut_elsewhere"] is None
-        said = [fact["reason"] for fact in house.lines("facts", f"{topic}:0") if fact["fact"] == "LogStartAdvanced"]
-        assert any("which left the broker before they were copied" in each for each in said), said
+        sentence = [fact["reason"] for fact in house.lines("facts", f"{topic}:0") if fact["fact"] == "LogStartAdvanced"]
+        assert any("which left the broker before they were copied" in each for each in sentence), sentence
         house.append(topic, 10, first=1500)
         assert house.run("consume", f"{topic}:0", "--format", "%o\\n").stdout.split() == [*map(str, range(1500, 1510))]
 
 
 def described(house: House, topic: str, **wanted: int) -> dict[str, object] | None:
     done = run("describe", f"{topic}:0", "--json", "--config", str(house.config))  # 4 until the log start has followed
-    (found,) = json.loads(done.stdout)
-    return found if all(found[name] == value for name, value in wanted.items()) else None
+    (description,) = json.loads(done.stdout)
+    return description if all(description[name] == value for name, value in wanted.items()) else None

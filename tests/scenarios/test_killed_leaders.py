@@ -1,4 +1,4 @@
-"""A leader is killed before any step it ever takes: whoever goes on comes to the same end."""
+"""A leader is killed before each of its steps: the agent that goes on comes to the same end."""
 
 from __future__ import annotations
 

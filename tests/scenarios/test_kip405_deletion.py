@@ -1,6 +1,6 @@
-"""Kafka's own scenarios of tiered storage, re-told: what is deleted in the remote tier, and what is not.
+"""Kafka's own scenarios of tiered storage, re-told: deletions in the remote tier, and their limits.
 
-`docs/scenarios.md` says which class of Kafka's each of these is.
+`docs/scenarios.md` names the class of Kafka's for each of these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Kafka's own scenarios of tiered storage, re-told: what is offloaded, and consumed from both tiers.
+"""Kafka's own scenarios of tiered storage, re-told: records that are offloaded, and consumed from both tiers.
 
-`docs/scenarios.md` says which class of Kafka's each of these is.
+`docs/scenarios.md` names the class of Kafka's for each of these.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_what_was_offloaded_is_consumed_from_the_middle_of_a_segment_after_a_bou
 def test_a_broker_that_lost_its_checkpoints_goes_on_where_the_remote_tier_ends(
     story_own: Story, lost: tuple[str, ...]
 ) -> None:
-    """Without its log start checkpoint a broker begins at the oldest segment it still has: never below the facts."""
+    """A broker without its log start checkpoint begins at the oldest segment that it has: never below the facts."""
     given, when, then = story_own
     given.topic("orders", per_segment=1).with_records(3)
     when.agent(0).works()

@@ -19,7 +19,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 pytestmark = pytest.mark.kafka
 RECORDS, LATE = 1_500, 2**62
 PLACES = (100, 1_490)
-"""In the remote tier, and at the broker."""
+"""One offset in the remote tier, and one at the broker."""
 
 
 def test_every_reader_goes_on_behind_a_time_that_microseconds_do_not_hold(kafka: KafkaSandbox, tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def produce(kafka: KafkaSandbox, topic: str) -> None:
 
 
 def milliseconds(batch: pa.RecordBatch) -> list[int]:
-    found: list[int] = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    return found
+    times: list[int] = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    return times
 
 
 def by_python(house: House, kafka: KafkaSandbox, topic: str) -> list[int]:
@@ -65,20 +65,20 @@ def by_consumer(house: House, kafka: KafkaSandbox, topic: str) -> list[int]:
         "tierstate.tier_state.topic": house.tier_topic,
         "enable.auto.commit": False,
     }
-    found: list[int] = []
+    times: list[int] = []
     with closing(TieredConsumer(config)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        while len(found) < RECORDS:
+        while len(times) < RECORDS:
             for message in consumer.consume(500, 5.0):
                 assert message.error() is None, message.error()
-                found.append(message.timestamp()[1])
-    return found
+                times.append(message.timestamp()[1])
+    return times
 
 
 def by_http(house: House, topic: str) -> list[int]:
-    """JSON lines, which are the same as the times of Arrow."""
+    """Read JSON lines by HTTP; their times equal those of Arrow."""
     running, url = house.gateway()
-    found: dict[str, list[int]] = {"json": [], "arrow": []}
+    times: dict[str, list[int]] = {"json": [], "arrow": []}
     for name, accept in (("json", "application/x-ndjson"), ("arrow", "application/vnd.apache.arrow.stream")):
         at = 0
         while at < RECORDS:
@@ -86,12 +86,12 @@ def by_http(house: House, topic: str) -> list[int]:
             with urllib.request.urlopen(urllib.request.Request(where, headers={"Accept": accept})) as answer:
                 body = answer.read()
             if name == "json":
-                found[name] += [json.loads(line)["timestamp"] for line in body.splitlines()]
+                times[name] += [json.loads(line)["timestamp"] for line in body.splitlines()]
             else:
                 with pa.ipc.open_stream(body) as stream:
-                    found[name] += [time for batch in stream for time in milliseconds(batch)]
-            assert len(found[name]) > at
-            at = len(found[name])
+                    times[name] += [time for batch in stream for time in milliseconds(batch)]
+            assert len(times[name]) > at
+            at = len(times[name])
     running.stop()
-    assert found["json"] == found["arrow"]
-    return found["json"]
+    assert times["json"] == times["arrow"]
+    return times["json"]

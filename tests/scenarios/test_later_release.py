@@ -1,5 +1,5 @@
-"""A process of a later release wrote facts, and this release goes on beside it or after it: nothing is lost, everybody
-says what to upgrade, nobody writes about the partition, and nobody is advised to recover.
+"""A process of a later release wrote facts, and this release goes on next to it or after it: nothing is lost, all
+processes report what to upgrade, none writes about the partition, and none advises a recovery.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def house(kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -
 
 
 def tiered(house: House, name: str) -> str:
-    """A topic that is copied and trimmed; no agent runs."""
+    """Return a topic that is copied and trimmed; no agent runs."""
     topic = house.create(name)
     house.append(topic, RECORDS)
     house.run("agent", "--once")
@@ -46,7 +46,7 @@ def place_of(house: House, topic: str) -> TopicIdPartition:
 
 
 def write(house: House, place: TopicIdPartition, *facts: tuple[str, bytes | None]) -> None:
-    """As the process of another release does."""
+    """Append facts as the process of another release does."""
     producer: Any = Producer({**house.kafka.client_config, "log_level": 0})
     for key, value in facts:
         producer.produce(house.tier_topic, key=key, value=value, partition=tier_partition_of(place, 2))
@@ -54,11 +54,11 @@ def write(house: House, place: TopicIdPartition, *facts: tuple[str, bytes | None
 
 
 def log_start_of_later_version(house: House, topic: str) -> list[tuple[str, bytes | None]]:
-    """As an agent leaves them that moved the log start and erased the lower one, before it was rolled back."""
+    """Return the facts of an agent that moved the log start and erased the lower one, before it was rolled back."""
     lines = house.lines("facts", f"{topic}:0")
-    said = next(each for each in lines if "/log-start/" in each["key"])
-    fact = fact_from_json({name: said[name] for name in said.keys() - {"tier_partition", "position", "key"}})
-    return [(f"{said['key']}9", later_version(fact)), (said["key"], None)]
+    entry = next(each for each in lines if "/log-start/" in each["key"])
+    fact = fact_from_json({name: entry[name] for name in entry.keys() - {"tier_partition", "position", "key"}})
+    return [(f"{entry['key']}9", later_version(fact)), (entry["key"], None)]
 
 
 def test_a_log_start_of_a_later_version_after_a_rollback(house: House) -> None:

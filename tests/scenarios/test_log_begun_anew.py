@@ -20,7 +20,7 @@ SEGMENT = BATCH * PER_SEGMENT
 
 
 def loses_its_folder(story: Story) -> None:
-    """The broker finds no folder where it stored the partition, and makes an empty one."""
+    """Let the broker find no folder of the partition, so that it makes an empty one."""
     topic = story.topic("orders")
     story.when.agent_dies(0).broker_stops(0)
     shutil.rmtree(story.sandbox.brokers[0].log_dir / f"{topic.name}-0")
@@ -30,7 +30,7 @@ def loses_its_folder(story: Story) -> None:
 
 
 def obeys(story: Story, before: int) -> None:
-    """The agent hears of an order a little later."""
+    """Let the agent obey an order, which it receives a little later."""
     story.when.orders("orders", OrderKind.DELETE_RECORDS, before=before)
 
     def begins_there() -> bool:
@@ -43,7 +43,7 @@ def obeys(story: Story, before: int) -> None:
 @observes(
     Effect.COPIED, Effect.TRIMMED, Effect.LOG_START_MOVED, Effect.BROKER_DOWN, Effect.REMOTE_READ, Effect.LOCAL_READ
 )
-def test_what_is_written_below_the_lost_logs_start_is_neither_hidden_nor_trimmed_without_a_copy(
+def test_records_below_the_lost_logs_start_are_not_hidden_or_trimmed_uncopied(
     story_own: Story,
 ) -> None:
     given, when, then = story_own

@@ -1,4 +1,4 @@
-"""While the agent of a new leader is down: what the broker confirms is read on, a branch it lost is never served."""
+"""The agent of a new leader is down: records that the broker confirms are read, a branch it lost is never served."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kafka
 
 
 def by_command(story: Story, folder: Path, *more: str) -> Done:
-    """``tierstate consume``, from the beginning to the end."""
+    """Run ``tierstate consume``, from the beginning to the end."""
     cluster, config = story.cluster, folder / "tierstate.toml"
     config.write_text(
         f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{story.sandbox.bootstrap}"\n'
@@ -40,21 +40,21 @@ def by_command(story: Story, folder: Path, *more: str) -> Done:
 
 
 def by_spark(story: Story, end: int) -> dict[int, bytes]:
-    """Planned as its driver does, read as its executors do."""
+    """Read with a plan as its driver makes it, by its executors' code."""
     cluster, name = story.cluster, story.topic("orders").name
     options = parse_options(
         {f"kafka.{key}": value for key, value in story.sandbox.client_config.items()}
         | {"subscribe": name, "tierstate.store": cluster.store_folder.as_uri()}
         | {"tierstate.tier_state_topic": cluster.spec.name}
     )
-    found = dict[int, bytes]()
+    values = dict[int, bytes]()
     for group in plan_groups(options, SystemClock()):
         for split in group:
             for piece in read_split(split, cluster.store, BrokerTier(story.eyes.broker)):
                 for batch in records(piece, name, 0):
                     rows = batch.select(["offset", "value"]).to_pylist()
-                    found |= {row["offset"]: row["value"] for row in rows if row["offset"] < end}
-    return found
+                    values |= {row["offset"]: row["value"] for row in rows if row["offset"] < end}
+    return values
 
 
 EVERY_ROUTE: list[Callable[[Story, int], dict[int, bytes]]] = [by_consumer, by_gateway, by_spark]
@@ -111,7 +111,7 @@ def test_after_an_unclean_one_a_branch_that_was_lost_is_refused_by_every_route(
     produces(story_three, 8)  # 9..16 again, of another branch
 
     when.operator_deletes_records("orders", before=5)
-    then.reader("orders").reads_from(0, total=17, remote=5)  # what both branches have in common
+    then.reader("orders").reads_from(0, total=17, remote=5)  # the common records of both branches
     everybody_reads_all(story_three, tmp_path)
 
     when.operator_deletes_records("orders", before=14)
@@ -138,9 +138,9 @@ def refused_by_every_route(story: Story, folder: Path) -> None:
     service = FetchService(story.eyes.reader, Gateway(), SystemClock(), hidden=())
     call: Any = asgi_call(create_app(service))
     for offset in (9, 13):
-        said = call(f"/v1/topics/{name}/partitions/0/records", offset=offset)
-        assert (said.status_code, said.json()["error"]) == (503, "LineageUnconfirmed"), said.text
-        assert int(said.headers["retry-after"]) > 0
+        answer = call(f"/v1/topics/{name}/partitions/0/records", offset=offset)
+        assert (answer.status_code, answer.json()["error"]) == (503, "LineageUnconfirmed"), answer.text
+        assert int(answer.headers["retry-after"]) > 0
     for offset in (8, 14):  # the gateway asked while the broker still knew where it had left the lost branch
         assert call(f"/v1/topics/{name}/partitions/0/records", offset=offset).status_code == 200
     service.close()

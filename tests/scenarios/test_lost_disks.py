@@ -1,4 +1,4 @@
-"""A broker with two disks that loses one: its agent goes on with the other, says so, and takes it back when it is."""
+"""A broker loses one of two disks: its agent goes on with the other, reports it, and takes it back when it returns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TwoDisks:
             eventually(partial(is_in, name, folder, other))
 
     def lose(self) -> None:
-        """The second disk: what is at its path is no folder any more."""
+        """Lose the second disk: its path is no longer a folder."""
         self.second.rename(self.away)
         self.second.write_text("")
 
@@ -91,7 +91,7 @@ def test_an_agent_runs_with_the_disks_that_its_broker_runs_with(disks: TwoDisks)
     disks.kafka.stop(0)
     disks.lose()
     disks.kafka.start(0)
-    # also for `ExecStartPre`: a lost disk of the broker is no reason not to start beside it
+    # also for `ExecStartPre`: a lost disk of the broker is no reason not to start
     (folders,) = [row for row in house.json("check") if row["check"] == "log folders"]
     assert folders["ok"]
     assert f"goes on without {disks.second}" in folders["detail"]

@@ -1,5 +1,5 @@
-"""Facts are gone from the tier-state topic, with a part of it or with all: nobody deletes by what is left, everybody
-says why, and `tierstate recover` brings everything back.
+"""Facts are lost from the tier-state topic, in part or all: no process deletes by the rest, all report why, and
+`tierstate recover` brings everything back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def house(kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -
 
 
 class Tiered:
-    """A topic that is copied and trimmed; no agent runs. ``whole``: what a reader had of it."""
+    """A topic that is copied and trimmed; no agent runs. ``whole`` is a reader's digest of it."""
 
     def __init__(self, house: House) -> None:
         self.house = house
@@ -41,19 +41,19 @@ class Tiered:
         self.agent()
         eventually(lambda: len(house.logs(self.topic)) == 1)
         self.whole, self.objects = house.digests(self.topic), house.objects()
-        house.append(self.topic, RECORDS, first=RECORDS)  # there is something to copy
+        house.append(self.topic, RECORDS, first=RECORDS)  # these are to be copied
 
     @property
     def admin(self) -> Any:
         return AdminClient({"bootstrap.servers": self.house.kafka.bootstrap, "log_level": 0})
 
     def agent(self, code: int = 0) -> str:
-        """One that knows nothing from before, until it has nothing to do."""
+        """Run an agent without earlier knowledge, until it has nothing to do."""
         shutil.rmtree(self.house.folder / "state", ignore_errors=True)
         return self.house.run("agent", "--once", code=code).stderr
 
     def lose(self) -> None:
-        """The tier-state topic is deleted, and brokers know it."""
+        """Delete the tier-state topic, and wait until brokers know it."""
         admin, name = self.admin, self.house.tier_topic
         admin.delete_topics([name], operation_timeout=30)[name].result(30)
         eventually(lambda: name not in admin.list_topics(timeout=60).topics)
@@ -64,7 +64,7 @@ class Tiered:
             assert WAY_OUT in done.stderr, done.args
 
     def recovers(self) -> None:
-        """By the documented commands, into the empty topic that is there; and goes on."""
+        """Recover by the documented commands, into the existing empty topic, and go on."""
         house = self.house
         assert "1 of 1 partition written" in house.run("recover", "--execute", "--agents-are-stopped").stdout
         self.agent()
@@ -120,11 +120,11 @@ def test_a_stray_client_makes_the_topic_anew_under_a_running_agent(house: House)
         eventually(lambda: len(house.logs(tiered.topic)) == 1)
         tiered.whole, tiered.objects = house.digests(tiered.topic), house.objects()
         tiered.lose()
-        # as auto.create.topics.enable does it, which the sandbox has turned off: by the broker's defaults
+        # as auto.create.topics.enable, which the sandbox has turned off: by the broker's defaults
         admin = tiered.admin
         admin.create_topics([NewTopic(house.tier_topic, 1, 1)])[house.tier_topic].result(30)
-        said = eventually(lambda: body if (body := get(f"http://{management}/healthz"))[0] != 200 else None, 60)
-        assert b"the tier-state topic was re-created" in said[1]
+        answer = eventually(lambda: body if (body := get(f"http://{management}/healthz"))[0] != 200 else None, 60)
+        assert b"the tier-state topic was re-created" in answer[1]
         assert get(f"http://{management}/readyz")[0] == 503
         house.append(tiered.topic, 100, first=2 * RECORDS)
     checked = {each["check"]: each["detail"] for each in house.json("check", code=1)}["tier-state topic"]
@@ -139,7 +139,7 @@ def test_a_stray_client_makes_the_topic_anew_under_a_running_agent(house: House)
 
 
 def test_a_topic_that_is_lost_after_a_person_kept_the_prefix_is_recovered(kafka: KafkaSandbox, tmp_path: Path) -> None:
-    """The decision is signed in the topic that is lost, and is void with it: a copy of the cluster would have that."""
+    """The decision is signed in the lost topic, and is void with it: a copy of the cluster would have it too."""
     with opened_house(kafka, tmp_path / "house", "kept-and-lost") as house:
         topic = house.create("t")
         house.append(topic, RECORDS)

@@ -1,4 +1,4 @@
-"""The end of `_tier-state` is lost in a power cut, unarchived: the bucket tells which facts, and recover adds them."""
+"""The end of `_tier-state` is lost in a power cut, unarchived: the bucket shows the facts, and recover adds them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def cut_tail(house: House, topic: str, kind: str, number: int) -> None:
-    """The end of `_tier-state` was never flushed: it is lost from this fact of the topic on.
+    """Lose the end of `_tier-state` from this fact of the topic on, as if it was never flushed.
 
-    So is the goodbye of the last agent, in partition 0: the heartbeat in the bucket is of nobody that the topic knows.
+    The last agent's goodbye in partition 0 is lost too: the topic does not know the heartbeat in the bucket.
     """
     facts = [each for each in house.lines("facts", topic) if each["fact"] == kind]
     cut_at = {facts[number]["tier_partition"]: facts[number]["position"]}
@@ -80,9 +80,9 @@ def test_a_lost_tail_is_shown_kept_and_added_by_the_command_that_is_shown(
     assert not checked["facts"]["ok"]
     assert "facts are lost" in house.run("delete-records", f"{topic}:0", "--before", "1000", code=4).stderr
     swept = run("sweep", topic, "--json", "--config", str(house.config))
-    found = json.loads(swept.stdout)["found"]
-    assert swept.returncode == bool(found)
-    for each in found:
+    stored = json.loads(swept.stdout)["found"]
+    assert swept.returncode == bool(stored)
+    for each in stored:
         if each["kind"] == "orphan":
             refused = house.run("sweep", topic, "--orphan", each["object_key"], "--execute", code=4).stderr
             assert f"tierstate recover {topic}:0" in refused

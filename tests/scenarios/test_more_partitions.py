@@ -1,4 +1,4 @@
-"""Somebody gave the tier-state topic more partitions than it was made with: its keys stay where they are."""
+"""The tier-state topic has more partitions than it was made with: its keys stay where they are."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The main job on Kafka 3.9: copied, trimmed, read back by everybody, with transactions, across a broker restart.
+"""The main job on Kafka 3.9: copied, trimmed, read back by every reader, with transactions, across a broker restart.
 
-Every record also goes to a twin, a topic that nobody tiers: what Kafka's own client reads of it is the truth.
+Every record also goes to a twin, an untiered topic: the records that Kafka's own client reads of it are the truth.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Older:
         return self.house.digests(topic, "--isolation", isolation, "--to", to, *flags)
 
     def segments(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.house.json("segments", f"{self.topic}:0")
-        return found
+        segments_read: list[dict[str, Any]] = self.house.json("segments", f"{self.topic}:0")
+        return segments_read
 
 
 @pytest.fixture(scope="module")
 def older(kafka_older: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Older]:
-    """Tiered, the broker restarted, and tiered again; the agent has ended since."""
+    """Tier a topic, restart the broker, and tier again; the agent has ended since."""
     house = House(kafka_older, tmp_path_factory.mktemp("older") / "house", "older")
     try:
         house.run("init")
@@ -99,8 +99,8 @@ def test_the_restart_began_an_epoch_and_the_segment_across_it_has_both(older: Ol
 def test_all_readers_read_what_kafkas_client_reads_of_the_twin(older: Older, via: str, isolation: str) -> None:
     truth = older.truth(isolation, AFTER)
     assert truth[0][1] > 500
-    asked = ["--gateway", older.url] if via == "gateway" else ["--via", via]
-    assert older.digests(older.topic, isolation, AFTER, *asked) == truth
+    flags = ["--gateway", older.url] if via == "gateway" else ["--via", via]
+    assert older.digests(older.topic, isolation, AFTER, *flags) == truth
 
 
 def test_transactions_were_aborted_on_both_sides_of_the_restart(older: Older) -> None:

@@ -37,8 +37,8 @@ CORE: list[tuple[Callable[..., None], dict[str, Any]]] = [
 
 @pytest.fixture
 def story_older(kafka_older: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    with telling(kafka_older, tmp_path, request.node.name) as told:
-        yield told
+    with telling(kafka_older, tmp_path, request.node.name) as new_story:
+        yield new_story
 
 
 @pytest.mark.parametrize(("scenario", "arguments"), CORE, ids=lambda each: getattr(each, "__name__", "")[5:50])

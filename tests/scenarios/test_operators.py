@@ -1,5 +1,5 @@
-"""What operators do to the log beside tierstate: Kafka's own DeleteRecords, ours, shorter retention, idle topics, and a
-bucket that others use too."""
+"""Operators' changes of the log: Kafka's own DeleteRecords, ours, shorter retention, idle topics, and a bucket that
+others use too."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_a_segment_rolled_by_time_is_copied_from_a_topic_that_is_idle_since(stor
 
 
 def kept_in(store: Path) -> dict[str, bytes]:
-    """Every object, by key; the archive's left out."""
+    """Return every object by key; the archive is left out."""
     files = (path for path in store.rglob("*") if path.is_file() and "_tierstate" not in path.parts)
     return {str(path.relative_to(store)): path.read_bytes() for path in files}
 
 
 def looks_twice_for_orphans(agent: StoryAgent, objects: int) -> None:
-    """A grace apart, so that whatever is condemned then is gone. ``objects``: that no fact names."""
+    """Look twice, a grace apart, so that condemned objects are deleted. ``objects``: those that no fact names."""
 
     def looks() -> list[OrphansFound]:
         agent.turn()
@@ -111,7 +111,7 @@ def looks_twice_for_orphans(agent: StoryAgent, objects: int) -> None:
 
 @observes(Effect.COPIED, Effect.DELETED, Effect.ORPHANS_LOOKED_FOR, Effect.REMOTE_READ)
 def test_objects_of_kafkas_plugin_in_the_same_bucket_are_never_touched(story: Story) -> None:
-    """Names are alike, also of this very partition's folder; only a fact condemns, and no fact names them."""
+    """Their names are alike, even in this very partition's folder; only a fact condemns, and no fact names them."""
     given, when, then = story
     given.settings(sweep={"grace": GRACE_S})
     given.topic("orders", per_segment=5).with_records(16)
@@ -138,7 +138,7 @@ def test_objects_of_kafkas_plugin_in_the_same_bucket_are_never_touched(story: St
 def test_two_clusters_share_a_bucket_and_topic_names_and_never_touch_each_others_objects(
     story: Story, kafka_own: KafkaSandbox, tmp_path: Path
 ) -> None:
-    """Copies of the other's objects also lie in this partition's own folder: still no fact of ours names them."""
+    """Copies of the other's objects are also in this partition's own folder: still no fact of ours names them."""
     with telling(kafka_own, tmp_path / "second", "second") as second:
         second.cluster.store_folder = store = story.cluster.store_folder
         second.declared = (Effect.COPIED, Effect.DELETED, Effect.REMOTE_READ)

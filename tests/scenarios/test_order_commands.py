@@ -1,4 +1,4 @@
-"""``pause``, ``resume``, ``disable``, ``delete-records``, on a real broker beside a real agent that obeys them."""
+"""``pause``, ``resume``, ``disable``, ``delete-records``, on a real broker with a real agent that obeys them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def described(house: House, topic: str, partition: int = 0) -> dict[str, Any]:
-    (found,) = house.json("describe", f"{topic}:{partition}")
-    assert isinstance(found, dict)
-    return found
+    (description,) = house.json("describe", f"{topic}:{partition}")
+    assert isinstance(description, dict)
+    return description
 
 
 def said_by_agent(house: House, topic: str, key: str) -> str:
@@ -46,7 +46,7 @@ def said_by_agent(house: House, topic: str, key: str) -> str:
 
 
 def copied(house: House, topic: str) -> str:
-    """Appended, copied and trimmed down to the active segment; its name."""
+    """Append, copy and trim down to the active segment; return the topic's name."""
     house.append(topic, RECORDS)
     eventually(lambda: len(house.logs(topic)) == 1)
     assert len(house.manifests(topic)) >= 3
@@ -54,7 +54,7 @@ def copied(house: House, topic: str) -> str:
 
 
 def plain_start(house: House, topic: str) -> tuple[int, int]:
-    """Where a consumer that knows nothing of tiers begins: the broker's answer, and the first record it is given."""
+    """Return the start for a consumer that knows no tiers: the broker's answer, and the first record it gets."""
     consumer: Any = Consumer({"bootstrap.servers": house.kafka.bootstrap, "group.id": "plain", "log_level": 0})
     try:
         low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), 20)
@@ -88,7 +88,7 @@ def test_a_paused_partition_is_not_copied_says_why_and_goes_on_when_it_is_resume
     again = house.run("pause", f"{topic}:1")
     assert "stands already" in again.stdout
     assert "paused already" in again.stderr
-    house.append(copied(house, house.create("meanwhile")), 1, first=RECORDS)  # the agent looked at everything
+    house.append(copied(house, house.create("meanwhile")), 1, first=RECORDS)  # the agent has looked at everything
     assert house.manifests(topic) == []
     assert len(house.logs(topic)) > 1
 
@@ -227,13 +227,13 @@ def test_a_disabled_topic_keeps_its_remote_tier_until_it_is_to_be_deleted(house:
     eventually(lambda: house.manifests(topic) != [])
 
 
-def test_orders_that_nobody_could_obey_are_refused_and_leave_no_fact(house: House) -> None:
+def test_impossible_orders_are_refused_and_leave_no_fact(house: House) -> None:
     excluded = ("--set", "tiering.include=[]")
     topic = "nobodys-untouched"  # the agents of this house do not tier it
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(30)
     house.append(topic, 10)
-    for command, code, said in (
+    for command, code, sentence in (
         (("pause", "no-such-topic"), 2, "topic=no-such-topic"),
         (("resume", f"{topic}:7"), 2, f"partition={topic}-7"),
         (("pause", topic, *excluded), 2, "tiering.include does not name it"),
@@ -243,12 +243,12 @@ def test_orders_that_nobody_could_obey_are_refused_and_leave_no_fact(house: Hous
         (("delete-records", f"{topic}:0", "--before", "5", "--execute"), 2, "no agent has begun this partition"),
         (("delete-records", topic, "--before", "5"), 2, "one partition is needed"),
     ):
-        assert said in house.run(*command, code=code).stderr, command
+        assert sentence in house.run(*command, code=code).stderr, command
     assert house.lines("facts", topic) == []
 
 
-def test_what_is_not_stable_yet_is_refused_with_the_valid_range(house: House) -> None:
+def test_an_unstable_offset_is_refused_with_the_valid_range(house: House) -> None:
     topic = copied(house, house.create("beyond"))
-    said = house.run("delete-records", f"{topic}:0", "--before", str(RECORDS + 1), "--execute", code=5).stderr
-    assert f"valid_start=0 valid_end={RECORDS}" in said
+    output = house.run("delete-records", f"{topic}:0", "--before", str(RECORDS + 1), "--execute", code=5).stderr
+    assert f"valid_start=0 valid_end={RECORDS}" in output
     assert described(house, topic)["orders"] == []

@@ -1,4 +1,4 @@
-"""What fails under a running agent, and comes back: nothing is lost, nothing is trimmed meanwhile, it goes on alone."""
+"""Outages under a running agent: nothing is lost, nothing is trimmed during them, and it goes on by itself."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def new_house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NewHou
 
 
 def tiered(house: House, topic: str, partition: int = 0) -> bool:
-    """Everything rolled is in the store, and gone from the broker's disk."""
+    """Return whether everything rolled is in the store, and deleted from the broker's disk."""
     return len(house.logs(topic, partition)) == 1
 
 
 def flip(file: Path, position: int) -> None:
-    """Every bit of one byte."""
+    """Flip every bit of one byte."""
     with file.open("r+b") as log:
         log.seek(position)
         byte = log.read(1)[0]
@@ -45,7 +45,7 @@ def flip(file: Path, position: int) -> None:
         log.write(bytes([byte ^ 0xFF]))
 
 
-def test_a_corrupt_segment_is_refused_and_said_while_the_others_go_on(kafka: KafkaSandbox, new_house: NewHouse) -> None:
+def test_a_corrupt_segment_is_refused_and_reported_while_others_go_on(kafka: KafkaSandbox, new_house: NewHouse) -> None:
     house = new_house(kafka)
     topic = house.create("t", partitions=2)
     for partition in (0, 1):
@@ -56,9 +56,9 @@ def test_a_corrupt_segment_is_refused_and_said_while_the_others_go_on(kafka: Kaf
     with house.agent() as agent:
         eventually(lambda: tiered(house, topic, 1))
         eventually(lambda: f'tierstate_remote_copy_errors_total{{topic="{topic}"}} 0.0' not in agent.metrics())
-        said = house.run("describe", f"{topic}:0").stdout
-        assert "remote tier   nothing" in said
-        assert re.search(rf"not copied +\S.*CRC.*file={first} position=0", said), said
+        output = house.run("describe", f"{topic}:0").stdout
+        assert "remote tier   nothing" in output
+        assert re.search(rf"not copied +\S.*CRC.*file={first} position=0", output), output
         assert not house.manifests(f"/0/{first.stem}")
         assert len(house.logs(topic)) == segments, "something was trimmed"
 
@@ -75,8 +75,8 @@ def test_a_full_disk_of_the_store_fails_the_copy_clean_and_a_roomier_one_finishe
     house.append(topic, 3_000)
     segments = len(house.logs(topic))
     with house.agent("--set", "format.compression=none", file_bytes=50_000):
-        said = eventually(lambda: house.last_error(topic))
-        assert "no room" in said
+        answer = eventually(lambda: house.last_error(topic))
+        assert "no room" in answer
         assert house.objects() == [], "a part of an object can be seen"
         assert len(house.logs(topic)) == segments, "something was trimmed"
     assert list((house.store / ".tierstate-tmp").iterdir()) == []

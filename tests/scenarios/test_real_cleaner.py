@@ -1,7 +1,7 @@
-"""The tier-state topic after a real cleaner: what it took changes nothing that anybody can see.
+"""The tier-state topic after a real cleaner: the removed records change nothing visible.
 
-Agents copy, trim, expire, sweep what one of them left when it died, begin terms and erase, over a topic that Kafka
-compacts all the time. Values and tombstones are really gone before anything is compared.
+Agents copy, trim, expire, sweep the remains of one that died, begin terms and erase, over a topic that Kafka compacts
+all the time. Values and tombstones are really removed before anything is compared.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ FRESH = ("--set", "tier_state.topic=cleaner-fresh")
 
 @dataclass
 class Effects:
-    """What was seen to happen. A scenario in which one of these is missing proved nothing."""
+    """The effects that were seen. A scenario in which one of these is missing proved nothing."""
 
     events: list[Event] = field(default_factory=list)
     resumed: int = 0
@@ -87,7 +87,7 @@ class Effects:
         return Counter(event.reason for event in self.events if isinstance(event, SegmentDeleteBegan))
 
     def erased(self) -> Counter[str]:
-        """Facts by the first word of why."""
+        """Count erased facts by the first word of the reason."""
         erased: Counter[str] = Counter()
         for event in self.events:
             if isinstance(event, FactsErased):
@@ -99,8 +99,8 @@ class Effects:
         assert self.count(LocalTrimmed) >= 4
         assert self.count(TermStarted) >= 6, "in two partitions; one may die before its other, the last has work in one"
         assert self.resumed == 3, "agents that went on from the view of the one before"
-        wanted = {DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER, DeleteReason.ABANDONED}
-        assert self.deletes().keys() >= wanted
+        expected = {DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER, DeleteReason.ABANDONED}
+        assert self.deletes().keys() >= expected
         assert self.count(SegmentDeleted) >= 6
         assert self.erased().keys() >= {"segment", "fenced", "order", "lower"}
         taken = self.cleaning
@@ -112,7 +112,7 @@ class Effects:
 
 @dataclass
 class History:
-    """What happened, everything at rest now. ``witness``: a follower that was there from the beginning."""
+    """The history, with everything at rest. ``witness`` is a follower that was there from the beginning."""
 
     world: Restless
     effects: Effects
@@ -139,7 +139,7 @@ def history(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def live(world: Restless, effects: Effects) -> list[Position]:
-    """Four agents, one after the other; the second dies in the middle of a copy. Checkpoints of before the last one."""
+    """Run four agents in turn; the second dies in a copy. Return the checkpoints from before the last one."""
     world.append(3 * BATCH)
     with world.agent() as job:
         job.run_once()
@@ -163,7 +163,7 @@ def live(world: Restless, effects: Effects) -> list[Position]:
 
 
 def an_agent_dies(world: Restless, effects: Effects) -> Term:
-    """After its copy-started and two objects; its term."""
+    """Let an agent die after its copy-started and two objects; return its term."""
     world.append(BATCH)
     with world.agent(DyingStore(world.house.store)) as job:
         with pytest.raises(Died):
@@ -175,14 +175,14 @@ def an_agent_dies(world: Restless, effects: Effects) -> Term:
 
 
 def a_late_fact_lands(world: Restless, job: Job, dead: Term) -> str:
-    """Of the agent that died, after the next one began its term; its key."""
+    """Append a fact of the dead agent, after the next one began its term; return its key."""
     partition = world.partitions[0]
     eventually(lambda: world.look(job.view, partition).term != dead)
     return world.say(LocalTrimIntended(partition, Offset(0), dead, 99, world.clock.now_ms()), partition)
 
 
 def somebody_orders(world: Restless, job: Job) -> None:
-    """Delete the records of partition 1 from its middle down, in the middle of a segment."""
+    """Order to delete the records of partition 1 below its middle, which is inside a segment."""
     partition = world.partitions[1]
     readable = world.look(job.view, partition).readable
     middle = readable[len(readable) // 2].offsets
@@ -200,19 +200,19 @@ def deleted(job: Job) -> set[str]:
 
 
 def until_cleaned(world: Restless, before: Cleaning) -> Cleaning:
-    """The cleaner took values and tombstones. New facts make segments roll, and only what has rolled is cleaned."""
+    """Wait until the cleaner took values and tombstones. New facts roll segments; only rolled ones are cleaned."""
 
     def look() -> Cleaning | None:
         world.append(BATCH // 4)
-        found = world.cleaning()
-        return found if found.values > before.values and found.tombstones > before.tombstones else None
+        now = world.cleaning()
+        return now if now.values > before.values and now.tombstones > before.tombstones else None
 
     cleaning: Cleaning = eventually(look)
     return cleaning
 
 
 def at_rest(world: Restless, job: Job) -> bool:
-    """Everything is copied, deleted and erased that will be."""
+    """Return whether all is copied, deleted and erased that will be."""
     views = [world.look(job.view, partition) for partition in world.partitions]
     return all(map(world.is_copied, views)) and not any(view.unsettled or view.fenced or view.orders for view in views)
 
@@ -313,7 +313,7 @@ def encoded(segment: RemoteSegment, term: Term | None) -> bytes:
 
 
 def written(view: Follower, partition: TopicIdPartition) -> list[bytes]:
-    """The copy-finished values of the readable segments, as they stand in the topic."""
+    """Return the copy-finished values of the readable segments, as the topic has them."""
     values = {entry.key: entry.value for _, entry in view.store.entries()}
-    found = [values[key_of(SegmentCopyFinished(segment))] for segment in view.partition(partition).readable]
-    return [value for value in found if value is not None]
+    copy_values = [values[key_of(SegmentCopyFinished(segment))] for segment in view.partition(partition).readable]
+    return [value for value in copy_values if value is not None]

@@ -1,6 +1,6 @@
-"""Why something is not copied, trimmed, expired: every reason there is, produced on a real broker.
+"""The reasons why something is not copied, trimmed, expired: each is produced on a real broker.
 
-Each scenario declares what it shows; a reason that none of them declares fails `test_every_reason.py`.
+Each scenario declares its reasons; a reason that none of them declares fails `test_every_reason.py`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def test_a_transaction_is_open(topic_for: NewReasonTopic) -> None:
     end = topic.bases()[1] - 1
     with topic.desk() as desk:
         where = rf"the last stable offset 0 is not past segment 0\.\.{end} of [\d,]+ bytes"
-        said = rf"a transaction is open: {where}, for \d+ s at least"
-        desk.says("copied", Reason.OPEN_TRANSACTION, rf"{said}(; .*)?")
+        sentence = rf"a transaction is open: {where}, for \d+ s at least"
+        desk.says("copied", Reason.OPEN_TRANSACTION, rf"{sentence}(; .*)?")
         eventually(lambda: desk.work().open_transaction)
         whose = r"it is of producer \d+, epoch 0, begins at offset 0 and is open since \S+Z at the latest"
         whose += r", its producer's last record here is of \S+Z"
-        desk.says("copied", Reason.OPEN_TRANSACTION, f"{said}; {whose}".replace(r"\d+ s", r"[1-9]\d* s"))
+        desk.says("copied", Reason.OPEN_TRANSACTION, f"{sentence}; {whose}".replace(r"\d+ s", r"[1-9]\d* s"))
         producer.abort_transaction(30)
         eventually(lambda: desk.work().not_copied_reason == Reason.ALL_COPIED)
         assert desk.status.lso_pinned_s == 0
@@ -73,7 +73,7 @@ def test_a_replica_is_slow_and_another_broker_leads(kafka_three: KafkaSandbox, t
         follower.says("copied", Reason.BROKER_AWAY, r".*NOT_LEADER_OR_FOLLOWER.*|.*does not lead.*")
     with topic.desk(leader) as desk:
         (tiers,) = desk.job.broker.control.topic(topic.spec.name).partitions
-        # of three brokers one leads neither: were there two tier partitions, each could have one of the others
+        # one of three brokers leads neither: with two tier partitions, each could have one of the others
         frozen = next(index for index in others if kafka_three.brokers[index].address.node_id != tiers.leader)
         desk.work()  # begins the term: with a frozen replica in sync no fact would be acknowledged, until it is dropped
         kafka_three.freeze(frozen)
@@ -101,7 +101,7 @@ def test_segments_are_young_and_the_first_term_was_cut_short(topic_for: NewReaso
             LeaderElected(
                 desk.partition, topic.name, epoch, begun, desk.broker_id, address, lineage, Offset(0), desk.now()
             )
-        )  # its process died before it said the log start, and what comes next is not to be copied yet
+        )  # its process died before it wrote the log start, and the next segment is not to be copied yet
         young = rf"segment 0\.\.{end} is \d+ [ms].* old, younger than copy\.lag 16 m 40 s: in \d+ [ms].*"
         desk.says("copied", Reason.COPY_LAG, young)
         desk.says("trimmed", Reason.NO_LOG_START, "no term has written a log start yet")
@@ -126,8 +126,8 @@ def test_the_brokers_checkpoint_lacks_the_epoch(topic: ReasonTopic) -> None:
     before = checkpoint.read_text()
     with topic.desk() as desk:
         checkpoint.write_text(f"0\n1\n0 {bases[1]}\n")
-        said = f"offset 0 has no leader epoch in the broker's checkpoint: its first offset is {bases[1]}"
-        desk.says("copied", Reason.NO_EPOCH, said)
+        sentence = f"offset 0 has no leader epoch in the broker's checkpoint: its first offset is {bases[1]}"
+        desk.says("copied", Reason.NO_EPOCH, sentence)
         checkpoint.write_text(before)
         eventually(lambda: desk.work().not_copied_reason == Reason.ALL_COPIED)
 
@@ -137,8 +137,8 @@ def test_a_file_is_missing_from_the_folder(topic: ReasonTopic) -> None:
     bases = topic.bases()
     away = topic.log(0).rename(topic.folder / "away")
     with topic.desk() as desk:
-        said = f"offset 0 is in no local segment: the next one begins at {bases[1]}"
-        desk.says("copied", Reason.NO_LOCAL_SEGMENT, said)
+        sentence = f"offset 0 is in no local segment: the next one begins at {bases[1]}"
+        desk.says("copied", Reason.NO_LOCAL_SEGMENT, sentence)
     away.rename(topic.log(0))
 
 
@@ -161,8 +161,8 @@ def test_local_retention_keeps_what_is_there(topic_for: NewReasonTopic) -> None:
 def test_copies_are_young(topic: ReasonTopic) -> None:
     end = topic.bases()[1] - 1
     with topic.desk(delay=900) as desk:
-        said = rf"segment 0\.\.{end} was copied \d+ [ms].* ago, within trim\.delay 15 m: it goes in \d+ [ms].*"
-        desk.says("trimmed", Reason.TRIM_DELAY, said)
+        sentence = rf"segment 0\.\.{end} was copied \d+ [ms].* ago, within trim\.delay 15 m: it goes in \d+ [ms].*"
+        desk.says("trimmed", Reason.TRIM_DELAY, sentence)
 
 
 @shows(Reason.GROUP_HOLDS)
@@ -175,16 +175,16 @@ def test_a_consumer_group_lags(topic_for: NewReasonTopic) -> None:
         consumer.commit(offsets=[TopicPartition(topic.name, 0, offset)], asynchronous=False)
         consumer.close()
     with topic.desk() as desk:
-        asked = r"\(asked [\dTZ:-]+\)"
-        said = rf"consumer group slower-{topic.name} still reads there, at offset 3 {asked}, and 1 more group"
-        desk.says("trimmed", Reason.GROUP_HOLDS, rf"{said}: [\d,]+ bytes below {bases[-1]} could go otherwise")
+        asked_at = r"\(asked [\dTZ:-]+\)"
+        sentence = rf"consumer group slower-{topic.name} still reads there, at offset 3 {asked_at}, and 1 more group"
+        desk.says("trimmed", Reason.GROUP_HOLDS, rf"{sentence}: [\d,]+ bytes below {bases[-1]} could go otherwise")
 
 
 @shows(Reason.GROUPS_UNKNOWN)
 def test_groups_may_be_hidden(topic: ReasonTopic) -> None:
     with topic.denied(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE), topic.desk() as desk:
-        said = "consumer groups could not be listed completely: these credentials lack DESCRIBE on the cluster, .*"
-        desk.says("trimmed", Reason.GROUPS_UNKNOWN, said)
+        sentence = "consumer groups could not be listed completely: these credentials lack DESCRIBE on the cluster, .*"
+        desk.says("trimmed", Reason.GROUPS_UNKNOWN, sentence)
 
 
 @shows(Reason.UNCLEAN_ELECTIONS)
@@ -192,8 +192,8 @@ def test_unclean_elections_are_allowed(topic_for: NewReasonTopic) -> None:
     topic = topic_for(unclean_leader_election_enable="true")
     topic.roll()
     with topic.desk() as desk:
-        said = "unclean.leader.election.enable=true on the topic, and trim.allow_unclean is off"
-        desk.says("trimmed", Reason.UNCLEAN_ELECTIONS, said.replace(".", r"\."))
+        sentence = "unclean.leader.election.enable=true on the topic, and trim.allow_unclean is off"
+        desk.says("trimmed", Reason.UNCLEAN_ELECTIONS, sentence.replace(".", r"\."))
 
 
 # --- expire ----------------------------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ def test_an_order_asks_for_more_than_there_is(desk: Desk) -> None:
 @shows(Reason.ORDER_LOST)
 def test_an_order_does_not_say_which_records_it_meant(desk: Desk) -> None:
     order = desk.order(OrderKind.DELETE_RECORDS, before=5, version=1)
-    said = f"order {order.id}: an older version gave it, without saying for which records: give it again; .*"
-    desk.says("expired", Reason.ORDER_LOST, said)
+    sentence = f"order {order.id}: an older version gave it, without saying for which records: give it again; .*"
+    desk.says("expired", Reason.ORDER_LOST, sentence)
 
 
 @shows(Reason.READERS_GRACE)
@@ -220,8 +220,8 @@ def test_readers_get_their_grace(topic_for: NewReasonTopic) -> None:
     with topic.desk() as desk:
         desk.work()
         desk.order(OrderKind.DELETE_RECORDS, before=bases[1])
-        said = r"1 condemned segment keeps its objects; segment \S+: the grace for readers ends in \d+ [ms].*"
-        desk.says("expired", Reason.READERS_GRACE, said)
+        sentence = r"1 condemned segment keeps its objects; segment \S+: the grace for readers ends in \d+ [ms].*"
+        desk.says("expired", Reason.READERS_GRACE, sentence)
 
 
 @shows(Reason.LEASED)
@@ -246,13 +246,13 @@ def test_the_archive_does_not_have_the_delete_yet(topic_for: NewReasonTopic) -> 
     with topic.desk() as desk:
         desk.work()
         desk.order(OrderKind.DELETE_RECORDS, before=bases[1])
-        said = r"segment \S+: that it is to be deleted is not archived yet"
-        desk.says("expired", Reason.NOT_ARCHIVED, f"1 condemned segment keeps its objects; {said}")
+        sentence = r"segment \S+: that it is to be deleted is not archived yet"
+        desk.says("expired", Reason.NOT_ARCHIVED, f"1 condemned segment keeps its objects; {sentence}")
         assert list(topic.store_folder.rglob(f"{bases[0]:020d}-*.log"))
 
 
 class LockedStore(DirectoryStore):
-    """A store with an object lock: it takes, and gives nothing back."""
+    """A store with an object lock: it accepts objects, and deletes none."""
 
     def delete(self, key: str) -> None:
         raise AccessDenied("the object is locked", key=key)
@@ -266,8 +266,8 @@ def test_the_store_deletes_nothing(topic_for: NewReasonTopic) -> None:
     with topic.desk() as desk:
         desk.work()
         desk.order(OrderKind.DELETE_RECORDS, before=bases[1])
-        said = r"1 condemned segment keeps its objects; segment \S+: its removal failed and is tried again later"
-        desk.says("expired", Reason.REMOVAL_FAILED, rf"{said}: the object is locked\. key=\S+")
+        sentence = r"1 condemned segment keeps its objects; segment \S+: its removal failed and is tried again later"
+        desk.says("expired", Reason.REMOVAL_FAILED, rf"{sentence}: the object is locked\. key=\S+")
 
 
 # --- orders, refusals ------------------------------------------------------------------------------------------------
@@ -297,8 +297,8 @@ def test_the_topic_was_excluded_later_and_what_is_remote_still_expires(topic_for
         topic.seen(job)
         job.run_once()
         (status,) = job.leader.board.all()
-        said = f"excluded: tiering.include and tiering.exclude do not choose {topic.name}"
-        assert (status.not_copied, status.not_copied_reason) == (said, Reason.EXCLUDED)
+        sentence = f"excluded: tiering.include and tiering.exclude do not choose {topic.name}"
+        assert (status.not_copied, status.not_copied_reason) == (sentence, Reason.EXCLUDED)
         assert status.not_trimmed_reason == Reason.EXCLUDED
         assert (status.refused, status.not_expired_reason) == (None, Reason.RETENTION_KEEPS)
     topic.sections["tiering"]["topics"] = {topic.name: {"retention": 0}}
@@ -322,10 +322,10 @@ def test_the_topic_is_compacted(topic_for: NewReasonTopic) -> None:
 def test_kafka_tiers_the_topic_itself(topic_for: NewReasonTopic) -> None:
     topic = topic_for(remote_storage_enable="true")
     with topic.desk() as desk:
-        said = "remote.storage.enable=true: Kafka tiers it itself"
+        sentence = "remote.storage.enable=true: Kafka tiers it itself"
         for act in ACTS:
-            desk.says(act, Reason.REFUSED_KAFKA_TIERED, said)
-        assert desk.status.refused == said
+            desk.says(act, Reason.REFUSED_KAFKA_TIERED, sentence)
+        assert desk.status.refused == sentence
 
 
 @shows(Reason.REFUSED_INTERNAL)
@@ -335,10 +335,10 @@ def test_the_patterns_name_an_internal_topic(topic_for: NewReasonTopic) -> None:
     topic.sections = {"tiering": {"include": [topic.name, tiers]}}
     with topic.agent() as job:
         job.run_once()
-        found = {(each.topic, each.not_copied, each.refused_reason) for each in job.leader.board.all()}
-    said = f"internal topic: {tiers} is never tiered"
-    assert found >= {(tiers, said, Reason.REFUSED_INTERNAL)}
-    assert {each[2] for each in found if each[0] == topic.name} == {None}
+        statuses = {(each.topic, each.not_copied, each.refused_reason) for each in job.leader.board.all()}
+    sentence = f"internal topic: {tiers} is never tiered"
+    assert statuses >= {(tiers, sentence, Reason.REFUSED_INTERNAL)}
+    assert {each[2] for each in statuses if each[0] == topic.name} == {None}
 
 
 @shows(Reason.REFUSED_FORMAT)

@@ -1,4 +1,4 @@
-"""Why something is not copied, trimmed, expired: what somebody must clear up, and what fails. On a real broker."""
+"""The reasons why something is not copied, trimmed, expired: doubts that a person must resolve, and failures."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def test_a_leader_knows_nothing_of_older_epochs_and_a_higher_term_is_in_force(to
 def test_the_tier_state_topic_is_not_safe(topic: ReasonTopic) -> None:
     with topic.desk() as desk:
         topic.alter(topic.spec.name, cleanup_policy="delete")
-        said = "the tier-state topic is not safe any more: .*cleanup.policy.*delete.*"
+        sentence = "the tier-state topic is not safe any more: .*cleanup.policy.*delete.*"
         for act in ("trimmed", "expired"):
-            desk.says(act, Reason.TIER_STATE_UNSAFE, said)
+            desk.says(act, Reason.TIER_STATE_UNSAFE, sentence)
 
 
 @shows(Reason.TIER_STATE_LOST)
@@ -97,22 +97,22 @@ def test_no_fact_is_left_of_what_is_in_the_bucket(topic: ReasonTopic) -> None:
     create_tier_topic(topic.sandbox.client_config, topic.spec, SystemClock().now_ms())
     topic.append(1_700)
     with topic.desk() as desk:
-        said = "no fact speaks of this partition, but the bucket has segments of it; .*tierstate recover .*"
-        desk.says("copied", Reason.TIER_STATE_LOST, said)
+        sentence = "no fact speaks of this partition, but the bucket has segments of it; .*tierstate recover .*"
+        desk.says("copied", Reason.TIER_STATE_LOST, sentence)
         assert desk.job.view.facts(desk.partition) == []
 
 
 @shows(Reason.OBJECTS_MISSING)
-def test_somebody_removes_an_object_of_a_readable_segment(topic_for: NewReasonTopic) -> None:
+def test_an_object_of_a_readable_segment_is_removed(topic_for: NewReasonTopic) -> None:
     topic = topic_for({"sweep": {"grace": 1}})
     topic.roll()
     with topic.desk() as desk:
         desk.work()
         gone = next(topic.store_folder.rglob("*.indexes"))
         gone.unlink()
-        said = rf"objects of readable segments are missing: \S+{gone.name} is gone"
+        sentence = rf"objects of readable segments are missing: \S+{gone.name} is gone"
         eventually(lambda: desk.work().missing_objects)
-        desk.says("trimmed", Reason.OBJECTS_MISSING, said)
+        desk.says("trimmed", Reason.OBJECTS_MISSING, sentence)
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def test_somebody_removes_an_object_of_a_readable_segment(topic_for: NewReasonTo
 def test_a_segment_is_damaged_on_the_brokers_disk(topic: ReasonTopic) -> None:
     patch(topic.log(0), 200, b"damaged")
     with topic.desk() as desk:
-        said = rf"batch CRC does not match\. file=\S+/{0:020d}\.log position=0 .*"
-        desk.says("copied", Reason.CORRUPT_DATA, said)
+        sentence = rf"batch CRC does not match\. file=\S+/{0:020d}\.log position=0 .*"
+        desk.says("copied", Reason.CORRUPT_DATA, sentence)
         eventually(lambda: "(failed 2 times in a row)" in (desk.work().not_copied or ""))
 
 
@@ -134,8 +134,8 @@ def test_a_producer_sends_a_record_whose_offset_lies_above_its_batch(topic_for: 
     assert append_batch(topic.sandbox, topic.name, Batch(0, lifted, time=SystemClock().now_ms()).bytes) == 0
     topic.roll()
     with topic.desk() as desk:
-        said = rf"readers of the remote tier .* --before \d+\. batch=0 object_key=\S+/{0:020d}-\S+"
-        desk.says("trimmed", Reason.UNDECODABLE, said)
+        sentence = rf"readers of the remote tier .* --before \d+\. batch=0 object_key=\S+/{0:020d}-\S+"
+        desk.says("trimmed", Reason.UNDECODABLE, sentence)
         assert desk.work().not_copied_reason == Reason.ALL_COPIED
 
 
@@ -147,26 +147,26 @@ def test_the_store_goes_away_in_the_middle_of_a_copy(topic: ReasonTopic) -> None
             assert len(taken) < 10
         topic.store_folder.rename(away)
         assert not any(step == "put indexes" for step in acting)
-        said = r".*store=\S+.*|.*failed \d+ times.*"
-        desk.says("copied", Reason.STORE_AWAY, said)
+        sentence = r".*store=\S+.*|.*failed \d+ times.*"
+        desk.says("copied", Reason.STORE_AWAY, sentence)
         away.rename(topic.store_folder)
         late = r"1 condemned segment keeps its objects; segment \S+: the grace for late writes ends in \d+ m.*"
         desk.says("expired", Reason.LATE_WRITES, late)
 
 
 def take_until(acting: Iterator[str], step: str) -> list[str]:
-    """The steps taken; the act stands right before the last of them, or is over."""
+    """Return the steps taken; the operation stands right before the last of them, or is over."""
     taken = []
-    for found in acting:
-        taken.append(found)
-        if found == step:
+    for step_taken in acting:
+        taken.append(step_taken)
+        if step_taken == step:
             break
     return taken
 
 
 @shows(Reason.STORE_FULL)
 def test_the_store_has_no_room(topic: ReasonTopic) -> None:
-    """No file may grow beyond 2,000 bytes in this process: to a folder as a store that is a full disk."""
+    """Files of this process are limited to 2,000 bytes, which is a full disk for a folder store."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with topic.desk() as desk:
@@ -194,7 +194,7 @@ def test_the_agent_may_not_ask(topic_for: NewReasonTopic) -> None:
     topic = topic_for()
     with topic.denied(ResourceType.TOPIC, topic.name, AclOperation.DESCRIBE_CONFIGS), topic.desk() as desk:
         for act in ACTS:
-            desk.says(act, Reason.ACCESS_DENIED, f".* topic={topic.name} .*")  # configs are a topic's
+            desk.says(act, Reason.ACCESS_DENIED, f".* topic={topic.name} .*")  # configs belong to a topic
 
 
 @shows(Reason.FAILED)

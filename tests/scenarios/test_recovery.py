@@ -1,4 +1,4 @@
-"""The tier-state topic is lost: it comes back from the bucket, and everything that people look at is as it was."""
+"""The lost tier-state topic comes back from the bucket, and everything visible is as before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECORDS = 2_500
 
 @dataclass
 class Lost:
-    """A topic of two partitions, copied and trimmed; ``told``: what commands said of it before its facts were lost."""
+    """A topic of two partitions, copied and trimmed; ``told`` is the output of commands before its facts were lost."""
 
     house: House
     topic: str
@@ -41,7 +41,7 @@ class Lost:
 
 
 def tell(house: House, topic: str, *flags: str) -> dict[str, Any]:
-    """Everything a reader can see of a topic, without terms, which are new after a recovery."""
+    """Return everything that a reader sees of a topic, without terms, which are new after a recovery."""
     described = house.json("describe", topic, *flags)
     segments = [house.json("segments", f"{topic}:{number}", *flags) for number in (0, 1)]
     assert all(segments)
@@ -85,16 +85,16 @@ def test_verify_names_a_missing_object_with_exit_code_4_and_an_orphan_with_1(los
     whole = log.read_bytes()
     log.unlink()
     try:
-        found = house.json("verify", lost.topic, "--level", "1", code=4)["findings"]
-        assert [(each["severity"], each["object_key"]) for each in found] == [
+        findings = house.json("verify", lost.topic, "--level", "1", code=4)["findings"]
+        assert [(each["severity"], each["object_key"]) for each in findings] == [
             ("corrupt", str(log.relative_to(house.store)))
         ]
         line = house.run("verify", lost.topic, code=4).stdout.splitlines()[0]
         assert line.startswith("L1  corrupt")
-        assert found[0]["segment_id"] in line
+        assert findings[0]["segment_id"] in line
     finally:
         log.write_bytes(whole)
-    orphan = log.with_name(log.name.replace(found[0]["segment_id"], "AAAAAAAAAAAAAAAAAAAAzA"))
+    orphan = log.with_name(log.name.replace(findings[0]["segment_id"], "AAAAAAAAAAAAAAAAAAAAzA"))
     orphan.write_bytes(b"x")
     try:
         summary = house.json("verify", lost.topic, code=1)["summary"]
@@ -138,7 +138,7 @@ def test_a_hole_in_the_bucket_is_named_with_exit_code_4(lost: Lost, tmp_path: Pa
 
 @pytest.fixture
 def pieces(lost: Lost) -> list[Path]:
-    """Everything archived, as an agent does it; the objects."""
+    """Archive everything as an agent does; return the objects."""
     house = lost.house
     kafka = {"bootstrap.servers": house.kafka.bootstrap}
     topic = open_tier_topic(kafka, TierTopicSpec(house.tier_topic, 2, 1))
@@ -168,9 +168,9 @@ def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces:
     try:
         assert "archive" in house.run("recover", *fresh, code=4).stderr
         house.run("recover", "--without-archive", *fresh)
-        found = house.json("verify", lost.topic, code=4)["findings"]
-        assert {house.store / each["object_key"] for each in found} <= set(pieces)
-        assert {each["severity"] for each in found} == {"corrupt"}
+        findings = house.json("verify", lost.topic, code=4)["findings"]
+        assert {house.store / each["object_key"] for each in findings} <= set(pieces)
+        assert {each["severity"] for each in findings} == {"corrupt"}
     finally:
         for piece in pieces:
             whole = bytearray(piece.read_bytes())
@@ -181,7 +181,7 @@ def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces:
 
 
 @pytest.mark.essential
-def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_nothing(lost: Lost) -> None:
+def test_recovered_records_read_as_before_and_a_second_run_changes_nothing(lost: Lost) -> None:
     house, fresh = lost.house, lost.fresh
     assert house.json("recover", "--execute", "--agents-are-stopped", *fresh)["executed"] is True
     assert tell(house, lost.topic, *fresh) == lost.told
@@ -203,10 +203,8 @@ def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_noth
     assert len(house.json("segments", f"{lost.topic}:0", *fresh)) > len(lost.told["segments"][0])
 
 
-def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_its_id(
-    lost: Lost, tmp_path: Path
-) -> None:
-    """As topics of a cluster before this one do: agents here have written facts of their own by then."""
+def test_a_deleted_topic_comes_back_next_to_newer_facts_and_is_read_by_its_id(lost: Lost, tmp_path: Path) -> None:
+    """Topics of an earlier cluster come back so: agents here have written facts of their own by then."""
     house, beside = lost.house, ("--set", "tier_state.topic=recovery-beside")
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
     gone = house.create("gone")

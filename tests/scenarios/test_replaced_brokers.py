@@ -15,13 +15,13 @@ PER_SEGMENT = 4
 
 
 def produces(story: Story, segments: int) -> None:
-    """A segment at a time, on every replica in sync before the next: all roll at the same records."""
+    """Produce a segment at a time, on every replica in sync before the next: all roll at the same records."""
     for _ in range(segments):
         story.when.produces("orders", PER_SEGMENT)
 
 
 def goes_on_copying(story: Story) -> None:
-    """Broker 2 leads, its log begins at 12 with one record: two more segments are made, copied and trimmed there."""
+    """Let broker 2 lead, whose log is one record at 12: two more segments are made, copied and trimmed there."""
     _, when, then = story
     when.produces("orders", 3)
     produces(story, 2)

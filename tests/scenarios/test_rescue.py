@@ -1,4 +1,4 @@
-"""A broker that is down for want of room: copied segments leave its folders, it starts, and both tiers are one log."""
+"""A broker without disk space is down: copied segments leave its folders, it starts, and both tiers are one log."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tierstate.state.ids import TopicIdPartition
 pytestmark = [pytest.mark.kafka, pytest.mark.extended]
 RECORDS = 4_000
 ALL_STAYS = "1000000000"
-"""Of ``local.retention.bytes``."""
+"""A value of ``local.retention.bytes``."""
 
 
 def copied(house: House, topic: str) -> bool:
-    """Whether the bucket's view has all but the active segment."""
+    """Return whether the bucket's view has all but the active segment."""
     settings = settings_from({"store.url": house.store.as_uri(), "view.source": "bucket"})
     with BucketConnection(settings, tell=lambda age: None) as bucket:
         try:
@@ -42,7 +42,7 @@ def rescued(house: House, *flags: str, code: int = 0) -> Any:
 
 @contextmanager
 def agents(house: House, kafka: KafkaSandbox) -> Iterator[None]:
-    """One beside each broker: who leads a tier-state partition archives it."""
+    """Run one agent for each broker: the leader of a tier-state partition archives it."""
     with ExitStack() as running:
         for number, broker in enumerate(kafka.brokers):
             folders = (f"agent.log_dirs={broker.log_dir}", f"state_dir={house.folder}/state-{number}")
@@ -63,9 +63,7 @@ def house(kafka_own: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
         yield house
 
 
-def test_what_is_proven_leaves_the_disk_of_a_broker_that_is_down_and_readers_lose_nothing(
-    house: House, kafka_own: KafkaSandbox
-) -> None:
+def test_proven_segments_leave_the_disk_of_a_dead_broker_without_loss(house: House, kafka_own: KafkaSandbox) -> None:
     topic = house.create("orders", local_retention_bytes=ALL_STAYS)
     with house.agent():
         house.append(topic, RECORDS)
@@ -134,10 +132,10 @@ def test_a_rescued_replica_catches_up_and_leads_again(kafka_three: KafkaSandbox,
         place = TopicPartition(topic, 0)
 
         def leads_again() -> bool:
-            found = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
-            if len(found.isrs) == 3 and found.leader != 1:
+            partition = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
+            if len(partition.isrs) == 3 and partition.leader != 1:
                 admin.elect_leaders(ElectionType.PREFERRED, [place]).result(30)
-            return bool(found.leader == 1 and len(found.isrs) == 3)
+            return bool(partition.leader == 1 and len(partition.isrs) == 3)
 
         eventually(leads_again)
         with agents(house, kafka_three):

@@ -1,7 +1,7 @@
 """A broker is restored from an older backup while the object store is not: two histories that must not be mixed.
 
-One broker, stopped, its folder copied; it goes on, and what it says is copied and archived; then the copy is put back,
-and everything grows past where it was, in the same epochs.
+One broker is stopped and its folder copied; it goes on, and its records are copied and archived; then the copy is put
+back, and everything grows past the old end, in the same epochs.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Restored:
         return [*range(BEFORE), *range(50_000, 50_000 + AFTER)]
 
     def work(self, code: int = 0, *flags: str) -> list[dict[str, Any]]:
-        """What an agent says that does what there is to do."""
+        """Run an agent until all is done; return its output."""
         done = self.house.run("agent", "--once", "--json", *flags, code=code)
         return [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
 
     def status(self) -> dict[str, Any] | None:
-        """As the agent has it; none before its term says where it is asked."""
-        said = self.house.json("describe", self.topic)[0]["agent"]
-        return said if isinstance(said, dict) else None
+        """Return the agent's status; None before a term shows its address."""
+        agent_status = self.house.json("describe", self.topic)[0]["agent"]
+        return agent_status if isinstance(agent_status, dict) else None
 
     def put_back(self, backup: Path) -> None:
         self.kafka.stop(0)
@@ -84,18 +84,18 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
 ) -> None:
     house = restored.house
     lost = house.json("replay", "--source", "archive")
-    said = restored.work()
-    rebuilt = [each["reason"] for each in said if each["event"] == "view rebuilt"]
+    events = restored.work()
+    rebuilt = [each["reason"] for each in events if each["event"] == "view rebuilt"]
     assert any("history" in reason or "past the end" in reason or "ends below" in reason for reason in rebuilt), rebuilt
-    failed = [each["error"] for each in said if each["event"] == "chore failed"]
-    assert any("parted from its archive" in error for error in failed), said
+    failed = [each["error"] for each in events if each["event"] == "chore failed"]
+    assert any("parted from its archive" in error for error in failed), events
     assert house.json("replay", "--source", "topic")["facts"] > lost["facts"], "it has not grown past the archived end"
     assert house.json("replay", "--source", "archive")["live_set_digest"] == lost["live_set_digest"]
     assert restored.values() == restored.expected
 
-    shutil.rmtree(house.folder / "state")  # an agent with nothing takes no checkpoint of the lost future either
-    said = restored.work()
-    assert any("is not used" in each.get("error", "") for each in said if each["event"] == "chore failed"), said
+    shutil.rmtree(house.folder / "state")  # an agent without a folder takes no checkpoint of the lost future either
+    events = restored.work()
+    assert any("is not used" in each.get("error", "") for each in events if each["event"] == "chore failed"), events
     assert restored.values() == restored.expected
     wrong = {each["check"]: each["detail"] for each in house.json("check", code=1) if not each["ok"]}
     assert "parted from its archive" in wrong["history"]
@@ -124,15 +124,15 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
     assert "have not parted" in house.run("recover", "--begin-history", code=2).stderr
     house.run("keep-prefix", "--execute")
 
-    said = restored.work()
-    assert not [each for each in said if each["event"] == "chore failed" and each["chore"] == "archive"], said
+    events = restored.work()
+    assert not [each for each in events if each["event"] == "chore failed" and each["chore"] == "archive"], events
     replayed = [house.json("replay", "--source", source) for source in ("topic", "archive")]
     assert replayed[0]["live_set_digest"] == replayed[1]["live_set_digest"]
     assert house.json("replay", "--source", "archive", "--history", "0")["live_set_digest"] == lost["live_set_digest"]
     assert house.json("check")[-1]["ok"]
     assert restored.values() == restored.expected
 
-    fresh = ("--set", "tier_state.topic=restored-fresh")  # and now the topic is lost altogether
+    fresh = ("--set", "tier_state.topic=restored-fresh")  # now the topic is lost altogether
     house.run("init", *fresh)
     plan = house.json("recover", "--execute", *fresh, code=1)
     assert {each["segment_id"] for each in plan["partitions"][0]["not_restored"]} == {

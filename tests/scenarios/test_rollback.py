@@ -32,7 +32,7 @@ def git(*arguments: str) -> bytes:
 
 
 def last_release() -> str | None:
-    """The commit, or None in a checkout that does not have it."""
+    """Return the commit, or None in a checkout that does not have it."""
     try:
         tags = git("tag", "--list", "v*", "--merged", "HEAD", "--sort=-v:refname").decode().split()
         release = tags[0] if tags else BEFORE_THE_FIRST
@@ -46,7 +46,7 @@ RELEASE = last_release()
 
 
 class LastRelease:
-    """Runs the commands of the last release with the settings of a house."""
+    """A runner of the last release's commands with the settings of a house."""
 
     def __init__(self, house: House, folder: Path) -> None:
         assert RELEASE is not None

@@ -14,13 +14,13 @@ pytestmark = pytest.mark.kafka
 
 
 def misses(house: House, topic: str, segments: int) -> bool:
-    """Whether `describe` names the three objects of each lost segment, and ends with exit code 4."""
+    """Return whether `describe` names the three objects of each lost segment, and ends with exit code 4."""
     done = run("describe", topic, "--config", str(house.config))
     return done.returncode == 4 and f"MISSING  {3 * segments} objects of readable segments" in done.stdout
 
 
 def has_one_log(house: House, topic: str, above: int) -> bool:
-    """Whether all but the active segment is copied and trimmed, and that one begins above an offset."""
+    """Return whether all but the active segment is copied and trimmed, and that one begins above an offset."""
     logs = house.logs(topic)
     return len(logs) == 1 and int(logs[0].stem) > above
 

@@ -1,8 +1,8 @@
 """Brokers and proxies restart one by one, as for an upgrade, while clients read both tiers and a group commits.
 
-Beside every client that reads through the proxies the same one reads the same records of a twin, that was never tiered,
-at the brokers. What is promised is what is seen there: who is assigned gets every record once and in order, a group
-skips nothing and reads nothing again that it has committed.
+For every client at the proxies an equal one reads the same records of an untiered twin at the brokers. The behaviour
+there is the promise: an assigned client gets every record once and in order, a group skips nothing and reads nothing
+again that it has committed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PARTITIONS, PER_SEGMENT, RECORDS = 3, 20, 110
 PATIENCE_S = 300.0
 NODES = (1, 2, 3)
 ENDS = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
-"""Of a consumer's errors those that are none of a connection, or of a coordinator that moved."""
+"""Errors of a consumer that no connection and no moved coordinator causes."""
 
 
 class Clients:
-    """Reads in rounds until it is told to stop. ``rounds``: finished; ``wrong``: what nobody may see."""
+    """A client that reads in rounds until it is stopped. ``rounds``: finished; ``wrong``: forbidden observations."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -65,7 +65,7 @@ class Clients:
 
 
 class Assigned(Clients):
-    """librdkafka, from the beginning to ``RECORDS`` of every partition."""
+    """librdkafka's consumer, assigned from the beginning to ``RECORDS`` of every partition."""
 
     def __init__(self, bootstrap: str, name: str, topic: StoryTopic) -> None:
         config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "nobody", "auto.offset.reset": "error"}
@@ -83,7 +83,7 @@ class Assigned(Clients):
                         self.wrong.append(message.error().str())
                     continue
                 number, offset = message.partition(), message.offset()
-                # what comes behind them may not be known here yet
+                # later records may not be known here yet
                 same = offset >= RECORDS or message.value() == self._topic.written[number][offset].value
                 if offset != following[number] or not same:
                     self.wrong.append(f"partition {number} offset {offset} in place of {following[number]}, {same}")
@@ -95,7 +95,7 @@ class Assigned(Clients):
 
 
 class Grouped(Clients):
-    """A group of one, that commits what it has every few records; each round is another group."""
+    """A group of one member that commits every few records; each round is another group."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self._bootstrap, self._name = bootstrap, name
@@ -130,7 +130,7 @@ class Grouped(Clients):
 
 
 class Java(Clients):
-    """Java's consumer, assigned."""
+    """Java's consumer with assigned partitions."""
 
     def __init__(self, bootstrap: str, name: str, topic: StoryTopic) -> None:
         values = [[topic.written[number][at].value for at in range(RECORDS)] for number in range(PARTITIONS)]
@@ -155,7 +155,7 @@ class Java(Clients):
 
 
 class Proxy:
-    """`tierstate proxy`, always on the same ports. ``settings``: but for its folder."""
+    """`tierstate proxy`, always on the same ports. ``settings``: all but its folder."""
 
     def __init__(self, settings: str, folder: Path, port: int) -> None:
         self.address, self._config, self._log = f"127.0.0.1:{port}", folder / f"{port}.toml", folder / f"{port}.err"
@@ -225,7 +225,7 @@ def test_nothing_is_lost_or_repeated_while_brokers_and_proxies_restart_one_by_on
             opened.callback(each.close)
 
         def go_on() -> None:
-            """Until each of them has begun and finished a round since now."""
+            """Wait until each of them has begun and finished a round from now on."""
             before = [each.rounds for each in clients]
 
             def finished() -> bool:

@@ -38,10 +38,10 @@ def test_every_test_the_page_names_exists(file: str, name: str) -> None:
 
 def test_every_class_of_kafkas_has_a_row_that_names_a_test_or_says_why_not() -> None:
     rows = [line.split("|")[1:4] for line in PAGE.splitlines() if line.startswith("| `")]
-    told = {name: here for classes, _, here in rows for name in re.findall(r"`(\w+)`", classes)}
-    assert set(KAFKAS_CLASSES) == set(told)
+    remarks = {name: here for classes, _, here in rows for name in re.findall(r"`(\w+)`", classes)}
+    assert set(KAFKAS_CLASSES) == set(remarks)
     reasons = re.compile(r"::test_|not re-told: |as (the next|those) two|, below ")
-    assert [name for name, here in told.items() if not reasons.search(here)] == []
+    assert [name for name, here in remarks.items() if not reasons.search(here)] == []
 
 
 @pytest.mark.parametrize("file", RETOLD)

@@ -1,4 +1,4 @@
-"""Quiet restarts leave what is remote readable; what nobody can know, a person settles once and for all."""
+"""Quiet restarts leave remote records readable; a person settles once what no process can know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tierstate.state.keys import tier_partition_of
 pytestmark = pytest.mark.kafka
 
 END = -1
-"""As `kafka-delete-records.sh` takes it: everything there is."""
+"""All records, as in `kafka-delete-records.sh`."""
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def house(kafka_own: KafkaSandbox, tmp_path: Path, topic_name: str) -> Iterator[
 
 
 def described(house: House, topic: str) -> dict[str, Any]:
-    """With whatever exit code: offsets that are in no tier are what these tests are about."""
+    """Return the description with any exit code: these tests are about offsets that are in no tier."""
     done = run("describe", f"{topic}:0", "--json", "--config", str(house.config))
-    found: dict[str, Any] = json.loads(done.stdout)[0]
-    return found
+    description: dict[str, Any] = json.loads(done.stdout)[0]
+    return description
 
 
 def copied(house: House, topic: str) -> int:
-    """Once all that is rolled is copied and trimmed: how many records are remote."""
+    """Return how many records are remote, once all that is rolled is copied and trimmed."""
     done = eventually(
         lambda: (now := described(house, topic))["local_log_start_offset"] == int(house.logs(topic)[-1].stem) and now
     )
@@ -53,10 +53,10 @@ def restarts(house: House) -> None:
 
 
 def loses_all(house: House, topic: str) -> None:
-    """All that the broker has goes, its active segment too, and with it every epoch but the last."""
+    """Delete all of the broker's records, even the active segment, and with them every epoch but the last."""
     admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
-    (asked,) = admin.delete_records([TopicPartition(topic, 0, END)]).values()
-    asked.result(30)
+    (future,) = admin.delete_records([TopicPartition(topic, 0, END)]).values()
+    future.result(30)
     eventually(lambda: len(checkpoint(house, topic)) == 1)
 
 
@@ -65,13 +65,13 @@ def checkpoint(house: House, topic: str) -> list[str]:
 
 
 def newest_term(house: House, topic: str) -> tuple[int, int]:
-    """Its epoch, and where the broker's log began then."""
+    """Return its epoch, and the start of the broker's log then."""
     terms = [fact for fact in house.lines("facts", f"{topic}:0") if fact["fact"] == "LeaderElected"]
     return int(terms[-1]["epoch"]), int(terms[-1]["local_start"])
 
 
 def reads(house: House, topic: str, records: int) -> bool:
-    """From the beginning, so many."""
+    """Return whether a reader from the beginning gets so many records."""
     done = house.run("consume", f"{topic}:0", "-n", str(records), "--format", "%o\\n")
     return done.stdout.split() == [str(offset) for offset in range(records)]
 
@@ -82,7 +82,7 @@ def test_what_is_remote_stays_readable_when_all_that_a_quiet_restart_left_is_gon
     house.append(topic, 2_500)
     with house.agent():
         remote = copied(house, topic)
-        for _ in range(2):  # the second time on a log that is empty
+        for _ in range(2):  # the second time on an empty log
             restarts(house)
             eventually(lambda: newest_term(house, topic)[0] == int(checkpoint(house, topic)[-1].split()[0]))
             loses_all(house, topic)
@@ -138,7 +138,7 @@ def test_a_contradiction_that_a_person_settled_stays_settled_over_a_new_agent(ho
 
 
 def erase(house: House, topic: str, key: str) -> None:
-    """As nobody should: the fact from under its other half."""
+    """Erase a fact without its other half, which is forbidden."""
     partition = TopicIdPartition(TopicId(key.partition("/")[0]), 0)
     with closing(open_tier_topic(house.kafka.client_config, TierTopicSpec(house.tier_topic, 2, 1))) as tier_topic:
         tier_topic.append(tier_partition_of(partition, 2), key, None)

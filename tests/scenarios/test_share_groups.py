@@ -23,7 +23,7 @@ RECORDS, TAKEN = 2_500, 72
 
 @contextmanager
 def share_consumer(house: House, topic: str, records: int) -> Iterator[subprocess.Popen[str]]:
-    """Kafka's own share consumer in the group ``takers``, which accepts so many records and ends."""
+    """Run Kafka's own share consumer in the group ``takers``, which accepts so many records and ends."""
     command = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.consumer.ConsoleShareConsumer"]
     command += ["--bootstrap-server", house.kafka.bootstrap, "--topic", topic, "--group", "takers"]
     command += ["--max-messages", str(records)]
@@ -51,7 +51,7 @@ def test_a_share_group_reads_every_record_although_an_agent_trims(kafka: KafkaSa
         written = 0
         with share_consumer(house, topic, TAKEN) as consumer:
             eventually(holder)
-            while consumer.poll() is None or written < RECORDS:  # it does not get what comes before it has begun
+            while consumer.poll() is None or written < RECORDS:  # it does not get records from before its start
                 house.append(topic, 100, first=written)
                 written += 100
             accepted = taken(consumer)

@@ -19,7 +19,7 @@ def house(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield made
 
 
-def test_one_table_says_what_is_remote_what_the_broker_saves_and_who_is_silent(house: House) -> None:
+def test_one_table_shows_remote_data_savings_and_silent_agents(house: House) -> None:
     calm, paused = (house.create(name, internal_segment_bytes="20000") for name in ("calm", "paused"))
     with house.agent():
         for topic in (calm, paused):

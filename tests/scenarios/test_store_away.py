@@ -1,4 +1,4 @@
-"""The object store is away for hours: nothing is trimmed, nobody else notices, and all is caught up by itself."""
+"""The object store is away for hours: nothing is trimmed, nothing else is affected, and the backlog is caught up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECRET = ("test", "testtest")
 
 @dataclass(frozen=True)
 class Store:
-    """A store, and what takes it away and brings it back."""
+    """A store, with functions that take it away and bring it back."""
 
     store: ObjectStore
     goes: Callable[[], object]
@@ -46,7 +46,7 @@ def clock() -> PassingClock:
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A folder that is unmounted; a real S3 server that is killed."""
+    """A folder that is unmounted, or a real S3 server that is killed."""
     if request.param == "folder":
         folder, away = tmp_path / "mounted", tmp_path / "away"
         yield Store(DirectoryStore(folder), lambda: folder.rename(away), lambda: away.rename(folder))
@@ -74,7 +74,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @dataclass(frozen=True)
 class Lag:
-    """What is rolled and not copied: by the broker's own files, and by what producers wrote."""
+    """The rolled segments that are not copied: by the broker's own files, and by the producers' records."""
 
     segments: int
     bytes: int
@@ -137,13 +137,13 @@ def test_a_store_that_is_away_for_hours_costs_nothing_but_disk_and_is_caught_up_
     assert status.last_error is not None
     failed = story.effects()[Effect.COPY_FAILED]
     assert status.consecutive_failures == failed
-    # nine tries until the back-off is at its longest, and then one each time that passed
+    # nine tries until the back-off is at its longest, and then one for each back-off that passed
     assert 3 * HOUR_S / MAX_BACKOFF_S * 0.75 <= failed <= 9 + 3 * HOUR_S / MAX_BACKOFF_S
 
     store.comes()
     clock.passes(MAX_BACKOFF_S)
     agent.works()
-    clock.passes(HOUR_S)  # what failed copies may have left is removed once nothing of it can still land
+    clock.passes(HOUR_S)  # remains of failed copies are removed once none of them can still land
     agent.works()
     then.remote("orders").has_segments_from(0, 10, 20, 30, 40, 50).holds(0, 59)
     assert len(then.remote("orders").objects()) == 2 * before

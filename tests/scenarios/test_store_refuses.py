@@ -1,4 +1,4 @@
-"""A store that deletes nothing of one segment (object lock, a policy): tried for ever, seen, and in nobody's way."""
+"""A store refuses every delete of one segment (object lock, a policy): retried for ever, visible, blocking nothing."""
 
 from __future__ import annotations
 

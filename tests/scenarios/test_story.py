@@ -1,4 +1,4 @@
-"""The language itself: a scenario that did not do what it says it does fails, however right its assertions are."""
+"""The language itself: a scenario without its declared effects fails, even if its assertions hold."""
 
 from __future__ import annotations
 

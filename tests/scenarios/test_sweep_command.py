@@ -1,4 +1,4 @@
-"""What dead attempts leave, and what nobody knows: what agents sweep, and what `tierstate sweep` shows and deletes."""
+"""Remains of dead attempts, and unknown objects: agents sweep some, `tierstate sweep` shows and deletes others."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Swept:
     def sweep(self, *flags: str, code: int = 0) -> dict[str, Any]:
         done = run("sweep", self.name, *flags, "--json", "--config", str(self.config))
         assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
-        found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": done.stderr}
-        return found
+        document: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+        return document
 
     def kinds(self, *flags: str, code: int = 0) -> dict[str, str]:
         return {each["object_key"]: each["kind"] for each in self.sweep(*flags, code=code)["found"]}
@@ -54,19 +54,19 @@ class Swept:
         return set(self.story.then.remote("orders").objects())
 
     def strangers(self) -> dict[str, bytes]:
-        """A segment of Kafka's own plugin, as it was, and as if it were of this very partition."""
+        """Return a segment of Kafka's own plugin, as it was, and as if it belonged to this very partition."""
         eyes = self.story.eyes
         place = eyes.place(self.story.topic("orders"), 0)
         files = [path for path in GOLDEN.rglob("*-*.*") if path.suffix in set(ObjectKind)]
-        found = {path.relative_to(GOLDEN).as_posix(): path.read_bytes() for path in files}
-        found |= {f"{self.name}-{place.topic_id}/0/{path.name}": path.read_bytes() for path in files}
-        assert len(found) == 6
-        for key, data in found.items():
+        objects = {path.relative_to(GOLDEN).as_posix(): path.read_bytes() for path in files}
+        objects |= {f"{self.name}-{place.topic_id}/0/{path.name}": path.read_bytes() for path in files}
+        assert len(objects) == 6
+        for key, data in objects.items():
             self.store.put_if_absent(key, data)
-        return found
+        return objects
 
     def archive(self, history: int) -> None:
-        """Everything that was ever said, in a history that counts from now on."""
+        """Archive every fact so far, in a history that counts from now on."""
         tiers = self.story.eyes.tiers
         if history:
             begin_history(self.store, tiers.topic_id, history, SystemClock().now_ms(), "a test", ())
@@ -76,7 +76,7 @@ class Swept:
 
 
 @observes(Effect.AGENT_STOPPED, Effect.COPIED, Effect.CONDEMNED, Effect.DELETED, Effect.ERASED)
-def test_what_an_agent_left_that_was_killed_between_two_objects_is_swept_and_nothing_else(story: Story) -> None:
+def test_only_objects_of_an_agent_killed_in_a_copy_are_swept(story: Story) -> None:
     given, when, then = story
     given.settings(sweep={"grace": 6})
     given.topic("orders", per_segment=2).with_segments(3)
@@ -120,7 +120,7 @@ def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_
     eventually(lambda: when.agent(0).works() and not swept.objects() & set(gone))
     eventually(lambda: when.agent(0).works() and not swept.objects())
     when.agent_dies(0)
-    for key, data in gone.items():  # what a slow write lets land after the deletion
+    for key, data in gone.items():  # a slow write lands them after the deletion
         swept.store.put_if_absent(key, data)
     theirs = {key for key in swept.strangers() if key.startswith(swept.name)}
 
@@ -144,7 +144,7 @@ def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_
 
 
 @observes(Effect.COPIED)
-def test_what_facts_name_is_not_deleted_by_any_list_and_a_paused_topic_not_at_all(story: Story) -> None:
+def test_objects_that_facts_name_and_paused_topics_are_never_deleted(story: Story) -> None:
     given, when, _ = story
     given.topic("orders", per_segment=2).with_segments(2)
     when.agent(0).works()
@@ -163,9 +163,7 @@ def test_what_facts_name_is_not_deleted_by_any_list_and_a_paused_topic_not_at_al
 
 
 @pytest.mark.slow
-def test_an_agent_as_people_run_it_sweeps_what_lands_late_and_counts_what_nobody_knows(
-    kafka: KafkaSandbox, tmp_path: Path
-) -> None:
+def test_an_agent_process_sweeps_late_objects_and_counts_unknown_ones(kafka: KafkaSandbox, tmp_path: Path) -> None:
     house = House(kafka, tmp_path / "house", "sweeping")
     try:
         house.run("init")

@@ -1,4 +1,4 @@
-"""`tierstate table follow --once` by processes, and by the executors of a Spark cluster that are killed meanwhile."""
+"""`tierstate table follow --once` by processes, and by a Spark cluster whose executors are killed during it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ RECORDS = 5_000
 
 @pytest.fixture(scope="module")
 def house(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    found = House(kafka_own, tmp_path_factory.mktemp("house"), "backfill")
-    with found.config.open("a") as settings:
-        settings.write(f'[table]\nfolder = "{found.folder / "tables"}"\nfile_bytes = "64KiB"\n')
-    found.run("init")
+    new_house = House(kafka_own, tmp_path_factory.mktemp("house"), "backfill")
+    with new_house.config.open("a") as settings:
+        settings.write(f'[table]\nfolder = "{new_house.folder / "tables"}"\nfile_bytes = "64KiB"\n')
+    new_house.run("init")
     try:
-        yield found
+        yield new_house
     finally:
-        found.close()
+        new_house.close()
 
 
 @pytest.fixture
 def table(house: House, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """A topic in two tiers, an agent beside it, and its empty table."""
+    """Yield a topic in two tiers with an agent, and its empty table."""
     topic = house.create(request.node.name.replace("_", "-")[:60], 2)
     for partition in (0, 1):
         house.append(topic, RECORDS, partition)
@@ -46,14 +46,14 @@ def table(house: House, request: pytest.FixtureRequest) -> Iterator[tuple[str, s
 
 def follow(house: House, name: str, *flags: str) -> dict[str, Any]:
     [done] = house.json("table", "follow", name, "--once", "--local", *flags)
-    found: dict[str, Any] = done
-    return found
+    report: dict[str, Any] = done
+    return report
 
 
 def require_its_log(house: House, topic: str, name: str) -> None:
-    said = house.json("table", "check", name, "--local")
-    assert not said["findings"]
-    assert [(each["partition"], each["rows"], each["digest"]) for each in said["partitions"]] == house.digests(topic)
+    report = house.json("table", "check", name, "--local")
+    assert not report["findings"]
+    assert [(each["partition"], each["rows"], each["digest"]) for each in report["partitions"]] == house.digests(topic)
 
 
 def files(house: House, name: str) -> list[Path]:
@@ -102,7 +102,7 @@ def test_an_executor_that_is_killed_is_not_missed(house: House, table: tuple[str
             eventually(lambda: len(files(house, name)) >= 3 or running.poll() is not None, 240.0)
             assert running.poll() is None, running.communicate()
             os.kill(next(iter(spark.executors())), signal.SIGKILL)
-            said, told = running.communicate(timeout=300)
-        assert running.returncode == 0, told.decode()
-        assert json.loads(said)[0]["rows"] == 2 * RECORDS
+            output, errors = running.communicate(timeout=300)
+        assert running.returncode == 0, errors.decode()
+        assert json.loads(output)[0]["rows"] == 2 * RECORDS
     require_its_log(house, topic, name)

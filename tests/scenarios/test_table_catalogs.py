@@ -1,4 +1,4 @@
-"""`tierstate table` with a catalog that is a server, as the settings name it: secrets by reference."""
+"""`tierstate table` with a catalog server, as the settings name it: secrets by reference."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def catalog(request: pytest.FixtureRequest, moto: str, tmp_path: Path) -> Iterat
 def house(
     kafka_own: KafkaSandbox, catalog: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[House]:
-    found = House(kafka_own, tmp_path / "house", f"cat-{catalog['type']}")
+    new_house = House(kafka_own, tmp_path / "house", f"cat-{catalog['type']}")
     secret = tmp_path / "secret"
     secret.write_text("test")
     lines = [
         f'"{name}" = {{ file = "{secret}" }}' if name.endswith("secret-access-key") else f'"{name}" = "{value}"'
         for name, value in catalog.items()
     ]
-    with found.config.open("a") as settings:
+    with new_house.config.open("a") as settings:
         settings.write("[catalog]\n" + "\n".join(lines) + "\n")
-    found.run("init")
+    new_house.run("init")
     try:
-        yield found
+        yield new_house
     finally:
-        found.close()
+        new_house.close()
 
 
 def test_every_verb_works_with_a_catalog_that_is_a_server(house: House, catalog: dict[str, str]) -> None:

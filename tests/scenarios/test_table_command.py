@@ -1,4 +1,4 @@
-"""`tierstate table` as somebody runs it: a real broker, both tiers, a catalog in a file, followers that are killed."""
+"""`tierstate table` as people run it: a real broker, both tiers, a catalog in a file, followers that are killed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tables:
     folder: Path
 
     def table(self, name: str) -> Table:
-        """As any reader of Iceberg opens it."""
+        """Open the table as any reader of Iceberg does."""
         catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{self.folder}/catalog.db")
         return catalog.load_table(name)
 
@@ -46,20 +46,20 @@ class Tables:
         return self.table(name).scan().count()
 
     def follow(self, *flags: str, code: int = 0) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(
+        rounds: list[dict[str, Any]] = json.loads(
             self.house.run("table", "follow", "--once", *flags, "--json", code=code).stdout
         )
-        return found
+        return rounds
 
     def check(self, name: str, *flags: str, code: int = 0) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.house.run("table", "check", name, *flags, "--json", code=code).stdout)
-        return found
+        report: dict[str, Any] = json.loads(self.house.run("table", "check", name, *flags, "--json", code=code).stdout)
+        return report
 
     def checked(self, name: str, *flags: str) -> list[tuple[int, int, str]]:
-        """As `House.digests`, of a table that is its log."""
-        said = self.check(name, *flags)
-        assert said["findings"] == []
-        return [(each["partition"], each["rows"], each["digest"]) for each in said["partitions"]]
+        """Check the table; return its digests in the form of `House.digests`."""
+        report = self.check(name, *flags)
+        assert report["findings"] == []
+        return [(each["partition"], each["rows"], each["digest"]) for each in report["partitions"]]
 
     def create(self, topic: str, *flags: str) -> str:
         [made] = json.loads(self.house.run("table", "create", topic, *flags, "--json").stdout)
@@ -99,9 +99,9 @@ def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(
     name = tables.create(topic)
     with tables.house.agent():
         eventually(lambda: all_copied(tables, topic))
-        [said] = tables.follow(name)
+        [report] = tables.follow(name)
         remote = tables.rows(name)
-        assert said["rows"] == remote
+        assert report["rows"] == remote
         assert 0 < remote < 2 * RECORDS, "what the broker alone has is not followed"
         tables.checked(name)
         [more] = tables.follow(name, "--local")
@@ -139,7 +139,7 @@ def test_added_partitions_join_and_deleted_records_go(tables: Tables) -> None:
     assert tables.rows(kept) > whole
 
 
-def test_a_topic_made_anew_stops_its_table_and_no_other(tables: Tables) -> None:
+def test_a_recreated_topic_stops_its_table_and_no_other(tables: Tables) -> None:
     topic, other = made(tables, "anew", 1), made(tables, "other", 1)
     name, goes_on = tables.create(topic), tables.create(other)
     admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})
@@ -204,7 +204,7 @@ def path_of(url: str) -> Path:
 
 
 def two_days_old(tables: Tables) -> None:
-    """Every file of every table: compact leaves younger ones, which an attempt may be writing."""
+    """Make every file of every table old: compact leaves younger ones, which an attempt may be writing."""
     for each in (tables.folder / "warehouse").rglob("*"):
         os.utime(each, (each.stat().st_atime, each.stat().st_mtime - 2 * 86_400))
 
@@ -273,7 +273,7 @@ def test_a_catalog_restored_to_before_a_compaction_is_repaired(tables: Tables) -
 
 
 def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None:
-    """Exit codes of follow and check say the same."""
+    """Exit codes of follow and check agree."""
     topic, untiered = made(tables, "listed", 1), "not-tiered"
     admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})
     admin.create_topics([NewTopic(untiered, 1, 1)], operation_timeout=30)[untiered].result(30)
@@ -306,7 +306,7 @@ def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None
 
 
 def test_a_service_is_ready_again_once_its_stopped_table_is_dropped(tables: Tables) -> None:
-    """In a catalog of its own: in the other the service would first commit what other tests left to be followed."""
+    """The catalog is its own: in the common one the service would first commit the backlog of other tests."""
     topic, folder = made(tables, "dropped-stopped", 1), tables.folder / "stopped"
     place = ("--set", f"table.folder={folder}")
     name = tables.create(topic, "--name", "kafka.stopped.t", *place)
@@ -356,8 +356,8 @@ def test_a_typed_table_shows_values_keeps_what_is_none_and_evolves(tables: Table
         done = tables.house.json("table", *wider, "--execute")
         assert (done["changes"], done["executed"], done["version"]) == (changes, True, 1)
         produced(tables, topic, [b'{"id": 5000000000, "more": false}'])
-        [said] = tables.follow(name, "--local")
-        assert (said["rows"], said["corrupt_records"]) == (1, 0)
+        [report] = tables.follow(name, "--local")
+        assert (report["rows"], report["corrupt_records"]) == (1, 0)
         checked = tables.check(name, "--local")
     assert checked["findings"] == []
     [partition] = checked["partitions"]
@@ -372,8 +372,8 @@ def test_a_typed_table_shows_values_keeps_what_is_none_and_evolves(tables: Table
         ("k", {"id": 5000000000, "more": False}),
     ]
     assert [row["_corrupt"] and row["_corrupt"]["value"] for row in rows][3:5] == [b"{", b'{"id": 5000000000}']
-    found = listed(tables, name)
-    assert (found["keys"], found["values"], found["version"]) == ("string", "json", 1)
+    state = listed(tables, name)
+    assert (state["keys"], state["values"], state["version"]) == ("string", "json", 1)
     refused = tables.house.run("table", "evolve", name, "--value-schema", "id string", code=2).stderr
     assert "field=id" in refused
 
@@ -400,4 +400,4 @@ def test_a_table_of_the_registrys_schema_grows_with_it(tables: Tables) -> None:
         grown = tables.house.json("table", "evolve", name, "--execute", "--set", url)
         assert grown["changes"] == [{"field": "value.last", "before": "", "after": "string"}]
     everything = tables.table(name).properties | {"metadata": tables.table(name).metadata.model_dump_json()}
-    assert not any(server.url in said for said in everything.values()), "the registry is the settings' own"
+    assert not any(server.url in text for text in everything.values()), "the registry is the settings' own"

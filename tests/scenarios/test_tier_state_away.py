@@ -1,6 +1,6 @@
-"""The tier-state topic is away: no copy, no trim, no delete, reads go on until the view is too old, then they say so.
+"""The tier-state topic is away: no copy, no trim, no delete; reads go on until the view is too old, then they fail.
 
-Two of three brokers are down, so that the cluster cannot elect anybody either; the partition's own leader is up.
+Two of three brokers are down, so that the cluster cannot elect a leader either; the partition's own leader is up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def clock() -> PassingClock:
 
 
 def orders(story: Story, *, segments: int, tiers_led_by: int) -> None:
-    """A topic of rolled segments on broker 0; one broker leads every partition of the tier-state topic."""
+    """Write a topic of rolled segments on broker 0; one broker leads every partition of the tier-state topic."""
     story.given.topic("orders", per_segment=10, brokers=[0]).with_segments(segments)
     name, count = story.cluster.spec.name, len(story.sandbox.brokers)
     for number in range(story.cluster.spec.partitions):
@@ -43,7 +43,7 @@ def orders(story: Story, *, segments: int, tiers_led_by: int) -> None:
 
 @contextmanager
 def only_broker_0(story: Story) -> Iterator[None]:
-    """The others have lost power. All are in sync again afterwards."""
+    """Cut the power of the other brokers. All are in sync again afterwards."""
     _, when, _ = story
     when.broker_is_killed(1).broker_is_killed(2)
     try:
@@ -54,7 +54,7 @@ def only_broker_0(story: Story) -> Iterator[None]:
 
 @pytest.fixture
 def story(story_three: Story, clock: PassingClock) -> Story:
-    """On the passing clock."""
+    """A story on the passing clock."""
     story_three.cluster.given_clock = clock
     return story_three
 
@@ -99,8 +99,8 @@ def test_without_its_leader_nothing_is_done_and_reads_go_on_until_the_view_is_to
         clock.passes(READY_AGE_S - 5 * HOUR_S)
         with pytest.raises(ViewBehind, match="too old to read by"):
             then.reader("orders").reads_from(10, total=0, remote=0)
-        said = gateway(records, offset=10)
-        assert (said.status_code, said.json()["error_code"]) == (503, 50351)
+        answer = gateway(records, offset=10)
+        assert (answer.status_code, answer.json()["error_code"]) == (503, 50351)
         assert gateway(records, offset=30).status_code == 200, "what the broker has needs no view"
         assert then.remote("orders").objects() == objects
         done = {each for each, times in story.effects().items() if times != seen[each]}
@@ -139,7 +139,7 @@ def test_without_enough_replicas_in_sync_what_may_have_landed_ends_the_term_and_
     assert story.effects()[Effect.TERM_STARTED] >= 2
     then.remote("orders").has_segments_from(0, 10, 20).holds(0, 29)
     then.local("orders").starts_at(30)
-    for _ in range(3):  # what landed late names a copy that never was: it is swept
+    for _ in range(3):  # a late fact names a copy that never was: it is swept
         clock.passes(3 * HOUR_S)
         agent.works()
     view = then.remote("orders").view
@@ -151,9 +151,7 @@ def test_without_enough_replicas_in_sync_what_may_have_landed_ends_the_term_and_
 
 
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.REMOTE_READ, Effect.AGENT_STOPPED, Effect.BROKER_DOWN)
-def test_a_leader_that_dies_before_a_copy_is_said_to_be_finished_costs_at_most_the_copy(
-    story: Story, clock: PassingClock
-) -> None:
+def test_a_leader_that_dies_before_its_copy_finished_costs_at_most_the_copy(story: Story, clock: PassingClock) -> None:
     _, when, then = story
     orders(story, segments=3, tiers_led_by=1)
     agent = when.agent(0).stops_before("append copy-finished", nth=2)
@@ -162,7 +160,7 @@ def test_a_leader_that_dies_before_a_copy_is_said_to_be_finished_costs_at_most_t
         agent.resumes()
 
         def trimmed() -> bool:
-            clock.passes(PROBLEM_AGE_S)  # groups move as well: while they do, the agent asks only so often
+            clock.passes(PROBLEM_AGE_S)  # groups move as well: while they do, the agent asks only at intervals
             agent.works()
             return bool(then.local("orders").bounds.local_start == 30)
 

@@ -1,4 +1,4 @@
-"""`replay` and `diff` into the past, on a real broker: what the archive says is what the topic said."""
+"""`replay` and `diff` into the past, on a real broker: the archive shows the topic's facts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOBODY = "127.0.0.1:1"
 
 @dataclass
 class Archived:
-    """Facts said in two rounds, all archived. ``middle``: ms between them; ``before``: the live-set digest then."""
+    """Facts appended in two rounds, all archived. ``middle``: ms between them; ``before``: the live-set digest then."""
 
     house: House
     topic: str
@@ -54,7 +54,7 @@ class Archived:
         return ViewIdentity(str(meta["cluster_id"]), self.tier_topic.topic_id, 2)
 
     def say(self, partition: int, epoch: int, *log_starts: int) -> None:
-        """A term of this epoch, and what it says; every other one is erased again."""
+        """Append a term of this epoch, and its log starts; every other one is erased again."""
         place = TopicIdPartition(self.topic_id, partition)
         number = tier_partition_of(place, 2)
         leader = LeaderElected(
@@ -160,19 +160,19 @@ def test_a_position_and_a_time_are_the_same_from_both_sources(archived: Archived
         assert then["live_set_digest"] == archived.before
 
 
-def test_diff_names_what_was_said_since(archived: Archived) -> None:
+def test_diff_names_the_facts_since(archived: Archived) -> None:
     house = archived.house
-    found = house.json("diff", f"@{archived.middle}", "topic", code=1)
-    assert found["digest_one"] == archived.before
-    epochs = {each["key"].split("/")[3] for each in found["differences"]}
+    difference = house.json("diff", f"@{archived.middle}", "topic", code=1)
+    assert difference["digest_one"] == archived.before
+    epochs = {each["key"].split("/")[3] for each in difference["differences"]}
     assert epochs == {"2"}
-    number = found["differences"][0]["tier_partition"]
+    number = difference["differences"][0]["tier_partition"]
     end = next(each["position"] for each in house.json("replay")["tier_partitions"] if each["tier_partition"] == number)
     assert house.json("diff", f"{number}/{end}", "topic")["equal"] is True
     assert house.json("diff", f"{number}/{end - 1}", f"{number}/{end}", code=1)["differences"]
 
 
-def test_what_cannot_be_answered_is_refused_with_the_reason(archived: Archived) -> None:
+def test_impossible_questions_are_refused_with_the_reason(archived: Archived) -> None:
     house, topic = archived.house, f"{archived.topic}:0"
     beyond = ("replay", topic, "--to-position", "1000000")
     assert "topic ends before this position" in house.run(*beyond, code=2).stderr

@@ -1,6 +1,6 @@
 """A topic is deleted, under a copy or with the agent down, and re-created with its name at once.
 
-What was the old one's goes, objects and facts; the new one's is its own from offset 0 on, and nothing of it is touched.
+Objects and facts of the old one are deleted; those of the new one begin at offset 0, and none of them is touched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEPS = ["append copy-started", "put log", "put indexes", "put manifest", "appen
 
 @pytest.fixture
 def told(story: Story, clock: PassingClock) -> Story:
-    """Hours pass at a word."""
+    """A story whose clock passes hours at once."""
     story.cluster.given_clock = clock
     return story
 
@@ -32,7 +32,7 @@ def clock() -> PassingClock:
 
 
 def re_created(story: Story, short: str) -> TopicIdPartition:
-    """Deleted, and there again under its name, with values of its own. Answers the old one."""
+    """Delete the topic and create it again under its name, with other values. Return the old one."""
     given, when, _ = story
     old = story.eyes.place(story.topic(short), 0)
     count = story.topic(short).count
@@ -48,7 +48,7 @@ def objects_of(story: Story, place: TopicIdPartition) -> list[str]:
 
 
 def nothing_is_left_of(story: Story, place: TopicIdPartition) -> None:
-    """But what ended it: those two facts stand for ever, so that whatever a zombie still writes is fenced."""
+    """Require that only the facts that ended it are left: those two stay for ever and fence any write of a zombie."""
     eyes = story.eyes
     eyes.follower.require_fresh(eyes.follower.tier_partition(place), 0)
     assert objects_of(story, place) == []
@@ -59,7 +59,7 @@ def nothing_is_left_of(story: Story, place: TopicIdPartition) -> None:
 
 
 def custodians_end(story: Story, clock: PassingClock) -> None:
-    """Of a missing topic: declared, ended after the grace, and cleared."""
+    """Let custodians process a missing topic: declare it, end it after the grace, and clear it."""
     for _ in range(3):
         clock.passes(HOUR_S)
         story.when.agent(0).looks_after_lost_topics()

@@ -1,5 +1,5 @@
-"""Transactions across tiers: an open one holds the last stable offset, and with it the copy; readers see only what was
-decided, whichever tier it lies in. The truth is what Kafka's own client reads of a twin that nobody tiers."""
+"""Transactions across tiers: an open one holds the last stable offset, and with it the copy; readers see only decided
+records, in either tier. The truth is Kafka's own client on an untiered twin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNCOMMITTED = Isolation.READ_UNCOMMITTED
 
 
 def producer_of(story: Story, topic: str, base: int, offset: int) -> tuple[int, int]:
-    """Id and epoch, by the batch at this offset in the broker's own file."""
+    """Return id and epoch, by the batch at this offset in the broker's own file."""
     file = story.sandbox.brokers[0].log_dir / f"{topic}-0" / f"{base:020d}.log"
     batches = iter_batches(file.read_bytes(), source=str(file))
     return next((each.producer_id, each.producer_epoch) for each in batches if each.base_offset == offset)
@@ -62,7 +62,7 @@ def test_an_open_transaction_pins_the_copy_and_is_the_reason_shown_until_it_ends
 
 @observes(Effect.COPIED, Effect.RECORDS_ABORTED, Effect.REMOTE_READ, Effect.LOCAL_READ)
 def test_interleaved_transactions_read_alike_wherever_their_markers_lie(story: Story) -> None:
-    """Basic transactions, and an aborted one whose marker lies segments behind its records (and in the other tier)."""
+    """Basic transactions, and an aborted one whose marker is segments behind its records (and in the other tier)."""
     given, when, then = story
     given.topic("orders", per_segment=3, twin=True)
     slow = when.transaction("slow").writes("orders", 2)
@@ -127,7 +127,7 @@ def test_a_transaction_over_several_partitions_is_hidden_or_seen_in_each(story: 
 
 @observes(Effect.COPIED, Effect.RECORDS_ABORTED, Effect.REMOTE_READ)
 def test_a_producer_that_is_fenced_by_its_successor_leaves_an_aborted_transaction(story: Story) -> None:
-    """Kafka's fencing tests, seen from the reader: init_transactions of the same id ends what the zombie left open."""
+    """Kafka's fencing tests for readers: init_transactions of the same id ends the zombie's open transaction."""
     given, when, then = story
     given.topic("orders", per_segment=2, twin=True)
     zombie = when.transaction("same").writes("orders", 3)
@@ -149,7 +149,7 @@ def house(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
 
 
 def kafka_transactions(command: str) -> str:
-    """What Kafka's own tool prints, given exactly this command line."""
+    """Return the output of Kafka's own tool for exactly this command line."""
     script, *arguments = shlex.split(command)
     assert script == "kafka-transactions.sh"
     java = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.TransactionsCommand"]
@@ -172,13 +172,13 @@ def test_describe_names_the_transaction_and_the_commands_it_shows_find_and_end_i
     with house.agent():
 
         def named() -> Any:
-            (found,) = house.json("describe", f"{topic}:0")
-            return found if found["end_transaction"] else None
+            (description,) = house.json("describe", f"{topic}:0")
+            return description if description["end_transaction"] else None
 
-        found = found_by_then(named, 50)
-        by, said, ways = found["agent"]["open_transaction"], found["agent"]["not_copied"], found["end_transaction"]
-        assert by["start_offset"] == found["last_stable_offset"] == 2_000
-        assert f"it is of producer {by['producer_id']}, epoch {by['producer_epoch']}, begins at offset 2000 " in said
+        state = found_by_then(named, 50)
+        by, text, ways = state["agent"]["open_transaction"], state["agent"]["not_copied"], state["end_transaction"]
+        assert by["start_offset"] == state["last_stable_offset"] == 2_000
+        assert f"it is of producer {by['producer_id']}, epoch {by['producer_epoch']}, begins at offset 2000 " in text
         shown = house.run("describe", f"{topic}:0").stdout
         print(shown)
         assert ways["find_hanging"] in shown

@@ -1,5 +1,5 @@
 """`TieredConsumer` and Kafka's own consumer, side by side at the same offsets of one partition, when the log under them
-is truncated: both are told, at the same place, and neither reads on in the other branch.
+is truncated: both get an error at the same place, and neither reads on in the other branch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tierstate.state.errors import OffsetOutOfRange
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 KEPT, WRITTEN = 9, 21
-"""Records that both branches have, and those of the branch that is lost."""
+"""The ends of the records that both branches have, and of the lost branch."""
 
 
 def config_of(story: Story, group: str) -> dict[str, Any]:
@@ -42,33 +42,33 @@ def tiered(story: Story, group: str) -> TieredConsumer:
 
 
 def taken(consumer: Any, count: int) -> list[tuple[int, bytes]]:
-    """So many records. An error fails the test."""
-    found: list[tuple[int, bytes]] = []
+    """Return so many records. An error fails the test."""
+    records: list[tuple[int, bytes]] = []
 
     def enough() -> bool:
         message = consumer.poll(0.2)
         if message is not None:
             assert message.error() is None, message.error()
-            found.append((message.offset(), message.value()))
-        return len(found) >= count
+            records.append((message.offset(), message.value()))
+        return len(records) >= count
 
     eventually(enough, 90)
-    return found
+    return records
 
 
 def refused(consumer: Any) -> Any:
-    """The message that says so. A record before it fails the test."""
-    found: list[Any] = []
+    """Return the message of the error. A record before it fails the test."""
+    messages: list[Any] = []
 
     def told() -> bool:
         message = consumer.poll(0.2)
         if message is not None:
             assert message.error() is not None, f"read on at {message.offset()}: {message.value()!r}"
-            found.append(message)
-        return bool(found)
+            messages.append(message)
+        return bool(messages)
 
     eventually(told, 90)
-    return found[0]
+    return messages[0]
 
 
 def branch(story: Story, first: int, end: int) -> list[tuple[int, bytes]]:
@@ -78,7 +78,7 @@ def branch(story: Story, first: int, end: int) -> list[tuple[int, bytes]]:
 
 @contextmanager
 def another_branch(story: Story) -> Iterator[None]:
-    """Broker 0 dies with the only copy of what is behind `KEPT`; broker 1 leads, and another branch begins there."""
+    """Broker 0 dies with the only copy of records behind `KEPT`; broker 1 leads, and another branch begins there."""
     story.when.broker_is_killed(0)
     written = story.topic("orders").written[0]
     for offset in range(KEPT, WRITTEN):
@@ -93,7 +93,7 @@ def another_branch(story: Story) -> Iterator[None]:
 
 
 def diverging(story: Story) -> None:
-    """21 records, 12 of them on broker 0 alone."""
+    """Write 21 records, 12 of them on broker 0 alone."""
     given, _, _ = story
     config = {"unclean_leader_election_enable": "true", "min_insync_replicas": "1", **ROLLED_BY_SIZE}
     given.settings(trim={"allow_unclean": True})
@@ -113,13 +113,13 @@ def test_a_partition_read_at_the_broker_is_truncated_under_both_consumers_at_the
         for consumer in (ours, plain):
             consumer.assign([TopicPartition(name, 0, 3)])
             assert taken(consumer, 10) == branch(story_three, 3, 13)
-            consumer.pause([TopicPartition(name, 0)])  # what was fetched ahead is not handed out
+            consumer.pause([TopicPartition(name, 0)])  # records that were fetched ahead are not handed out
         with another_branch(story_three):  # the position, 13, is there again, and is another record
             for consumer in (ours, plain):
                 consumer.resume([TopicPartition(name, 0)])
-            said = {consumer: refused(consumer) for consumer in (ours, plain)}
-            assert {message.error().code() for message in said.values()} == {KafkaError._AUTO_OFFSET_RESET}
-            cause = said[ours].cause()
+            messages = {consumer: refused(consumer) for consumer in (ours, plain)}
+            assert {message.error().code() for message in messages.values()} == {KafkaError._AUTO_OFFSET_RESET}
+            cause = messages[ours].cause()
             assert isinstance(cause, OffsetOutOfRange)
             assert "truncated" in str(cause)
             assert ours.poll(1) is None, "told once"

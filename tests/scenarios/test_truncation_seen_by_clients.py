@@ -1,4 +1,4 @@
-"""Java's consumer, that validates epochs: through the proxy it is told of a lost log exactly where a twin's is.
+"""Java's consumer, which validates epochs: through the proxy it learns of a lost log exactly where a twin's does.
 
 The twin is a topic that was never tiered, on the same brokers, with the same records; its consumer reads at the broker.
 """
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 @contextmanager
 def beside_its_twin(story: Story, offsets: list[int]) -> Iterator[tuple[Readers, Readers]]:
-    """Through the proxy, and the twin's at the broker."""
+    """Yield readers through the proxy, and the twin's at the broker."""
     topic = story.topic("orders")
     assert topic.twin is not None
     both = (
@@ -40,7 +40,7 @@ def beside_its_twin(story: Story, offsets: list[int]) -> Iterator[tuple[Readers,
 
 
 def read(both: tuple[Readers, Readers], records: int) -> list[str]:
-    """What both read; they agree."""
+    """Return the records of both, which are the same."""
     for each in both:
         each.begin(records)
     through, twin = (each.said() for each in both)
@@ -49,13 +49,13 @@ def read(both: tuple[Readers, Readers], records: int) -> list[str]:
 
 
 def records(story: Story, first: int, end: int) -> str:
-    """As the Java program writes them."""
+    """Return records in the form of the Java program."""
     written = story.topic("orders").written[0]
     return " ".join(f"{offset}:{written[offset].value.decode()}" for offset in range(first, end))
 
 
 def said_of_times(bootstrap: str, topic: str, times: list[TimestampMs], leader: int) -> list[RawOffset]:
-    """The first offset of each time, and its epoch."""
+    """Return the first offset of each time, and its epoch."""
     with closing(RawClient({"bootstrap.servers": bootstrap}, SystemClock())) as client:
         return [client.list_offset(BrokerId(leader), topic, 0, each) for each in times]
 
@@ -94,8 +94,8 @@ def test_clean_elections_while_it_reads_the_remote_tier_are_nothing_to_it(story_
 
 
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.BROKER_DOWN)
-def test_what_an_unclean_election_lost_ends_it_where_it_ends_the_twins(story_three: Story) -> None:
-    """One reads what both branches have, the others stand in what was lost: in the remote tier, and on the broker."""
+def test_an_unclean_election_ends_it_where_it_ends_the_twins(story_three: Story) -> None:
+    """One reads common records of both branches, the others are at lost ones: remote, and on the broker."""
     given, when, then = story_three
     given.settings(trim={"allow_unclean": True})
     unclean = {"unclean_leader_election_enable": "true", "min_insync_replicas": "1", **ROLLED_BY_SIZE}
@@ -117,7 +117,7 @@ def test_what_an_unclean_election_lost_ends_it_where_it_ends_the_twins(story_thr
             eventually(lambda each=each: story_three.admin.leader(each, 0) == 1, 90)
         produces(story_three, 8)  # 9..16 again, of another branch
         when.agent(1).works()
-        then.local("orders").starts_at(16)  # and with it the broker forgot where the epochs part
+        then.local("orders").starts_at(16)  # with it the broker forgot where the epochs diverge
         after = read(both, 3)
         assert after[0] == records(story_three, 3, 6)
         assert after[1:] == [f"truncated at {at} to 9" for at in (11, 13, 20)]

@@ -1,4 +1,4 @@
-"""Elections, clean and unclean: what the log still says stays readable, what it lost is never served again."""
+"""Elections, clean and unclean: records that the log still has stay readable, lost ones are never served again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLLED_BY_SIZE = {"internal_segment_bytes": str(PER_SEGMENT * 129), "segment_ind
 
 
 def produces(story: Story, records: int) -> None:
-    """A segment at a time, on every replica in sync before the next: all roll at the same records."""
+    """Produce a segment at a time, on every replica in sync before the next: all roll at the same records."""
     written = story.topic("orders").written.setdefault(0, {})
     end = max(written, default=-1) + 1 + records
     while (at := max(written, default=-1) + 1) < end:
@@ -33,31 +33,31 @@ def produces(story: Story, records: int) -> None:
 
 
 def by_consumer(story: Story, end: int) -> dict[int, bytes]:
-    """Of somebody's own program."""
+    """Read by a program of a user's own."""
     sandbox, cluster = story.sandbox, story.cluster
     name, store = story.topic("orders").name, cluster.store_folder.as_uri()
     batches = read_records(
         sandbox.client_config, store, name, 0, 0, end, settings={"tier_state.topic": cluster.spec.name}
     )
     rows = [row for batch in batches for row in batch.select(["offset", "value"]).to_pylist()]
-    found = {row["offset"]: row["value"] for row in rows}
-    assert len(found) == len(rows), "a record was read twice"
-    return found
+    values = {row["offset"]: row["value"] for row in rows}
+    assert len(values) == len(rows), "a record was read twice"
+    return values
 
 
 def by_gateway(story: Story, end: int) -> dict[int, bytes]:
-    """Over HTTP, page by page."""
+    """Read over HTTP, page by page."""
     service = FetchService(story.eyes.reader, Gateway(), SystemClock(), hidden=())
-    call, found = asgi_call(create_app(service)), dict[int, bytes]()
+    call, values = asgi_call(create_app(service)), dict[int, bytes]()
     path = f"/v1/topics/{story.topic('orders').name}/partitions/0/records"
-    while (at := max(found, default=-1) + 1) < end:
+    while (at := max(values, default=-1) + 1) < end:
         answer = call(path, "application/x-ndjson", offset=at)
         assert answer.status_code == 200, answer.text
         rows = [orjson.loads(line) for line in answer.text.splitlines()]
         assert rows, f"nothing at {at}"
-        found |= {row["offset"]: row["value"].encode() for row in rows if "offset" in row}
+        values |= {row["offset"]: row["value"].encode() for row in rows if "offset" in row}
     service.close()
-    return found
+    return values
 
 
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.LEADER_MOVED, Effect.REMOTE_READ)
@@ -88,7 +88,7 @@ def test_after_every_clean_election_all_that_was_copied_before_is_read_by_every_
 
 
 def lost(story: Story, first: int) -> set[str]:
-    """What was acknowledged from there on is gone; keys of objects that hold some of it."""
+    """Forget the records from there on, which were lost; return the keys of objects that hold some of them."""
     written = story.topic("orders").written[0]
     for offset in [each for each in written if each >= first]:
         del written[offset]
@@ -102,9 +102,7 @@ def base(key: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("allowed", [True, False], ids=["trimmed", "not-trimmed"])
 @observes(Effect.COPIED, Effect.AGENT_STOPPED, Effect.BROKER_DOWN, Effect.LEADER_MOVED, Effect.DELETED)
-def test_what_an_unclean_election_lost_is_never_served_and_goes_when_the_remote_tier_is_given_up(
-    story_three: Story, allowed: bool
-) -> None:
+def test_records_lost_in_an_unclean_election_are_never_served(story_three: Story, allowed: bool) -> None:
     given, when, then = story_three
     given.settings(trim={"allow_unclean": allowed}, sweep={"grace": 2})
     unclean = {"unclean_leader_election_enable": "true", "min_insync_replicas": "1", **ROLLED_BY_SIZE}
@@ -135,7 +133,7 @@ def test_what_an_unclean_election_lost_is_never_served_and_goes_when_the_remote_
 
     when.broker_starts(0)
     eventually(lambda: story_three.admin.in_sync(name, 0) == {0, 1}, 120)
-    produces(story_three, 8)  # 17..24: what the sleeper would trim is uncopied now, and its broker leads again
+    produces(story_three, 8)  # 17..24: records that the sleeper would trim are uncopied now, and its broker leads again
     when.leadership("orders", to=0)
     view, start = then.remote("orders").view, then.remote("orders").bounds.local_start
     when.agent(0).resumes()

@@ -1,4 +1,4 @@
-"""An agent whose machine's clock is two days ahead deletes nothing, and everything that people look at says why."""
+"""An agent whose machine's clock is two days ahead deletes nothing, and every status shows why."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_an_agent_two_days_ahead_deletes_nothing_and_says_why(house: House) -> N
     assert house.json("describe", f"{topic}:0")[0]["log_start_offset"] == 0
     checked = house.start("check")
     eventually(lambda: checked.process.poll() is not None, 60)
-    said = checked.out.read_text() + checked.err.read_text()
-    assert "the clocks differ by" in said
+    output = checked.out.read_text() + checked.err.read_text()
+    assert "the clocks differ by" in output
     assert checked.process.returncode != 0
     assert house.run("consume", f"{topic}:0", "--format", "%o\\n").stdout.split() == [*map(str, range(1500))]
 
 
 def says(house: House, topic: str, reason: Reason) -> bool:
-    """Whether the agent names this reason for keeping everything once all rolled segments are copied."""
+    """Return whether the agent names this reason for keeping everything once all rolled segments are copied."""
     agent = house.json("describe", f"{topic}:0")[0]["agent"]
     return isinstance(agent, dict) and not agent["copy_lag_segments"] and agent["not_expired_reason"] == reason

@@ -1,6 +1,6 @@
-"""An agent is paused before any step it ever takes, longer than it leads: when it goes on, nothing comes of it.
+"""An agent is paused before each of its steps for longer than it leads: when it goes on, it has no effect.
 
-What it had proved before it was paused is stale, and Kafka does not stop it: only the facts and its last looks do.
+Its proofs from before the pause are stale, and Kafka does not stop it: only the facts and its last looks do.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ BLIND: set[Point] = {
 }
 """Steps after which a fact is sent without another look: it reaches the topic, and is fenced there."""
 GIVEN_UP: set[Point] = {("upload.py", "put log"), ("upload.py", "put indexes"), ("upload.py", "put manifest")}
-"""The attempt fails at its last checks, and says so, unless the view has seen the higher term by then."""
+"""The attempt fails at its last checks, and reports it, unless the view has seen the higher term by then."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What counts of a partition: what readers get, where the log begins, which objects there are.
+    """The visible state of a partition: readers' records, the log start, the objects.
 
-    Of partitions in which the zombie may be copying only objects that readers need: its own are its to remove.
+    Where the zombie may be copying, only objects that readers need count: its own are its to remove.
     """
 
     log_start: int | None
@@ -78,7 +78,7 @@ def everywhere(scene: Interrupted) -> dict[str, Standing]:
 
 
 def fenced(scene: Interrupted) -> set[str]:
-    """Rows of which a fact came too late."""
+    """Return the rows of which a fact came too late."""
     return {str(row) for place, row in scene.rows.items() if scene.story.then.remote(*place).view.fenced}
 
 
@@ -101,7 +101,7 @@ def test_a_zombie_has_no_effect_after_another_agent_did_everything(story_three: 
 @pytest.mark.parametrize("rows", TABLES[1:])
 @observes(Effect.AGENT_STOPPED, Effect.LEADER_MOVED, Effect.COPIED, Effect.TRIMMED, Effect.REMOTE_READ)
 def test_a_zombie_whose_broker_leads_again_by_then_has_no_effect(story_three: Story, rows: Sequence[Row]) -> None:
-    """Of a later epoch: the broker would take its requests, and what it proved of the earlier one is void."""
+    """The epoch is a later one: the broker would accept its requests, and its proofs of the earlier one are void."""
     with interrupted(story_three, rows) as scene:
         leadership_of_all(scene, 1)
         scene.works(1)
@@ -115,10 +115,8 @@ def test_a_zombie_whose_broker_leads_again_by_then_has_no_effect(story_three: St
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", TABLES[1:])
 @observes(Effect.AGENT_STOPPED, Effect.LEADER_MOVED, Effect.COPIED, Effect.TRIMMED, Effect.REMOTE_READ)
-def test_a_zombie_deletes_nothing_before_the_new_leader_has_said_a_word(
-    story_three: Story, rows: Sequence[Row]
-) -> None:
-    """No term fences its facts yet: they may count, as ones that came just in time. It removes nothing all the same."""
+def test_a_zombie_deletes_nothing_before_the_new_leaders_first_fact(story_three: Story, rows: Sequence[Row]) -> None:
+    """No term fences its facts yet: they may count, as if they came just in time. It removes nothing all the same."""
     with interrupted(story_three, rows) as scene:
         leadership_of_all(scene, 1)
         before = everywhere(scene)
@@ -137,7 +135,7 @@ def test_a_zombie_deletes_nothing_before_the_new_leader_has_said_a_word(
 
 @pytest.fixture
 def house(kafka_three: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
-    """Two agents can be had in it: beside broker 0, and beside broker 1."""
+    """Return a house for two agents: one for broker 0, and one for broker 1."""
     made = House(kafka_three, tmp_path / "house", f"zombie-{uuid.uuid4().hex[:6]}")
     made.run("init")
     yield made
@@ -159,7 +157,7 @@ def agent_beside(house: House, index: int, *flags: str) -> Running:
 
 @pytest.mark.slow
 def test_an_agent_process_that_slept_through_a_move_of_its_leadership_has_no_effect(house: House) -> None:
-    """SIGSTOP in the middle of a copy, as a machine that is suspended or a collector of garbage would have it."""
+    """SIGSTOP in the middle of a copy, like a machine that is suspended or a collector of garbage."""
     topic, admin = f"{house.name}-t", ClusterAdmin(house.kafka)
     config = {"internal_segment_bytes": "100000", "retention_ms": "-1", "local_retention_bytes": "0"}
     admin.create(topic, 1, [0, 1, 2], **config)

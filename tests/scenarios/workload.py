@@ -1,8 +1,8 @@
-"""The same batches to several topics: what Kafka, or another tier, made of them is the oracle for ours.
+"""The same batches to several topics: the result in Kafka, or in another tier, is the oracle for ours.
 
-A batch is what is queued when a producer flushes, and nothing follows the end of a transaction before its markers are
-written; so two topics hold equal bytes but for one thing: a marker carries the time at which the broker wrote it
-(`without_marker_times`).
+A batch holds the records queued when a producer flushes, and nothing follows the end of a transaction before its
+markers are written; so two topics hold equal bytes but for one thing: a marker carries the time at which the broker
+wrote it (`without_marker_times`).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ VALUE_BYTES = 700
 BASE_TIMESTAMP = slice(27, 35)
 MAX_TIMESTAMP = slice(35, 43)
 CRC = slice(17, 21)
-"""Of a batch of format v2."""
+"""The CRC of a batch of format v2."""
 
 
 class Workload:
-    """Idempotent and transactional producers to partition 0 of every topic, which nobody else writes to."""
+    """Idempotent and transactional producers, the only writers of partition 0 of every topic."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str], seed: int, codecs: Sequence[str] = ("zstd",)) -> None:
-        """``codecs``: of batches without a transaction, in turn; of several, values that each of them makes smaller."""
+        """``codecs`` are used in turn for batches without a transaction; with several, the values shrink under each."""
         self.topics = topics
         self._random = random.Random(seed)
         self._number = 0
         self._repeated = 2 if len(codecs) > 1 else 1
-        asked = {"group.id": f"watch-{topics[0]}", "isolation.level": "read_uncommitted"}  # else the end is the LSO
-        self._watch: Any = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **asked})
+        config = {"group.id": f"watch-{topics[0]}", "isolation.level": "read_uncommitted"}  # else the end is the LSO
+        self._watch: Any = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **config})
         self.end = 0
-        common = {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 20_000}  # nothing leaves before a flush
+        common = {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 20_000}  # nothing is sent before a flush
         idempotent = {**common, "enable.idempotence": True}
         self._plain: Any = cycle([Producer({**idempotent, "compression.type": codec}) for codec in codecs])
         self._writers: list[Any] = [
@@ -47,12 +47,12 @@ class Workload:
             writer.init_transactions(30)
 
     def plain(self, batches: int, at_ms: int) -> None:
-        """Records of about this time, which goes back and forth."""
+        """Write records of about this time, which goes back and forth."""
         for _ in range(batches):
             self._batch(next(self._plain), at_ms)
 
     def transactions(self, rounds: int, at_ms: int) -> None:
-        """Interleaved; every third is aborted, and the first of the rounds stays open until all others are over."""
+        """Write interleaved transactions; every third is aborted, and the first stays open until the others end."""
         slow, quick = self._writers
         slow.begin_transaction()
         self._batch(slow, at_ms)
@@ -86,7 +86,7 @@ class Workload:
         self.end = max(self.end, message.offset() + 1)
 
     def _await_markers(self) -> None:
-        """The coordinator writes them after it has answered the producer."""
+        """Wait for the markers: the coordinator writes them after it has answered the producer."""
         self.end += 1
         deadline = time.monotonic() + 30
         while self._ends() != [self.end] * len(self.topics):
@@ -98,7 +98,7 @@ class Workload:
         return [self._watch.get_watermark_offsets(place, timeout=10, cached=False)[1] for place in places]
 
     def _record(self, at_ms: int) -> dict[str, Any]:
-        """Null keys, null and empty values, headers without a value: all in turn."""
+        """Return null keys, null and empty values, headers without a value: all in turn."""
         number = self._number
         value = (
             None
@@ -117,7 +117,7 @@ class Workload:
 
 
 def without_marker_times(log: bytes) -> bytes:
-    """A segment with the times, and so the checksums, of its control batches blanked."""
+    """Return a segment with the times, and so the checksums, of its control batches blanked."""
     blanked = bytearray(log)
     for batch in iter_batches(log, source="segment"):
         if batch.is_control:
@@ -128,6 +128,6 @@ def without_marker_times(log: bytes) -> bytes:
 
 
 def max_timestamp(log: bytes, *, control: bool) -> int:
-    """Of all batches, or of all that are not control batches; -1 when there is none."""
+    """Return the maximum over all batches, or over those that are not control batches; -1 if there is none."""
     batches = [batch for batch in iter_batches(log, source="segment") if control or not batch.is_control]
     return max((batch.max_timestamp for batch in batches), default=-1)

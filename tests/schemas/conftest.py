@@ -27,7 +27,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def values(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
-    """Any value of a type, up to the borders of what its schema holds."""
+    """Draw any value of a type, up to the limits of its schema."""
     arguments = get_args(kind)
     if get_origin(kind) is tuple:
         return st.lists(values(arguments[0]), max_size=3).map(tuple)
@@ -83,7 +83,7 @@ def any_of() -> Callable[[Any], st.SearchStrategy[Any]]:
 
 @pytest.fixture(scope="session")
 def samples() -> dict[str, Fact]:
-    """One fact of every kind; both subjects of a delete. Never changed: their bytes of every version are on file."""
+    """Return one fact of every kind; both subjects of a delete. Never changed: all versions' bytes are on file."""
     partition = TopicIdPartition(TopicId("EjRWeJCrze8SNFZ4kKvN7w"), 7)
     number, sid = FactId("_-_-_-_-_-_-_-_-_-_-_w"), RemoteSegmentId("AAAAAAAAAAAAAAAAAAAABQ")
     term = Term(LeaderEpoch(5), Position(70_000_000_000), FactId("AAAAAAAAAAAAAAAAAAAAAQ"))

@@ -1,4 +1,4 @@
-"""Facts as bytes: golden for ever, round trips, and damage that never passes for another fact."""
+"""Facts as bytes: golden for ever, round trips, and damage that never decodes to another fact."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def test_json_prints_bytes_as_lower_case_hex(samples: dict[str, Fact]) -> None:
 def test_an_unknown_fingerprint_is_an_unknown_fact_that_names_it(samples: dict[str, Fact]) -> None:
     fact = samples["LogStartAdvanced"]
     value = encode_fact(fact)
-    found = decode_fact(key_of(fact), value[:2] + b"\x00" * 8 + value[10:])
-    assert isinstance(found, UnknownFact)
-    assert "unknown schema fingerprint 0000000000000000" in found.reason
-    assert (found.later, found.ignorable) == (True, False)
+    decoded_fact = decode_fact(key_of(fact), value[:2] + b"\x00" * 8 + value[10:])
+    assert isinstance(decoded_fact, UnknownFact)
+    assert "unknown schema fingerprint 0000000000000000" in decoded_fact.reason
+    assert (decoded_fact.later, decoded_fact.ignorable) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_a_later_release_says_which_releases_may_ignore_its_fact(
     assert isinstance(fact, termless_facts.LineageSettled)
     unknown = b"\xc3\x01" + b"\x00" * 8 + encode_fact(fact)[10:]
     key = f"{partition_prefix(fact.partition)}omen/{FactId.of(bytes(16))}"
-    found = decode_fact(key, in_envelope(unknown, "7.1.0", since))
-    assert isinstance(found, UnknownFact)
-    assert "release 7.1.0 or later" in found.reason
-    assert (found.later, found.ignorable) == (True, ignorable)
+    decoded_fact = decode_fact(key, in_envelope(unknown, "7.1.0", since))
+    assert isinstance(decoded_fact, UnknownFact)
+    assert "release 7.1.0 or later" in decoded_fact.reason
+    assert (decoded_fact.later, decoded_fact.ignorable) == (True, ignorable)
 
 
 def test_a_fact_in_an_envelope_is_the_fact(samples: dict[str, Fact]) -> None:
@@ -113,9 +113,9 @@ def test_a_fact_in_an_envelope_is_the_fact(samples: dict[str, Fact]) -> None:
 
 def test_an_envelope_in_an_envelope_is_no_fact(samples: dict[str, Fact]) -> None:
     fact = samples["LineageSettled"]
-    found = decode_fact(key_of(fact), in_envelope(in_envelope(encode_fact(fact), "7.1.0", None), "7.1.0", None))
-    assert isinstance(found, UnknownFact)
-    assert not found.later
+    decoded_fact = decode_fact(key_of(fact), in_envelope(in_envelope(encode_fact(fact), "7.1.0", None), "7.1.0", None))
+    assert isinstance(decoded_fact, UnknownFact)
+    assert not decoded_fact.later
 
 
 def test_the_release_that_facts_are_compared_with_is_the_packages() -> None:
@@ -125,18 +125,18 @@ def test_the_release_that_facts_are_compared_with_is_the_packages() -> None:
 
 def test_a_record_that_is_no_fact_is_an_unknown_fact(samples: dict[str, Fact]) -> None:
     value = encode_record("tierstate.v1.EpochEntry", {"epoch": 1, "start_offset": 2})
-    found = decode_fact("meta/topic", value)
-    assert isinstance(found, UnknownFact)
-    assert "EpochEntry" in found.reason
+    decoded_fact = decode_fact("meta/topic", value)
+    assert isinstance(decoded_fact, UnknownFact)
+    assert "EpochEntry" in decoded_fact.reason
 
 
 def test_a_value_under_another_facts_key_is_an_unknown_fact(samples: dict[str, Fact]) -> None:
     keys = {key_of(fact) for fact in samples.values()}
     for fact in samples.values():
         for key in keys - {key_of(fact)}:
-            found = decode_fact(key, encode_fact(fact))
-            assert isinstance(found, UnknownFact)
-            assert found.key == key
+            decoded_fact = decode_fact(key, encode_fact(fact))
+            assert isinstance(decoded_fact, UnknownFact)
+            assert decoded_fact.key == key
 
 
 def test_truncated_or_lengthened_values_are_unknown_facts(samples: dict[str, Fact]) -> None:
@@ -148,9 +148,9 @@ def test_truncated_or_lengthened_values_are_unknown_facts(samples: dict[str, Fac
 
 
 def test_a_flipped_bit_never_moves_a_fact_to_another_kind_key_or_term_in_the_key(samples: dict[str, Fact]) -> None:
-    """What is promised: an UnknownFact, or a fact of the same kind under the same key, hence of the same partition,
-    segment and numbers. Avro has no checksum, so a flip inside any other value (a size, a time, the term of a copy)
-    can yield another valid value: Kafka's batch CRC-32C guards those.
+    """The promise is an UnknownFact, or a fact of the same kind under the same key, hence of the same partition,
+    segment and numbers. Avro has no checksum, so a flip inside any other value (a size, a time, the term of a copy) can
+    yield another valid value: Kafka's batch CRC-32C guards those.
     Every flip in the ten bytes in front of the value is seen.
     """
     for name, fact in samples.items():
@@ -158,17 +158,17 @@ def test_a_flipped_bit_never_moves_a_fact_to_another_kind_key_or_term_in_the_key
         for bit in range(len(value) * 8):
             flipped = bytearray(value)
             flipped[bit // 8] ^= 1 << bit % 8
-            found = decode_fact(key, bytes(flipped))
-            assert isinstance(found, UnknownFact) or (type(found) is type(fact) and key_of(found) == key), (name, bit)
-            assert bit >= 80 or isinstance(found, UnknownFact), (name, bit)
+            other = decode_fact(key, bytes(flipped))
+            assert isinstance(other, UnknownFact) or (type(other) is type(fact) and key_of(other) == key), (name, bit)
+            assert bit >= 80 or isinstance(other, UnknownFact), (name, bit)
 
 
 @given(body=st.binary(max_size=200), which=st.integers(0, 19), headed=st.booleans())
 def test_any_bytes_decode_to_something(body: bytes, which: int, headed: bool, samples: dict[str, Fact]) -> None:
     fact = list(samples.values())[which]
     value = encode_fact(fact)[:10] + body if headed else body
-    found = decode_fact(key_of(fact), value)
-    assert isinstance(found, UnknownFact) or key_of(found) == key_of(fact)
+    decoded_fact = decode_fact(key_of(fact), value)
+    assert isinstance(decoded_fact, UnknownFact) or key_of(decoded_fact) == key_of(fact)
 
 
 @pytest.mark.parametrize("key", ["", "meta/topic", "x/y/z", "\ud800"])
@@ -190,7 +190,7 @@ def test_a_fact_of_64_kib_is_the_largest(samples: dict[str, Fact]) -> None:
     assert error.value.facts["bytes"] == MAX_FACT_BYTES + 1
 
 
-def test_what_no_schema_holds_is_refused_before_sending(samples: dict[str, Fact]) -> None:
+def test_values_that_no_schema_holds_are_refused_before_sending(samples: dict[str, Fact]) -> None:
     trim, meta = samples["LocalTrimIntended"], samples["TopicMeta"]
     assert isinstance(trim, said.LocalTrimIntended)
     assert isinstance(meta, said.TopicMeta)
@@ -259,7 +259,7 @@ def test_facts_of_one_term_share_the_term_and_the_partition(samples: dict[str, F
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("epoch", True), ("epoch", 1.0), ("position", "7"), ("id", 7)])
-def test_what_is_shared_is_checked_like_everything_else(samples: dict[str, Fact], name: str, wrong: object) -> None:
+def test_shared_values_are_checked_like_all_others(samples: dict[str, Fact], name: str, wrong: object) -> None:
     fact = replace_term(samples["LogStartAdvanced"])
     printed = fact_to_json(fact)
     assert fact_from_json(printed) == fact  # the right one is remembered: 1 == True == 1.0

@@ -28,7 +28,7 @@ from tierstate.state.offsets import Offset
 INTS = {LeaderEpoch, BrokerId}
 INT_FIELDS = {"count", "partitions", "partition"}
 
-# As they stand in front of every value ever written. A changed schema is a new version, never a changed line.
+# These bytes begin every value ever written. A changed schema is a new version, never a changed line.
 FINGERPRINTS = {
     "tierstate.v1.AbortedRange": "9a6f47ceb8866d57",
     "tierstate.v1.AbortedRanges": "dd3ad0d3c80907f0",
@@ -68,13 +68,13 @@ def test_the_fingerprint_of_int_is_the_specifications() -> None:
 def test_the_fingerprint_is_crc_64_avro_of_the_canonical_form() -> None:
     def crc_64_avro(data: bytes) -> int:  # the specification's own code
         empty = 0xC15D213AA4D7A795
-        found = empty
+        checksum = empty
         for byte in data:
-            low = (found ^ byte) & 0xFF
+            low = (checksum ^ byte) & 0xFF
             for _ in range(8):
                 low = (low >> 1) ^ (empty if low & 1 else 0)
-            found = (found >> 8) ^ low
-        return found
+            checksum = (checksum >> 8) ^ low
+        return checksum
 
     canonical = (
         b'{"name":"tierstate.v1.OffsetRange","type":"record",'
@@ -99,7 +99,7 @@ def test_a_record_is_written_in_its_newest_version() -> None:
 
 
 def expected_type(hint: Any, name: str) -> Any:
-    """The Avro type that a field's type hint asks for; records by full name."""
+    """Return the Avro type that a field's type hint asks for; records by full name."""
     arguments = get_args(hint)
     if get_origin(hint) is tuple:
         return {"type": "array", "items": expected_type(arguments[0], "")}
@@ -120,7 +120,7 @@ def expected_type(hint: Any, name: str) -> Any:
 
 
 def by_name(schema: Any) -> Any:
-    """A parsed type, with records by name."""
+    """Return a parsed type, with records by name."""
     if isinstance(schema, list):
         return [by_name(each) for each in schema]
     if isinstance(schema, dict) and schema["type"] == "array":
@@ -129,13 +129,13 @@ def by_name(schema: Any) -> Any:
 
 
 def every_dataclass() -> dict[str, type]:
-    found: dict[str, type] = {}
+    classes: dict[str, type] = {}
 
     def visit(hint: Any) -> None:
         if hint is Lineage:
             visit(EpochEntry)
         elif is_dataclass(hint) and isinstance(hint, type):
-            found[hint.__name__] = hint
+            classes[hint.__name__] = hint
             for each in get_type_hints(hint).values():
                 visit(each)
         for each in get_args(hint):
@@ -143,7 +143,7 @@ def every_dataclass() -> dict[str, type]:
 
     for kind in KINDS.values():
         visit(kind)
-    return found
+    return classes
 
 
 def test_every_dataclass_has_a_schema_and_every_schema_a_dataclass() -> None:

@@ -1,4 +1,4 @@
-"""axe, which judges whether a page is accessible, as the text of its script: once a machine, offline afterwards."""
+"""axe, which judges whether a page is accessible, as its script's text: fetched once a machine, offline afterwards."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RELEASE = "4.11.0"
 
 
 def axe_script() -> str:
-    """On a machine that cannot fetch it the test is skipped; with TIERSTATE_CI=1 that is a failure."""
+    """Return the script. A machine that cannot fetch it skips the test; with TIERSTATE_CI=1 that is a failure."""
     jars = Jars(f"axe-{RELEASE}", f"axe {RELEASE}", HERE / "axe.xml", RELEASE, sums_of(HERE / "axe.sha256"), 1)
     try:
-        found = cached(jars) / f"selenium-{RELEASE}.jar"
+        file = cached(jars) / f"selenium-{RELEASE}.jar"
     except Unavailable as error:
         if os.environ.get("TIERSTATE_CI") == "1":
             raise
         pytest.skip(str(error))
-    with ZipFile(found) as jar:
+    with ZipFile(file) as jar:
         return jar.read("axe.min.js").decode()

@@ -1,4 +1,4 @@
-"""Jars of what reads Kafka in Java beside Kafka's own client: once a machine, offline afterwards."""
+"""Jars of Java programs that read Kafka, other than Kafka's own client: fetched once a machine, offline afterwards."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ HERE = Path(__file__).parent
 
 
 def kafka_streams() -> Path:
-    """The folder; to be used beside the sandbox's jars. Skips the test, as the others do, where it cannot be had."""
+    """Return the folder, to be used with the sandbox's jars. Skips the test, as the others do, if it is unavailable."""
     return _brought("kafka_streams", "Kafka Streams", NEWEST, 2)
 
 
 def kafka_connect() -> Path:
-    """Its file sink and MirrorMaker; to be used beside the sandbox's jars, which have the worker."""
+    """Return the file sink and MirrorMaker, to be used with the sandbox's jars, which have the worker."""
     return _brought("kafka_connect", "Kafka Connect", NEWEST, 1)
 
 
 def flink() -> Path:
-    """With its Kafka source, and the clients that brings."""
+    """Return Flink with its Kafka source, and the clients that this brings."""
     return _brought("flink", "Flink", "2.2.1", 71)
 
 
 def _brought(name: str, title: str, release: str, megabytes: int) -> Path:
-    """On a machine that cannot fetch them the test is skipped; with TIERSTATE_CI=1 that is a failure."""
+    """Fetch the jars. A machine that cannot fetch them skips the test; with TIERSTATE_CI=1 that is a failure."""
     folder, title = f"{name.replace('_', '-')}-{release}", f"{title} {release}"
     sums = sums_of(HERE / f"{name}.sha256")
     try:

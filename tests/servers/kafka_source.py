@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka source and Avro functions: once a machine, offline afterwards."""
+"""The jars of Spark's own Kafka source and Avro functions: fetched once a machine, offline afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELEASE = "4.2.0"
 
 
 def kafka_source_jars() -> list[Path]:
-    """Their files, for ``spark.jars``. Raises as `cached`: Unavailable on a machine that cannot fetch them."""
+    """Return their files, for ``spark.jars``. Raises as `cached`: Unavailable on a machine that cannot fetch them."""
     name = f"spark-kafka-source-{RELEASE}"
     sums = sums_of(HERE / "kafka_source.sha256")
     jars = Jars(name, f"Spark's Kafka source {RELEASE}", HERE / "kafka_source.xml", RELEASE, sums, 10)
@@ -21,7 +21,7 @@ def kafka_source_jars() -> list[Path]:
 
 
 def kafka_source_jars_for_tests() -> list[Path]:
-    """None on a machine that cannot fetch them; with TIERSTATE_CI=1 that is a failure."""
+    """Return the jars. A machine that cannot fetch them skips the test; with TIERSTATE_CI=1 that is a failure."""
     try:
         return kafka_source_jars()
     except Unavailable:

@@ -1,4 +1,4 @@
-"""What a test does on a machine that cannot build the store it asks for."""
+"""The behaviour of a test on a machine that cannot build the store that it asks for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .store_programs import INSTALL, StoreProgram, has_installer
 
 
 def needs(program: StoreProgram) -> None:
-    """Skipped with the reason; with TIERSTATE_CI=1 it fails."""
+    """Skip the test with the reason; with TIERSTATE_CI=1 it fails."""
     if not has_installer(program):
         reason = f"{program.name} needs {INSTALL[program.installer]}"
         if os.environ.get("TIERSTATE_CI") == "1":

@@ -1,6 +1,6 @@
-"""Older releases of PySpark, each in a folder of its own: brought by pip once a machine, offline afterwards.
+"""Older releases of PySpark, each in a folder of its own: fetched by pip once a machine, offline afterwards.
 
-<cache>/tierstate/pyspark-4.2.1.lock    held while somebody brings it
+<cache>/tierstate/pyspark-4.2.1.lock    held while a process fetches it
 <cache>/tierstate/pyspark-4.2.1/        for ``PYTHONPATH``; appears whole, by one rename
 """
 
@@ -22,11 +22,11 @@ SUMS = {
     "4.2.1": "d79b7c8ee41e66a9202fe6f600ca90b931ca571ae9dbdf31c58d2672e5102da0",
     "4.1.4": "bcbd5e18690cf79d438e97210ad06fb8d451a251bb77becc2b0418868d2acd73",
 }
-"""SHA-256 of what pip fetches, 450 MB each."""
+"""SHA-256 of the files that pip fetches, 450 MB each."""
 
 
 def older_pyspark(release: str) -> Path:
-    """Its folder. Skips the test on a machine that cannot fetch it; with TIERSTATE_CI=1 that is a failure."""
+    """Return its folder. Skips the test on a machine that cannot fetch it; with TIERSTATE_CI=1 that is a failure."""
     home = cache_folder() / f"pyspark-{release}"
     home.parent.mkdir(parents=True, exist_ok=True)
     with only_one(home.with_name(home.name + ".lock")):
@@ -41,14 +41,14 @@ def older_pyspark(release: str) -> Path:
 
 
 def _bring(release: str, home: Path) -> None:
-    for abandoned in home.parent.glob(home.name + ".*.part"):  # of a run that was killed: we hold the lock
+    for abandoned in home.parent.glob(home.name + ".*.part"):  # left by a killed run: we hold the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     try:
-        wanted, made = fresh / "wanted", fresh / "made"
-        wanted.write_text(f"pyspark=={release} --hash=sha256:{SUMS[release]}\n")
+        pins, made = fresh / "wanted", fresh / "made"
+        pins.write_text(f"pyspark=={release} --hash=sha256:{SUMS[release]}\n")
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet"]
-        how = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--require-hashes", "--requirement", str(wanted)]
+        how = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--require-hashes", "--requirement", str(pins)]
         done = subprocess.run([*pip, *how, "--target", str(made)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Unavailable("this PySpark cannot be fetched", release=release, said=done.stderr.strip()[-500:])

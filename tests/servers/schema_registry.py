@@ -1,4 +1,4 @@
-"""A schema registry on a real socket: what Confluent's answers of schemas by id and by version of a subject."""
+"""A schema registry on a real socket: Confluent's answers about schemas by id and by version of a subject."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Registry:
 
 @contextmanager
 def registry(answers: Mapping[int | str, Answer]) -> Iterator[Registry]:
-    """``answers``: by id, or by path with its query; 404 for any other."""
+    """``answers`` are by id, or by path with its query; any other path gets 404."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -47,7 +47,7 @@ def registry(answers: Mapping[int | str, Answer]) -> Iterator[Registry]:
             pass
 
     server = _Server(("127.0.0.1", 0), Handler)
-    by_path = {f"/schemas/ids/{each}" if isinstance(each, int) else each: said for each, said in answers.items()}
+    by_path = {f"/schemas/ids/{each}" if isinstance(each, int) else each: answer for each, answer in answers.items()}
     made = Registry(f"http://127.0.0.1:{server.server_port}", by_path)
     thread = Thread(target=server.serve_forever, args=[0.01], daemon=True)
     thread.start()
@@ -63,4 +63,4 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has left."""
+        """Ignore the error: the client has left."""

@@ -1,6 +1,6 @@
-"""Spark 4.1 with Iceberg's own reader, in an environment of its own: once a machine, offline afterwards.
+"""Spark 4.1 with Iceberg's own reader, in an environment of its own: made once a machine, offline afterwards.
 
-<cache>/tierstate/spark-4.1.4.lock      held while somebody makes it
+<cache>/tierstate/spark-4.1.4.lock      held while a process makes it
 <cache>/tierstate/spark-4.1.4/          a virtual environment; appears whole, with the file `made`
 """
 
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,17 +43,27 @@ spark.stop()
 
 
 def rows_by_spark(uri: str, queries: Sequence[str], into: Path) -> list[pa.Table]:
-    """What Spark shows of the tables of a REST catalog, there called ``lake``. ``into``: an empty folder."""
-    python, jar = _environment(), _jar()
+    """Return Spark's answers about the tables of a REST catalog, there called ``lake``. ``into`` is an empty folder."""
+    catalog = {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "rest",
+        "spark.sql.catalog.lake.uri": uri,
+    }
+    return rows_of_catalog(catalog, queries, into)
+
+
+def rows_of_catalog(
+    catalog: Mapping[str, str], queries: Sequence[str], into: Path, jars: Sequence[Path] = ()
+) -> list[pa.Table]:
+    """Return the same for any catalog, by its settings for Spark. ``jars``: those that it needs besides Iceberg's."""
+    python = _environment()
     config = {
-        "spark.jars": str(jar),
+        "spark.jars": ",".join(map(str, [_jar(), *jars])),
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "rest",
-        "spark.sql.catalog.lake.uri": uri,
+        **catalog,
     }
     environment = {
         "PATH": f"{Path(find_java()).parent}:/usr/bin:/bin",
@@ -62,16 +72,16 @@ def rows_by_spark(uri: str, queries: Sequence[str], into: Path) -> list[pa.Table
     }
     if "JAVA_HOME" in os.environ:
         environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
-    asked = json.dumps({"config": config, "queries": list(queries), "into": str(into)})
+    query = json.dumps({"config": config, "queries": list(queries), "into": str(into)})
     done = subprocess.run(
-        [str(python), "-c", QUERY], input=asked, env=environment, cwd=into, capture_output=True, text=True, timeout=240
+        [str(python), "-c", QUERY], input=query, env=environment, cwd=into, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return [pa.ipc.open_file(into / f"{at}.arrow").read_all() for at in range(len(queries))]
 
 
 def needs_spark_iceberg() -> None:
-    """Skipped by its name on a machine that cannot have it; with TIERSTATE_CI=1 it fails."""
+    """Skip the test by name on a machine that cannot have it; with TIERSTATE_CI=1 it fails."""
     try:
         _jar()
         _environment()
@@ -88,7 +98,7 @@ def _jar() -> Path:
 
 
 def _environment() -> Path:
-    """Its Python."""
+    """Return the path of its Python."""
     home = cache_folder() / f"spark-{SPARK}"
     if not (home / "made").exists():
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +109,7 @@ def _environment() -> Path:
 
 
 def _make(home: Path) -> None:
-    shutil.rmtree(home, ignore_errors=True)  # of somebody who was killed: we hold the lock
+    shutil.rmtree(home, ignore_errors=True)  # left by a killed process: we hold the lock
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     pip = [str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *NEEDED]
     done = subprocess.run(pip, capture_output=True, text=True)

@@ -1,8 +1,8 @@
-"""Brings the programs of object stores that speak the real protocols: built once a machine, offline afterwards.
+"""Programs of object stores that speak the real protocols: built once a machine, offline afterwards.
 
 Go's and Node's own installers fetch them and check what they fetch against Go's checksum database and npm's lock.
 
-    <cache>/tierstate/stores/versitygw-v1.8.0.lock    held while somebody builds
+    <cache>/tierstate/stores/versitygw-v1.8.0.lock    held while a process builds
     <cache>/tierstate/stores/versitygw-v1.8.0/        the program; appears whole, by one rename
 """
 
@@ -21,7 +21,7 @@ from tierstate.state.errors import InvalidRequest, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class StoreProgram:
-    """``installer`` is ``go`` or ``npm``; ``source`` its name for the package; ``file`` the program it makes."""
+    """``installer`` is ``go`` or ``npm``; ``source`` its name for the package; ``file`` the program that it makes."""
 
     name: str
     installer: str
@@ -38,12 +38,12 @@ INSTALL = {"go": "Go 1.24 or newer (https://go.dev/dl)", "npm": "Node.js with np
 
 
 def has_installer(program: StoreProgram) -> bool:
-    """Whether this machine can build it, or has it already."""
+    """Return whether this machine can build it, or has it already."""
     return shutil.which(program.installer) is not None or (_home(program) / program.file).exists()
 
 
 def store_program(program: StoreProgram, progress: Progress | None = None) -> Path:
-    """The program's file; builds it when this machine has none. Minutes the first time, nothing later.
+    """Return the program's file, built first if this machine has none. Takes minutes the first time, nothing later.
 
     Errors: InvalidRequest (the installer is missing), Unavailable (it failed; the message has its last line).
     """
@@ -51,7 +51,7 @@ def store_program(program: StoreProgram, progress: Progress | None = None) -> Pa
     if not (home / program.file).exists():
         home.parent.mkdir(parents=True, exist_ok=True)
         with only_one(home.with_name(home.name + ".lock")):
-            if not (home / program.file).exists():  # whoever held the lock may have built it
+            if not (home / program.file).exists():  # the holder of the lock may have built it
                 _build(program, home, progress or (lambda line: None))
     return home / program.file
 
@@ -64,7 +64,7 @@ def _build(program: StoreProgram, home: Path, progress: Progress) -> None:
     tool = shutil.which(program.installer)
     if tool is None:
         raise InvalidRequest(f"{program.name} is built with {program.installer}; install {INSTALL[program.installer]}")
-    for abandoned in home.parent.glob(home.name + ".*.part"):  # of a build that was killed: we hold the lock
+    for abandoned in home.parent.glob(home.name + ".*.part"):  # left by a killed build: we hold the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     progress(f"building {program.name} {program.version} (once a machine)")
@@ -76,12 +76,12 @@ def _build(program: StoreProgram, home: Path, progress: Progress) -> None:
             command, more = [*command, f"{program.source}@{program.version}"], {}
         done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not (fresh / program.file).exists():
-            said = (done.stderr + done.stdout).strip().splitlines()
+            lines = (done.stderr + done.stdout).strip().splitlines()
             raise Unavailable(
                 f"{program.name} could not be built",
                 command=" ".join(command[1:]),
                 exit_code=done.returncode,
-                said=said[-1] if said else "",
+                said=lines[-1] if lines else "",
             )
         fresh.rename(home)
     finally:

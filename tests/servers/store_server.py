@@ -1,6 +1,6 @@
 """One object store, or a proxy before one, as a process on a loopback port of its own.
 
-It dies with us, also when we are killed; what it said is in its log file, and in the error when it does not start.
+It dies with us, also when we are killed; its output is in its log file, and in the error if it does not start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Arguments = Callable[[int, Path], Sequence[str]]
 
 
 class StoreServer:
-    """Use as a context manager. ``address`` is ``127.0.0.1:PORT``, ``url`` the same with ``http://``."""
+    """Use as a context manager. ``address`` is ``127.0.0.1:PORT``, ``url`` the same with ``http://``.
+
+    ``environment`` is that of the next `start`.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class StoreServer:
         progress: Progress | None = None,
     ) -> None:
         self._program, self._arguments, self._progress = program, arguments, progress
-        self._environment = {**os.environ, **(environment or {})}
+        self.environment = {**os.environ, **(environment or {})}
         self._folder = folder
         self._ports = PortLease()
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="store-server")  # its thread keeps the process alive
@@ -60,7 +63,7 @@ class StoreServer:
         return self._process.pid
 
     def __enter__(self) -> Self:
-        """Starts it and waits until it accepts connections. Raises Unavailable, TimedOut, InvalidRequest."""
+        """Start it and wait until it accepts connections. Raises Unavailable, TimedOut, InvalidRequest."""
         self._brought()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._port = self._ports.take()
@@ -75,19 +78,19 @@ class StoreServer:
         self.close()
 
     def _brought(self) -> str:
-        """The program's file."""
+        """Return the path of the program."""
         return str(store_program(self._program, self._progress))
 
     def start(self) -> None:
-        """Again, on the same port and folder, after `kill`."""
+        """Start again, on the same port and folder, after `kill`."""
         command = [self._brought(), *self._arguments(self._port, self._folder)]
         tether = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid())]
         self._process = self._starter.submit(self._popen, [*tether, *command]).result()
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self._process.poll() is not None:
-                said = self._log.read_text(errors="replace").strip().splitlines()
-                raise Unavailable(f"{self._program.name} ended while it started", said=said[-1] if said else "")
+                lines = self._log.read_text(errors="replace").strip().splitlines()
+                raise Unavailable(f"{self._program.name} ended while it started", said=lines[-1] if lines else "")
             try:
                 socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
                 return
@@ -97,18 +100,18 @@ class StoreServer:
                 time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process by SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def signal(self, number: int) -> None:
-        """SIGSTOP: its connections stay open, and it is silent; until SIGCONT."""
+        """Send a signal. After SIGSTOP its connections stay open, and it is silent until SIGCONT."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def close(self) -> None:
-        """Stops the process; idempotent."""
+        """Stop the process; a second call does nothing."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -127,7 +130,7 @@ class StoreServer:
             return subprocess.Popen(
                 command,
                 cwd=self._folder,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -136,11 +139,11 @@ class StoreServer:
 
 
 def versitygw(folder: Path, access_key: str, secret_key: str, progress: Progress | None = None) -> StoreServer:
-    """S3 over a folder: real signatures, atomic conditional puts. Make buckets by S3."""
+    """Return S3 over a folder: real signatures, atomic conditional puts. Make buckets by S3."""
 
     def arguments(port: int, folder: Path) -> Sequence[str]:
         (folder / "buckets").mkdir(exist_ok=True)
-        # without --keep-alive a hanging connection is closed at once, and no time-out is ever met
+        # without --keep-alive a hanging connection is closed at once, and no time-out is ever reached
         return ["--quiet", "--keep-alive", "--port", f"127.0.0.1:{port}", "posix", str(folder / "buckets")]
 
     secrets = {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key}
@@ -148,7 +151,7 @@ def versitygw(folder: Path, access_key: str, secret_key: str, progress: Progress
 
 
 def fake_gcs_server(folder: Path, progress: Progress | None = None) -> StoreServer:
-    """Google Cloud Storage's JSON API, in memory; never checks credentials."""
+    """Return Google Cloud Storage's JSON API, in memory; it never checks credentials."""
 
     def arguments(port: int, folder: Path) -> Sequence[str]:
         address = f"127.0.0.1:{port}"
@@ -159,7 +162,7 @@ def fake_gcs_server(folder: Path, progress: Progress | None = None) -> StoreServ
 
 
 def azurite(folder: Path, progress: Progress | None = None) -> StoreServer:
-    """Azure's blob service over a folder, with its well-known development account."""
+    """Return Azure's blob service over a folder, with its well-known development account."""
 
     def arguments(port: int, folder: Path) -> Sequence[str]:
         (folder / "blobs").mkdir(exist_ok=True)
@@ -170,7 +173,7 @@ def azurite(folder: Path, progress: Progress | None = None) -> StoreServer:
 
 
 def toxiproxy(folder: Path, progress: Progress | None = None) -> StoreServer:
-    """A proxy that breaks connections as its HTTP API is told; its proxies listen on ports of their own."""
+    """Return a proxy that breaks connections by commands to its HTTP API; its proxies listen on ports of their own."""
 
     def arguments(port: int, folder: Path) -> Sequence[str]:
         return ["-host", "127.0.0.1", "-port", str(port)]

@@ -22,7 +22,7 @@ exit 1
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a PATH on which a test puts its own ``go``."""
+    """Return an empty cache; a test puts its own ``go`` on the PATH."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COUNT", str(tmp_path / "count"))
@@ -42,7 +42,7 @@ def test_a_program_is_built_once_a_machine(cache: Path, tmp_path: Path) -> None:
     assert (tmp_path / "count").read_text() == "built\n"
 
 
-def test_what_was_built_needs_no_builder(cache: Path, tmp_path: Path) -> None:
+def test_a_built_program_needs_no_builder(cache: Path, tmp_path: Path) -> None:
     _go(tmp_path, WRITES)
     built = store_program(TOXIPROXY)
     (tmp_path / "bin" / "go").unlink()

@@ -17,23 +17,23 @@ ROOT = Path(__file__).parents[2]
 
 
 class Interrupted(BaseException):
-    """INT or TERM."""
+    """SIGINT or SIGTERM was received."""
 
 
 def main() -> int:
-    """0: it held; 1: complaints; 130: interrupted."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--minutes", type=float, default=10.0)
-    asked.add_argument("--seed", type=int, default=1)
-    asked.add_argument("--out", type=Path, default=ROOT / "build" / "soak")
-    asked.add_argument("--json", action="store_true", help="print the report as JSON; progress goes to stderr")
-    given = asked.parse_args()
+    """Return 0 if the soak held, 1 after complaints, 130 if it was interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "soak")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON; progress goes to stderr")
+    arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    shutil.rmtree(given.out, ignore_errors=True)
-    soak = Soak(given.out, given.seed, say=lambda line: print(line, file=sys.stderr, flush=True))
+    shutil.rmtree(arguments.out, ignore_errors=True)
+    soak = Soak(arguments.out, arguments.seed, say=lambda line: print(line, file=sys.stderr, flush=True))
     try:
-        soak.open().run(given.minutes)
+        soak.open().run(arguments.minutes)
         soak.settle()
     except Interrupted:
         soak.interrupted = True
@@ -41,13 +41,13 @@ def main() -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         soak.close()
-    found = document(soak)
-    (given.out / "report.json").write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2) if given.json else pages(found))
+    report = document(soak)
+    (arguments.out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2) if arguments.json else pages(report))
     if soak.interrupted:
         return 130
     if not soak.complaints:
-        shutil.rmtree(given.out / "work", ignore_errors=True)  # kept when something is to be looked into
+        shutil.rmtree(arguments.out / "work", ignore_errors=True)  # kept when something is to be examined
     return 1 if soak.complaints else 0
 
 

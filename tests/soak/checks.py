@@ -1,4 +1,4 @@
-"""What must hold: every acknowledged record is read once and in order; facts and objects explain each other."""
+"""Conditions of a soak: every acknowledged record is read once and in order; facts and objects explain each other."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from tierstate.state.segment import SegmentState
 T = TypeVar("T")
 PATIENCE_S = 180.0
 SETTLED_S = 720.0
-"""A look for orphans that failed, for the store was away, is tried again after ten minutes."""
+"""A failed look for orphans (the store was away) is tried again after ten minutes."""
 IN_TIME = ("deleted: its facts wait to be erased", "(failed-attempt)")
-"""Once they are archived; once nothing of the attempt can still land: neither is hurried."""
+"""Findings that end by themselves: once they are archived; once nothing of the attempt can still land."""
 LOST_BRANCH = ("out of lineage", "overlaps others")
 
 
 @dataclass
 class Checked:
-    """Over all checks. ``digests``: of the last, by partition; ``abandoned``, ``fenced``: ids and keys ever seen so."""
+    """Counts of all checks. ``digests``: the last, by partition; ``abandoned``, ``fenced``: all such ids and keys."""
 
     checks: int = 0
     records: int = 0
@@ -51,27 +51,27 @@ class Checked:
 
 
 class Checks:
-    """Complaints are sentences; none is what everybody wants."""
+    """The checks; each returns its complaints as sentences, and a sound soak has none."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground, self.done, self.opened = ground, Checked(), ExitStack()
         self._eyes: Eyes | None = None
 
     def records(self, isolation: Isolation = Isolation.READ_COMMITTED) -> list[str]:
-        """From the known log start to what is acknowledged now, through both tiers."""
-        found: list[str] = []
+        """Compare the records from the log start to the last acknowledged one, through both tiers."""
+        wrong: list[str] = []
         with Eyes.opened(self.ground.cluster) as eyes:
             ends = self._ends(eyes, isolation)
-            for place, (end, known) in ends.items():
-                found += [
+            for place, (end, records_known) in ends.items():
+                wrong += [
                     f"{place[0]}:{place[1]} ({isolation}): {each}"
-                    for each in self._one(eyes, place, end, known, isolation)
+                    for each in self._one(eyes, place, end, records_known, isolation)
                 ]
         self.done.checks += 1
-        return found
+        return wrong
 
     def _ends(self, eyes: Eyes, isolation: Isolation) -> dict[Place, tuple[Offset, Known]]:
-        """And what is known of them, while no writer writes."""
+        """Return the end of each partition and the acknowledged records of it, while no writer writes."""
         writers, ground = self.ground.writers, self.ground
         try:
             for writer in writers:
@@ -102,7 +102,7 @@ class Checks:
     def _read(
         self, eyes: Eyes, place: Place, end: Offset, isolation: Isolation
     ) -> tuple[Offset, list[Record], list[Record]]:
-        """The log start, and what lies above it: as our own reader has it, and as a Kafka client through the proxy."""
+        """Return the log start, and the records above it: by our own reader, and by a Kafka client at the proxy."""
         source, read = ReaderSource(eyes.reader), list[Record]()
         start = source.extent(*place, isolation, Tier.AUTO)[0]
         remote = 0
@@ -117,7 +117,7 @@ class Checks:
         return start, read, plain
 
     def tally(self) -> None:
-        """What dead and frozen agents left, as facts tell of it now."""
+        """Record the attempts of dead and frozen agents that facts show now."""
         if self._eyes is None or self._eyes.tiers.current_topic_id() != self._eyes.tiers.topic_id:
             self._eyes = self.opened.enter_context(Eyes.opened(self.ground.cluster))
         for _, name, partition in self.ground.places():
@@ -128,41 +128,41 @@ class Checks:
     # --- the store ---------------------------------------------------------------------------------------------------
 
     def verify(self, strict: bool) -> list[str]:
-        """Every byte, by `tierstate verify`. Not ``strict``: what a sweep will see to is no complaint."""
-        found = []
+        """Check every byte by `tierstate verify`. Unless ``strict``, findings that a sweep clears are no complaint."""
+        wrong = []
         for topic in {name for _, name, _ in self.ground.places()}:
-            code, said = self.ground.command("verify", topic, "--level", "3", "--json")
+            code, output = self.ground.command("verify", topic, "--level", "3", "--json")
             if code in (0, 1, 4):
-                document: dict[str, Any] = json.loads(said)
+                document: dict[str, Any] = json.loads(output)
                 self.done.verified += document["summary"]["segments"]
                 findings = [each for each in document["findings"] if not self._is_known(topic, each["what"])]
                 worst = [each for each in findings if strict or each["severity"] in ("corrupt", "gap")]
-                found += [f"verify {topic}: {each}" for each in worst]
+                wrong += [f"verify {topic}: {each}" for each in worst]
             else:
-                found.append(f"verify {topic} ended with {code}: {said[-300:]}")
-        return found
+                wrong.append(f"verify {topic} ended with {code}: {output[-300:]}")
+        return wrong
 
     def _is_known(self, topic: str, what: str) -> bool:
-        """What an election lost stays: its branch may lead again."""
+        """Return whether the finding is expected: records lost in an election stay, as their branch may lead again."""
         branches = topic in {self.ground.full(each) for each in (SHAKEN, LONE)}
         return what.endswith(IN_TIME) or (branches and what.startswith(LOST_BRANCH))
 
     def alarms(self) -> list[str]:
-        """What `describe` warns of and nobody did: no complaint, for it looks once; counted."""
+        """Count false warnings of `describe`: they are no complaint, for it looks only once."""
         for topic, name in {topic: name for topic, name, _ in self.ground.places()}.items():
-            code, said = self.ground.command("describe", name, "--json")
-            for each in json.loads(said) if code == 0 else ():
+            code, output = self.ground.command("describe", name, "--json")
+            for each in json.loads(output) if code == 0 else ():
                 self.done.described += 1
-                # Kafka's own retention may have taken what passes within a minute
+                # Kafka's own retention may have taken records that are kept for a minute
                 if topic.retention_ms == KEPT_MS and (each["cut_elsewhere"] or each["gaps"]):
                     self.done.alarms.append(f"{name}:{each['partition']} {each['cut_elsewhere'] or each['gaps']}")
         return []
 
     def objects(self) -> list[str]:
-        """No object that no live fact explains, no fact whose object is missing: counted here, not by our verifier."""
+        """Find objects without a live fact, and facts without their object: counted here, not by our verifier."""
         with Eyes.opened(self.ground.cluster) as eyes:
             named: set[str] = set()
-            wanted: set[str] = set()
+            needed: set[str] = set()
             places = [(name, number) for _, name, number in self.ground.places()]
             for name, partition in (*places, *((name, 0) for name in self.ground.quiet)):
                 view = _retried(partial(_view, eyes, name, partition))
@@ -170,30 +170,30 @@ class Checks:
                     each for each in view.segments.values() if each.state is not SegmentState.DELETE_SEGMENT_FINISHED
                 ]
                 named |= {each.subject.object_key for each in alive if each.subject}
-                wanted |= {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
+                needed |= {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
             keys = {each.key for each in self.ground.cluster.store.list("") if not each.key.startswith("_tierstate")}
-        found = [f"an object that no live fact explains: {key}" for key in sorted(keys) if base_of(key) not in named]
-        return found + [f"a fact names an object that is missing: {key}" for key in sorted(wanted - keys)]
+        wrong = [f"an object that no live fact explains: {key}" for key in sorted(keys) if base_of(key) not in named]
+        return wrong + [f"a fact names an object that is missing: {key}" for key in sorted(needed - keys)]
 
     def settled(self) -> list[str]:
-        """Polled until nothing is left to complain of, or it takes too long."""
+        """Poll until there is no complaint left, or it takes too long."""
         deadline = time.monotonic() + SETTLED_S
         while True:
-            found = self.verify(strict=True) + self.objects()
-            if not found or time.monotonic() > deadline:
-                return found
+            wrong = self.verify(strict=True) + self.objects()
+            if not wrong or time.monotonic() > deadline:
+                return wrong
             self.ground.journal.read()
             time.sleep(3)
 
 
 def _view(eyes: Eyes, name: str, partition: int) -> PartitionView:
-    found = TopicIdPartition(eyes.broker.control.topic(name).topic_id, partition)
-    eyes.follower.require_fresh(eyes.follower.tier_partition(found), 0)
-    return eyes.follower.partition(found)
+    place = TopicIdPartition(eyes.broker.control.topic(name).topic_id, partition)
+    eyes.follower.require_fresh(eyes.follower.tier_partition(place), 0)
+    return eyes.follower.partition(place)
 
 
 def _retried(call: Callable[[], T]) -> T:
-    """A log start may move beneath a reader, a broker may be busy; anything else is a complaint of its own."""
+    """Call again when a log start moved beneath a reader or a broker is busy; any other error is a complaint."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -19,9 +19,9 @@ from tests.soak.topics import EVERYWHERE, TOPICS
 
 
 def cluster_copied(ground: Ground, chance: random.Random) -> Look:
-    """Snapshots of all disks at one moment. In the copy each topic keeps one segment only.
+    """Copy all disks at one moment. In the copy each topic keeps one segment only.
 
-    One of its agents runs until both sides say what it is; then a person keeps the prefix for the cluster.
+    One of its agents runs until both sides report the copy; then a person keeps the prefix for the cluster.
     """
     index, folder = chance.choice(EVERYWHERE), ground.folder / f"copy-{time.monotonic_ns()}"
     disks = [folder / f"disk-{each}" for each in EVERYWHERE]
@@ -47,7 +47,7 @@ def cluster_copied(ground: Ground, chance: random.Random) -> Look:
     finally:
         copy.close()
         shutil.rmtree(folder)
-    sweep_orphans(ground)  # what the copy had copied before it was found
+    sweep_orphans(ground)  # objects that the copy had copied before it was found
     began = time.monotonic()
     return lambda: all(ground.copied(began, name, partition) for _, name, partition in ground.places())
 

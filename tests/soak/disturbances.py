@@ -1,7 +1,7 @@
-"""What befalls the cluster, one thing at a time; each says what must be seen of it afterwards.
+"""Disturbances of the cluster, one at a time; each names the effect that must be seen afterwards.
 
-An act is given a random generator of its own, made of the seed and its number alone: the same seed asks for the same
-things. It returns a look: whether its effect was seen by now. It leaves everything running, whatever happens.
+A disturbance gets a random generator of its own, made of the seed and its number alone: the same seed asks for the same
+things. It returns a function that tells whether its effect was seen by now. It always leaves everything running.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ UNDER_WAY_S = 1.5
 """A trim takes a moment from its listing of groups to DeleteRecords."""
 LOOK_EVERY_S, LEFT_BEHIND_S = 15.0, 60.0
 QUIET_RECORDS, ALL = 1500, -1
-"""``ALL``: as `kafka-delete-records.sh` takes it."""
+"""``ALL`` is the offset for all records, as in `kafka-delete-records.sh`."""
 MAY_DIE = (0, 1)
-"""Agents that are killed and terminated; the last lives as long as the soak: its memory tells of all of it."""
+"""Agents that are killed and terminated; the last lives as long as the soak, so that its memory shows all of it."""
 KEPT, PASSING = TOPICS[:2]
 ACTS = ("term started", "segment copied", "local trimmed", "log start moved", "segment deleted")
 
@@ -58,7 +58,7 @@ def agent_terminated(ground: Ground, chance: random.Random) -> Look:
 
 
 def agent_frozen(ground: Ground, chance: random.Random) -> Look:
-    """Longer than another agent takes to lead what it led; then it goes on, knowing nothing of it."""
+    """Freeze an agent until another one leads and copies its partition; then it goes on, without knowing of that."""
     index = chance.choice(EVERYWHERE)
     name, partition = _has_work(ground, index, chance)
     other = (index + chance.choice((1, 2))) % 3
@@ -101,7 +101,7 @@ def leader_moved(ground: Ground, chance: random.Random) -> Look:
 
 
 def replicas_moved(ground: Ground, chance: random.Random) -> Look:
-    """One replica goes, and comes again, empty."""
+    """Take one replica away, and bring it back empty."""
     _, name, partition = chance.choice(ground.movable())
     leader = ground.leader(name, partition)
     others = [each for each in EVERYWHERE if each != leader]
@@ -112,7 +112,7 @@ def replicas_moved(ground: Ground, chance: random.Random) -> Look:
     finally:
         ground.patiently(lambda: ground.admin.reassign(name, partition, [others[1], leader, others[0]]))
     began = time.monotonic()
-    ground.lead(name, partition, others[1])  # it leads what it never copied itself
+    ground.lead(name, partition, others[1])  # it leads a partition that it never copied itself
     return lambda: bool(ground.copied(began, name, partition, others[1]))
 
 
@@ -138,7 +138,7 @@ def tier_leader_moved(ground: Ground, chance: random.Random) -> Look:
 
 
 def retention_changed(ground: Ground, chance: random.Random) -> Look:
-    """Longer, and as short as it was; more stays local for a while."""
+    """Make retention longer, then as short as before; more stays local for a while."""
     name = ground.full(PASSING)
     longer, local = str(PASSING_MS * chance.choice((2, 5))), str(chance.choice((50_000, 200_000)))
     ground.patiently(lambda: ground.admin.alter(name, retention_ms=longer, local_retention_bytes=local))
@@ -161,7 +161,7 @@ def paused(ground: Ground, chance: random.Random) -> Look:
 
 
 def stray_swept(ground: Ground, chance: random.Random) -> Look:
-    """An object that nobody knows: shown, never deleted by an agent, and deleted when a person names it."""
+    """Put an unknown object: it is shown, never deleted by an agent, and deleted when a person names it."""
     _, name, partition = chance.choice([each for each in ground.movable() if each[0] is not PASSING])
     alive = _objects(ground, name, partition)
     key = f"{alive[0].rpartition('/')[0]}/stray-{chance.randrange(10**6)}"
@@ -175,7 +175,7 @@ def stray_swept(ground: Ground, chance: random.Random) -> Look:
 
 
 def late_landing(ground: Ground, chance: random.Random) -> Look:
-    """What a slow upload lets land after the segment was deleted: nobody but a sweep will ever look for it."""
+    """Put objects that a slow upload lets land after the segment was deleted: only a sweep will look for them."""
     name, partition, store = ground.full(PASSING), chance.randrange(PASSING.partitions), ground.cluster.store
     # readable: the objects of a failed attempt, which landed late by themselves, stay a quarter of an hour
     first = json.loads(ground.command("segments", f"{name}:{partition}", "--json")[1])[0]["object_key"]
@@ -191,7 +191,7 @@ def late_landing(ground: Ground, chance: random.Random) -> Look:
 
 
 def group_reset(ground: Ground, chance: random.Random) -> Look:
-    """A consumer that read to the end is set back to the earliest, waits, and reads all that was written since."""
+    """A consumer that read to the end is set back to the earliest, waits, and reads all records written since."""
     name, partition = _just_trimmed(ground)
     group = PlainGroup(ground.kafka.bootstrap, name, partition, f"{name}-back-{chance.randrange(10**6)}")
 
@@ -199,9 +199,9 @@ def group_reset(ground: Ground, chance: random.Random) -> Look:
         ground.patiently(lambda: group.stand(group.bounds()[1]))
         start = _set_back(ground, group)
         ground.until(lambda: group.bounds()[0] > start or _is_waited_for(ground, group), "an agent waits for the group")
-        known = ground.truth.snapshot((name, partition))
-        read = group.read_to(known.offsets[-1] + 1)
-        lost = [*jumped(known, start, known.offsets[-1] + 1, read)]
+        truth_now = ground.truth.snapshot((name, partition))
+        read = group.read_to(truth_now.offsets[-1] + 1)
+        lost = [*jumped(truth_now, start, truth_now.offsets[-1] + 1, read)]
         assert not lost, f"{group.group}: {lost[0]}"
         ground.given_to_groups += len(read)
     finally:
@@ -210,9 +210,9 @@ def group_reset(ground: Ground, chance: random.Random) -> Look:
 
 
 def group_left_behind(ground: Ground, chance: random.Random) -> Look:
-    """One group reads on and another stays where it is, while the next things befall the cluster.
+    """One group reads on and another stays where it is, during the next disturbances.
 
-    The look raises AssertionError when an agent died, or when a record left the broker that one of them had not read.
+    The returned function raises AssertionError if an agent died, or if a record left the broker before both read it.
     """
     place, number = _just_trimmed(ground), chance.randrange(10**6)
     behind, reader = (
@@ -224,14 +224,14 @@ def group_left_behind(ground: Ground, chance: random.Random) -> Look:
     standing = start
 
     def read(group: PlainGroup, since: int) -> int:
-        known = ground.truth.snapshot(place)
-        end = known.offsets[-1] + 1
+        truth_now = ground.truth.snapshot(place)
+        end = truth_now.offsets[-1] + 1
         if end <= since:
             return since
-        found = group.read_to(end)
-        lost = [*jumped(known, since, end, found)]
+        records = group.read_to(end)
+        lost = [*jumped(truth_now, since, end, records)]
         assert not lost, f"{group.group}: {lost[0]}"
-        ground.given_to_groups += len(found)
+        ground.given_to_groups += len(records)
         return ground.patiently(lambda: group.stand(end))
 
     def look() -> bool:
@@ -255,14 +255,14 @@ def group_left_behind(ground: Ground, chance: random.Random) -> Look:
 
 
 def _just_trimmed(ground: Ground) -> tuple[str, int]:
-    """A partition that is trimmed again before long, and not just now."""
+    """Return a partition that is trimmed again before long, and not just now."""
     name, began = ground.full(KEPT), time.monotonic()
     trims = ground.until(lambda: ground.journal.since(began, "local trimmed", topic=name), "a trim")
     return name, partition_of(trims[0])
 
 
 def _set_back(ground: Ground, group: PlainGroup) -> int:
-    """Return where it stands then: at the start of the broker's log. Once more while an older trim is under way."""
+    """Set the group to the start of the broker's log, again while an older trim is under way; return that offset."""
 
     def stand() -> int | None:
         at = group.stand(group.bounds()[0])
@@ -276,13 +276,13 @@ def _set_back(ground: Ground, group: PlainGroup) -> int:
 
 def _is_waited_for(ground: Ground, group: PlainGroup) -> bool:
     name, partition = group.place
-    code, said = ground.command("describe", f"{name}:{partition}", "--json")
-    agent = json.loads(said)[0]["agent"] if code == 0 else None
+    code, output = ground.command("describe", f"{name}:{partition}", "--json")
+    agent = json.loads(output)[0]["agent"] if code == 0 else None
     return isinstance(agent, dict) and group.group in agent.get("held_by", ())
 
 
 def election_unclean(ground: Ground, chance: random.Random) -> Look:
-    """A replica that was away leads with what it has; what was acknowledged without it is gone."""
+    """A replica that was away leads with its own log; records that were acknowledged without it are lost."""
     name, (first, second) = ground.full(SHAKEN), SHAKEN.brokers
     ground.until_in_sync()
     writer, began = ground.writer_of(SHAKEN), time.monotonic()
@@ -328,8 +328,8 @@ def log_begun_anew(ground: Ground, chance: random.Random) -> Look:
 
 
 def quiet_restarted(ground: Ground, chance: random.Random) -> Look:
-    """A topic of its own, on which nothing is written any more: its broker restarts, all it has is deleted there, and
-    it restarts on the empty log. What is remote stays readable: no agent has ever been away.
+    """A topic of its own, without further writes: its broker restarts, all its records are deleted there, and it
+    restarts on the empty log. Remote records stay readable: no agent has ever been away.
     """
     index, name = chance.choice(EVERYWHERE), f"{ground.name}-quiet-{chance.randrange(10**6)}"
     config = {"internal_segment_bytes": str(SEGMENT_BYTES), "min_insync_replicas": "1", "local_retention_bytes": "0"}
@@ -344,19 +344,19 @@ def quiet_restarted(ground: Ground, chance: random.Random) -> Look:
     ground.kafka.stop(index)
     _term_begins_after(ground, index, name, restarts)
     ground.until_in_sync()
-    found = ground.described(name)
-    read = ground.command("consume", f"{name}:0", "-n", str(found["highest_remote_offset"] + 1), "--format", "%o\\n")
-    assert read[1].split() == [str(each) for each in range(found["highest_remote_offset"] + 1)], (
+    state = ground.described(name)
+    read = ground.command("consume", f"{name}:0", "-n", str(state["highest_remote_offset"] + 1), "--format", "%o\\n")
+    assert read[1].split() == [str(each) for each in range(state["highest_remote_offset"] + 1)], (
         "what is remote is not read"
     )
     return lambda: not ground.described(name)["lineage_unknown"]
 
 
 def head_lost(ground: Ground, chance: random.Random) -> Look:
-    """The head of the tier-state topic is cut while an agent is away that loses its view as well: it does nothing.
+    """The head of the tier-state topic is cut while an agent is away; the agent also loses its view: it does nothing.
 
-    Then everybody stops, and a person recovers the topic by the commands of docs/disasters.md, and sweeps what the
-    copies leave that were under way. Only what quiet topics had cut away before it was copied is missing.
+    Then all agents stop, and a person recovers the topic by the commands of docs/disasters.md, and sweeps the remains
+    of copies that were under way. Only records that quiet topics deleted before the copy are missing.
     """
     index, tiers = chance.choice(MAY_DIE), ground.house.tier_topic
     ground.stop_agent(index)
@@ -378,12 +378,12 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
         ground.until(lambda: not ground.admin.exists(tiers), "the tier-state topic is deleted")
         ground.commanded("init")
         lost = [flag for each in ground.lost_topics for flag in ("--topic-id", each)]
-        said = ground.commanded("recover", "--execute", "--agents-are-stopped", *lost, "--json", codes=(0, 4))
+        output = ground.commanded("recover", "--execute", "--agents-are-stopped", *lost, "--json", codes=(0, 4))
         ground.commanded("keep-prefix", "--execute")
-        lacking = {each["topic"] for each in json.loads(said)["partitions"] if each["gaps"] or each["missing"]}
-        assert lacking <= {*ground.quiet}, f"recover misses offsets that nobody cut away: {said}"
-        for topic in {each["topic"] for each in json.loads(said)["partitions"] if each["paused"]}:
-            ground.commanded("resume", topic)  # that it had been resumed was lost
+        lacking = {each["topic"] for each in json.loads(output)["partitions"] if each["gaps"] or each["missing"]}
+        assert lacking <= {*ground.quiet}, f"recover misses offsets that nobody cut away: {output}"
+        for topic in {each["topic"] for each in json.loads(output)["partitions"] if each["paused"]}:
+            ground.commanded("resume", topic)  # the fact that it had been resumed was lost
     finally:
         for each in EVERYWHERE:
             ground.stop_agent(each)
@@ -394,10 +394,10 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
 
 
 def sweep_orphans(ground: Ground) -> None:
-    """As a person: each is named."""
+    """Delete each orphan by its name, as a person does."""
     for topic in TOPICS:
-        found = json.loads(ground.command("sweep", ground.full(topic), "--json")[1])["found"]
-        named = [flag for each in found if each["kind"] == "orphan" for flag in ("--orphan", each["object_key"])]
+        objects = json.loads(ground.command("sweep", ground.full(topic), "--json")[1])["found"]
+        named = [flag for each in objects if each["kind"] == "orphan" for flag in ("--orphan", each["object_key"])]
         if named:
             ground.commanded("sweep", ground.full(topic), "--execute", *named, codes=(0, 1))
 
@@ -407,20 +407,20 @@ def _says(ground: Ground, index: int, what: str) -> bool:
 
 
 def _term_begins_after(ground: Ground, index: int, name: str, act: Callable[[], object]) -> None:
-    ground.journal.read()  # what was said before this is not what is waited for
+    ground.journal.read()  # earlier events do not count
     began = time.monotonic()
     ground.patiently(act)
     ground.until(lambda: ground.heard(began, "term started", name, 0, index), f"a term of {name}")
 
 
 def _forget_from(ground: Ground, topic: SoakTopic, offset: int) -> None:
-    """What lay there is lost, and the writer, which is at rest, begins a new life: Kafka forgot its sequences too."""
+    """Forget the lost records; the writer, which is at rest, begins a new life: Kafka forgot its sequences too."""
     ground.truth.forget_from((ground.full(topic), 0), offset)
     ground.writer_of(topic).open()
 
 
 def nothing(ground: Ground, chance: random.Random) -> Look:
-    """Some quiet."""
+    """Wait a few seconds without a disturbance."""
     began = time.monotonic()
     time.sleep(chance.uniform(3, 8))
     return lambda: bool(ground.journal.since(began, "segment copied"))
@@ -432,7 +432,7 @@ def _objects(ground: Ground, name: str, partition: int) -> list[str]:
 
 
 def _has_work(ground: Ground, index: int, chance: random.Random) -> tuple[str, int]:
-    """A partition that this broker leads; one is given to it when it leads none."""
+    """Return a partition that this broker leads; if it leads none, give it one."""
     led = ground.led_by(index)
     if led:
         return chance.choice(led)

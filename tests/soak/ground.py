@@ -1,4 +1,4 @@
-"""What a soak stands on: three brokers, an agent process beside each, a store that can go away, topics and writers."""
+"""The ground of a soak: three brokers, an agent process for each, a store that can go away, topics and writers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tierstate.storage.directory import DirectoryStore
 
 PATIENCE_S = 120.0
 STOP_S = 30.0
-"""For SIGTERM, on a loaded machine."""
+"""The time limit after SIGTERM, on a loaded machine."""
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Ground:
         self.writers: list[SoakWriter] = []
         self.given_to_groups = 0
         self.quiet: list[str] = []
-        """Topics of one partition on which nothing is written any more."""
+        """Topics of one partition that get no further records."""
         self.lost_topics: list[str] = []
         """Ids of tier-state topics, oldest first."""
 
@@ -64,7 +64,7 @@ class Ground:
         self.house.run("init")
         self.cluster.given_store = DirectoryStore(
             self.house.store, make=False
-        )  # while it is away, nobody makes another
+        )  # while it is away, no other process makes another
         for topic in TOPICS:
             self._create(topic)
         for index in EVERYWHERE:
@@ -74,7 +74,7 @@ class Ground:
         return self
 
     def write(self) -> None:
-        """From now on."""
+        """Start to write to all topics."""
         for topic in TOPICS:
             kind = TransactionWriter if topic.transactional else SoakWriter
             name = self.full(topic)
@@ -89,7 +89,7 @@ class Ground:
         if hasattr(self, "_broker"):
             self._broker.close()
         for broker in self.kafka.brokers:
-            broker.kill()  # nobody waits for a clean end
+            broker.kill()  # a clean end is not needed
         self.kafka.close()
 
     # --- agents ------------------------------------------------------------------------------------------------------
@@ -102,13 +102,13 @@ class Ground:
         return self.agents[index]
 
     def stop_agent(self, index: int) -> int:
-        """By SIGTERM; its exit code. AssertionError, with all its stacks, when it does not end."""
+        """Stop the agent by SIGTERM; return its exit code. Raises AssertionError, with its stacks, if it goes on."""
         return self.agents[index].stop(seconds=STOP_S)
 
     def heard(self, since: float, event: str, name: str, partition: int, agent: int | None = None) -> list[Said]:
-        """What agents said of one partition."""
-        found = self.journal.since(since, event, agent, topic=name)
-        return [each for each in found if partition_of(each) == partition]
+        """Return the agents' events about one partition."""
+        events = self.journal.since(since, event, agent, topic=name)
+        return [each for each in events if partition_of(each) == partition]
 
     def copied(self, since: float, name: str, partition: int, agent: int | None = None) -> list[Said]:
         return self.heard(since, "segment copied", name, partition, agent)
@@ -122,17 +122,17 @@ class Ground:
         return f"{self.name}-{topic.short}"
 
     def places(self) -> Iterator[tuple[SoakTopic, str, int]]:
-        """Topic, its full name, partition."""
+        """Yield topic, its full name, partition."""
         for topic in TOPICS:
             for partition in range(topic.partitions):
                 yield topic, self.full(topic), partition
 
     def movable(self) -> list[tuple[SoakTopic, str, int]]:
-        """Places that any broker may lead."""
+        """Return the places that any broker may lead."""
         return [each for each in self.places() if each[0].moves]
 
     def bounds(self, topic: SoakTopic) -> LocalBounds:
-        """Of a topic's one partition, as its broker knows them."""
+        """Return the bounds of a topic's only partition, by its broker."""
         return self.until(
             lambda: self._broker.control.bounds(self.full(topic), 0), "the broker answers", lambda each: True
         )
@@ -141,7 +141,7 @@ class Ground:
         return next(each for each in self.writers if each.topic == self.full(topic))
 
     def leader(self, name: str, partition: int) -> int:
-        """Waits for an election to end."""
+        """Return the leader; waits for an election to end."""
         led = self.until(lambda: self.admin.leader(name, partition), "a leader", lambda each: each is not None)
         assert led is not None
         return led
@@ -150,37 +150,37 @@ class Ground:
         return [(name, partition) for _, name, partition in self.movable() if self.leader(name, partition) == index]
 
     def lead(self, name: str, partition: int, to: int) -> None:
-        """By the order of its replicas and a preferred election."""
+        """Move the leadership by the order of the replicas and a preferred election."""
         order = [to, *(each for each in EVERYWHERE if each != to)]
         self.patiently(lambda: self.admin.reassign(name, partition, order))
         self.until(lambda: self.patiently(lambda: self.admin.elect_preferred(name, partition)) == to, f"{to} leads")
 
     def bring_store_back(self) -> list[str]:
-        """What somebody made in its place meanwhile; that is put aside."""
-        found: list[str] = []
+        """Bring the store back; return the files that were made in its place, which are put aside."""
+        paths: list[str] = []
         while self.away.exists():
             if self.house.store.exists():
-                found += sorted(str(each.relative_to(self.house.store)) for each in self.house.store.rglob("*"))
+                paths += sorted(str(each.relative_to(self.house.store)) for each in self.house.store.rglob("*"))
                 self.house.store.rename(self.folder / f"made-anew-{time.monotonic_ns()}")
             with suppress(OSError):  # made once more, between the two renames
                 self.away.rename(self.house.store)
-        return found
+        return paths
 
     def keep_everything(self) -> None:
-        """Nothing expires from now on."""
+        """Let nothing expire from now on."""
         for topic in TOPICS:
             self.patiently(partial(self.admin.alter, self.full(topic), retention_ms="-1"))
 
     def until_in_sync(self) -> None:
-        """Every replica of every partition, the tier-state topic's too."""
+        """Wait for every replica of every partition, those of the tier-state topic included."""
         tiers = [(self.house.tier_topic, partition, EVERYWHERE) for partition in range(2)]
         ours = [(name, partition, topic.brokers) for topic, name, partition in self.places()]
         for name, partition, brokers in (*ours, *tiers):
-            wanted = {*brokers}
-            self.until(partial(self.admin.in_sync, name, partition), f"{name} in sync", wanted.__eq__)
+            replicas = {*brokers}
+            self.until(partial(self.admin.in_sync, name, partition), f"{name} in sync", replicas.__eq__)
 
     def patiently(self, call: Callable[[], T]) -> T:
-        """Kafka may be in the middle of an election."""
+        """Call again on errors: Kafka may be in the middle of an election."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -193,30 +193,30 @@ class Ground:
     def until(
         self, look: Callable[[], T], what: str, right: Callable[[T], bool] = bool, seconds: float = PATIENCE_S
     ) -> T:
-        """TimeoutError: it never came about."""
+        """Wait for a right value and return it. Raises TimeoutError if there is none in time."""
         deadline = time.monotonic() + seconds
         while True:
             self.journal.read()
-            found = self.patiently(look)
-            if right(found):
-                return found
+            value = self.patiently(look)
+            if right(value):
+                return value
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not in {seconds:.0f} s: {what}")
             time.sleep(0.2)
 
     def command(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and what it said."""
+        """Return the exit code and the output."""
         done = run(*arguments, "--config", str(self.house.config), seconds=300)
         waits = done.returncode == 3  # what it waits for is on stderr
         return done.returncode, done.stdout + done.stderr if waits else done.stdout or done.stderr
 
     def described(self, name: str) -> dict[str, Any]:
-        """Partition 0, as `tierstate describe` has it."""
-        found: dict[str, Any] = json.loads(self.command("describe", f"{name}:0", "--json")[1])[0]
-        return found
+        """Return partition 0 as `tierstate describe` shows it."""
+        description: dict[str, Any] = json.loads(self.command("describe", f"{name}:0", "--json")[1])[0]
+        return description
 
     def commanded(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
-        """What it said. AssertionError: it never ended with one of these codes. The unavailable is asked again."""
+        """Return the output. Raises AssertionError if no run ended with one of these codes; code 3 is tried again."""
         deadline = time.monotonic() + PATIENCE_S
         while (done := self.command(*arguments))[0] not in codes:
             again = done[0] == 3 and time.monotonic() < deadline

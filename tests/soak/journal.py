@@ -1,4 +1,4 @@
-"""What the agents say, as they say it: their JSON logs, followed over all their lives."""
+"""The agents' JSON logs, followed as they are written, over all their lives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEPT = 100_000
 
 @dataclass(frozen=True)
 class Said:
-    """``life``: which of the agent's processes; ``at``: monotonic seconds when it was read."""
+    """One event. ``life``: which of the agent's processes; ``at``: monotonic seconds when it was read."""
 
     at: float
     agent: int
@@ -46,12 +46,12 @@ class _Life:
 
 @dataclass
 class Journal:
-    """Use from one thread."""
+    """The events of all agents, for one thread."""
 
     said: list[Said] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     strange: list[str] = field(default_factory=list)
-    """Lines that are no JSON: a stack trace, a library's cry."""
+    """Lines that are no JSON, such as a stack trace."""
     _lives: list[_Life] = field(default_factory=list)
 
     def follow(self, agent: int, file: Path) -> None:
@@ -72,7 +72,7 @@ class Journal:
         del self.said[:-KEPT]
 
     def since(self, at: float, event: str, agent: int | None = None, **details: Any) -> list[Said]:
-        """What was read after that moment."""
+        """Return the events that were read after that moment."""
         return [
             each
             for each in self._back_to(at)
@@ -82,7 +82,7 @@ class Journal:
         ]
 
     def count(self, event: str, agent: int) -> int:
-        """In its present life."""
+        """Return how often the agent's present process logged the event."""
         life = self.life(agent)
         return sum(each.event == event and each.life == life for each in self.said)
 
@@ -105,5 +105,5 @@ class Journal:
 
 
 def partition_of(said: Said) -> int:
-    """Of what was said about a partition; -1 when it was not."""
+    """Return the partition that an event names; -1 if it names none."""
     return int(said.details.get("partition", -1))

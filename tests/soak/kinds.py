@@ -1,4 +1,4 @@
-"""What befalls a soak, and what must be seen of each; in which order, is the seed's affair."""
+"""The disturbances of a soak, and the effect that each must have; the seed decides their order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.soak.clone import cluster_copied
 
 @dataclass(frozen=True)
 class Kind:
-    """``effect``: what must be seen once at least when this happened; the sentence is for people.
+    """``effect`` must be seen at least once if this happened; the sentence is for people.
 
-    ``slow``: it is seen so late that other things are to happen meanwhile.
+    ``slow``: it is seen so late that other disturbances follow before.
     """
 
     name: str
@@ -48,7 +48,7 @@ KINDS = (
 
 
 def sequence(seed: int, kinds: tuple[Kind, ...] = KINDS) -> Iterator[tuple[Kind, random.Random]]:
-    """Without end: every kind once, in an order of its own, and again."""
+    """Yield without end: every kind once, in an order of its own, and again."""
     chance, number = random.Random(seed), 0
     while True:
         for kind in chance.sample(kinds, len(kinds)):

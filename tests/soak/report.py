@@ -1,4 +1,4 @@
-"""What a soak tells: one document, and its pages for people."""
+"""The results of a soak: one document, and its pages for people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOLD = {
 
 
 def document(soak: Soak) -> dict[str, Any]:
-    """JSON types only."""
+    """Return the results in JSON types only."""
     ground, done, seen = soak.ground, soak.checks.done, soak.watch.seen
     fates = [*ground.truth.fates.values()]
     return {
@@ -79,7 +79,7 @@ def _agent(index: int, seen: list[Any]) -> dict[str, Any]:
     return {
         "agent": index,
         "lives": len(lives),
-        **{name: None if found is None else round(found.rss / MIB) for name, found in shares.items()},
+        **{name: None if figures is None else round(figures.rss / MIB) for name, figures in shares.items()},
         "longest_life_s": round(longest[-1].at - longest[0].at) if longest else 0,
         "rss_mib_an_hour": None if slope is None else round(slope),
         "threads": [min((each.threads for each in seen), default=0), max((each.threads for each in seen), default=0)],
@@ -88,7 +88,7 @@ def _agent(index: int, seen: list[Any]) -> dict[str, Any]:
 
 
 def pages(found: dict[str, Any]) -> str:
-    """Some thirty lines."""
+    """Return the report for people, some thirty lines."""
     verdict = "interrupted" if found["interrupted"] else "it held" if found["held"] else "IT DID NOT HOLD"
     records, checks = found["records"], found["checks"]
     lines = [

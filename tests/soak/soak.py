@@ -20,7 +20,7 @@ from tierstate.state.routing import Isolation
 
 CHECK_EVERY_S = 60.0
 EFFECT_S = 120.0
-"""How long an effect that is still to be seen is waited for when all is over."""
+"""How long the end waits for an effect that is still to be seen."""
 SOON_S = 60.0
 BETWEEN_S = (1.0, 5.0)
 Say = Callable[[str], None]
@@ -34,7 +34,7 @@ class Waiting:
 
 @dataclass
 class Soak:
-    """``complaints``: what was wrong, each a sentence; none means that it held."""
+    """A soak. ``complaints`` are its failures, each a sentence; without any it held."""
 
     folder: Path
     seed: int
@@ -55,7 +55,7 @@ class Soak:
         self._waiting: list[Waiting] = []
 
     def open(self) -> Soak:
-        """Every topic has been copied from when it returns."""
+        """Open everything; on return every topic has been copied from."""
         ground = self.ground.open()
         self.began = time.monotonic()
         self.watch.start()
@@ -70,7 +70,7 @@ class Soak:
         self.ground.close()
 
     def run(self, minutes: float) -> None:
-        """Complaints are collected; it goes on in spite of them."""
+        """Run the disturbances; complaints are collected and do not end it."""
         over = time.monotonic() + minutes * 60
         checked = time.monotonic()
         for kind, chance in sequence(self.seed, self.kinds):
@@ -101,14 +101,14 @@ class Soak:
         self.say(f"{began - self.began:6.0f} s  {kind.name} ({time.monotonic() - began:.0f} s)")
 
     def settle(self) -> None:
-        """Nothing more befalls it: writers stop, what is under way ends, and everything is checked."""
+        """End the disturbances: writers stop, open operations end, and everything is checked."""
         began = time.monotonic()
         while self._look() and time.monotonic() < began + EFFECT_S:
             time.sleep(0.5)
         for writer in self.ground.writers:
             if writer.failed is not None:
                 self._complain(f"the writer of {writer.topic} failed: {writer.failed!r}")
-        self.ground.keep_everything()  # else the last segments expire while they are explained
+        self.ground.keep_everything()  # otherwise the last segments expire while they are explained
         for isolation in (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED):
             self.check("at the end", partial(self.checks.records, isolation))
         self.check("writers stop", self._stop_writers, say=False)
@@ -123,18 +123,18 @@ class Soak:
     def check(self, when: str, ask: Callable[[], list[str]], say: bool = True) -> None:
         began = time.monotonic()
         try:
-            found = ask()
+            complaints = ask()
         except Exception as error:
             self._complain(f"{when}: {error}", error)
             return
-        for each in found:
+        for each in complaints:
             self._complain(f"{when}: {each}")
         if say:
             took = time.monotonic() - began
-            self.say(f"{began - self.began:6.0f} s  checked {when} ({took:.0f} s): {len(found)} complaints")
+            self.say(f"{began - self.began:6.0f} s  checked {when} ({took:.0f} s): {len(complaints)} complaints")
 
     def _stop_writers(self) -> list[str]:
-        """A record that is on its way when its writer stops comes into the log, and the truth never hears of it."""
+        """Stop the writers at rest: a record in flight would come into the log, unknown to the truth."""
         for writer in self.ground.writers:
             writer.rest()
             writer.stop()
@@ -145,7 +145,7 @@ class Soak:
         return []
 
     def _look(self) -> bool:
-        """Whether an effect is still to be seen."""
+        """Return whether an effect is still to be seen."""
         self.ground.journal.read()
         for each in [*self._waiting]:
             try:

@@ -17,7 +17,7 @@ SHORT = ("agent killed (-9)", "broker killed (-9)", "leader moved", "agent stopp
 
 @pytest.fixture(scope="module")
 def soak(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Soak]:
-    """Over, and not closed."""
+    """Yield a soak that is over and not yet closed."""
     kinds = tuple(each for each in KINDS if each.name in SHORT)
     made = Soak(tmp_path_factory.mktemp("soak"), 7, kinds)
     try:
@@ -29,24 +29,24 @@ def soak(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Soak]:
 
 
 def test_it_holds_and_says_what_it_did(soak: Soak) -> None:
-    found = document(soak)
-    assert found["complaints"] == []
-    assert found["held"]
-    assert found["checks"]["records_read"] > 0
-    assert found["checks"]["of_them_remote"] > 0
-    assert found["checks"]["segments_verified"] > 0
-    assert all(each["shown"] for each in found["disturbances"])
-    assert "it held" in pages(found)
+    report = document(soak)
+    assert report["complaints"] == []
+    assert report["held"]
+    assert report["checks"]["records_read"] > 0
+    assert report["checks"]["of_them_remote"] > 0
+    assert report["checks"]["segments_verified"] > 0
+    assert all(each["shown"] for each in report["disturbances"])
+    assert "it held" in pages(report)
     assert not any(len(each.client) for each in soak.ground.writers), "the truth does not know of all that was sent"
 
 
 def test_one_record_of_the_truth_changed_is_found(soak: Soak) -> None:
-    known = soak.ground.truth.known[f"{soak.ground.name}-kept", 0]
-    known.numbers[3] += 1
+    partition = soak.ground.truth.known[f"{soak.ground.name}-kept", 0]
+    partition.numbers[3] += 1
     try:
         assert [each for each in soak.checks.records() if "not the ones acknowledged there" in each]
     finally:
-        known.numbers[3] -= 1
+        partition.numbers[3] -= 1
     assert soak.checks.records() == []
 
 
@@ -56,8 +56,8 @@ def test_a_missing_object_and_a_stray_one_are_found(soak: Soak) -> None:
     stray = log.with_name("stray")
     stray.write_bytes(b"x")
     try:
-        found = soak.checks.objects()
-        assert [each.split(":")[0] for each in found] == [
+        complaints = soak.checks.objects()
+        assert [each.split(":")[0] for each in complaints] == [
             "an object that no live fact explains",
             "a fact names an object that is missing",
         ]

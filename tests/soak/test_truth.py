@@ -1,4 +1,4 @@
-"""What a soak calls wrong: each way in which what is read can differ from what was acknowledged."""
+"""The complaints of a soak: each way in which the records read can differ from those acknowledged."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def record(offset: int, number: int) -> Record:
 
 @pytest.fixture
 def truth() -> Truth:
-    """Numbers 1 to 6 at offsets 10 to 15: 3 is of an aborted transaction, 4 and 5 of one whose end nobody knows."""
+    """Numbers 1 to 6 are at offsets 10 to 15; 3 is in an aborted transaction, 4 and 5 in one whose end is unknown."""
     made = Truth(fates={100: ABORTED, 101: UNKNOWN, 102: COMMITTED}, transaction_of={3: 100, 4: 101, 5: 101, 6: 102})
-    for offset in (12, 10, 11, 13, 14, 15):  # as acknowledged, in whatever order
+    for offset in (12, 10, 11, 13, 14, 15):  # acknowledged in any order
         made.acknowledged(PLACE, offset - 9, offset, offset * 1000)
     return made
 
@@ -38,8 +38,8 @@ RIGHT = [record(10, 1), record(11, 2), record(13, 4), record(14, 5), record(15, 
 
 
 def said(truth: Truth, read: list[Record], committed: bool = True, start: int = 10) -> str:
-    known: Known = truth.snapshot(PLACE)
-    return "; ".join(complaints(truth, known, start, 16, read, committed))
+    truth_now: Known = truth.snapshot(PLACE)
+    return "; ".join(complaints(truth, truth_now, start, 16, read, committed))
 
 
 def test_the_truth_is_no_complaint(truth: Truth) -> None:
@@ -74,10 +74,10 @@ def test_a_record_acknowledged_without_an_offset_must_be_there_in_its_order(trut
     truth.transaction_of |= {8: 102, 9: 102}
     truth.acknowledged(PLACE, 9, 17, 0)
     truth.acknowledged(PLACE, 8, -1, 0)
-    known = truth.snapshot(PLACE)
+    truth_now = truth.snapshot(PLACE)
     whole = [*RIGHT, record(16, 8), record(17, 9)]
-    assert not [*complaints(truth, known, 10, 18, whole, True)]
-    (lost,) = complaints(truth, known, 10, 18, [*RIGHT, record(17, 9)], True)
+    assert not [*complaints(truth, truth_now, 10, 18, whole, True)]
+    (lost,) = complaints(truth, truth_now, 10, 18, [*RIGHT, record(17, 9)], True)
     assert lost == "1 acknowledged records are lost, of numbers 8"
 
 
@@ -87,14 +87,14 @@ def test_a_record_never_answered_may_be_there_and_may_be_not(truth: Truth) -> No
     assert not said(truth, [*RIGHT, record(16, 7)])
 
 
-def test_what_a_consumer_was_not_given_from_where_it_stood_was_jumped_over(truth: Truth) -> None:
-    known = truth.snapshot(PLACE)
+def test_records_that_a_consumer_did_not_get_were_jumped_over(truth: Truth) -> None:
+    truth_now = truth.snapshot(PLACE)
     whole = [record(offset, offset - 9) for offset in range(10, 16)]
-    assert not [*jumped(known, 10, 16, whole)]
-    assert not [*jumped(known, 12, 15, whole[2:5])]
+    assert not [*jumped(truth_now, 10, 16, whole)]
+    assert not [*jumped(truth_now, 12, 15, whole[2:5])]
     for read in (whole[2:], [*whole[:1], record(11, 7), *whole[2:]]):
-        (said,) = jumped(known, 10, 16, read)
-        assert said.endswith(
+        (complaint,) = jumped(truth_now, 10, 16, read)
+        assert complaint.endswith(
             "records from 10 on were jumped over, at offsets " + ("10, 11" if read[0][0] > 10 else "11")
         )
 
@@ -105,11 +105,11 @@ def test_digests_tell_offsets_keys_and_values_apart() -> None:
 
 
 def test_the_youngest_record_below_an_offset_is_known(truth: Truth) -> None:
-    known = truth.snapshot(PLACE)
-    assert (known.youngest_below(10), known.youngest_below(12)) == (None, 11_000)
+    truth_now = truth.snapshot(PLACE)
+    assert (truth_now.youngest_below(10), truth_now.youngest_below(12)) == (None, 11_000)
 
 
-def test_what_lies_below_the_log_start_is_forgotten(truth: Truth) -> None:
+def test_records_below_the_log_start_are_forgotten(truth: Truth) -> None:
     truth.forget_below(PLACE, 13)
     assert truth.snapshot(PLACE).offsets == [13, 14, 15]
     assert 3 not in truth.transaction_of

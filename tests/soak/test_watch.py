@@ -1,4 +1,4 @@
-"""When processes grow without bound, and how fast their memory does."""
+"""The rules for unbounded growth of processes, and for the speed at which their memory grows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_short_life_says_nothing_of_growth() -> None:
 
 def test_memory_is_told_by_share_and_by_hour() -> None:
     seen = life([60] * 101)
-    assert [found.rss // MIB for share in (0.1, 0.5, 1) if (found := at_share(seen, share))] == [110, 150, 200]
+    assert [figures.rss // MIB for share in (0.1, 0.5, 1) if (figures := at_share(seen, share))] == [110, 150, 200]
     slope = slope_mib_an_hour(seen)
     assert slope is not None
     assert round(slope) == 360

@@ -10,12 +10,12 @@ KEPT_MS, PASSING_MS = 30 * 60_000, 3 * 60_000
 """Longer than any election takes, also on a machine that is busy: what Kafka deletes meanwhile nobody can copy."""
 SEGMENT_BYTES = 60_000
 COPY_QUOTA = 45_000
-"""Of one agent, less than a segment: a copy takes a moment, so that some are under way whenever something happens."""
+"""The quota of one agent, less than a segment: copies take a moment, so that some are always under way."""
 
 
 @dataclass(frozen=True)
 class SoakTopic:
-    """``retention_ms``: the shortest it ever has. ``brokers``: where its replicas lie, and stay."""
+    """``retention_ms`` is the shortest that it ever has. ``brokers`` hold its replicas, always."""
 
     short: str
     partitions: int
@@ -27,7 +27,7 @@ class SoakTopic:
 
     @property
     def moves(self) -> bool:
-        """Whether any broker may lead it."""
+        """Return whether any broker may lead it."""
         return self.brokers == EVERYWHERE
 
 
@@ -39,9 +39,9 @@ SHAKEN = SoakTopic(
     brokers=(0, 1),
     config={"unclean_leader_election_enable": "true", "min_insync_replicas": "1"},
 )
-"""What an unclean election takes from it, its writer is told to forget."""
+"""Its writer forgets the records that an unclean election loses."""
 LONE = SoakTopic("lone", 1, KEPT_MS, 20, brokers=(2,), config={"min_insync_replicas": "1"})
-"""One replica, whose folder may be lost."""
+"""A topic of one replica, whose folder may be lost."""
 TOPICS = (
     SoakTopic("kept", 3, KEPT_MS, 45),
     SoakTopic("passing", 2, PASSING_MS, 20),

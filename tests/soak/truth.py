@@ -1,8 +1,8 @@
-"""What producers wrote and Kafka acknowledged, and how it is compared with what somebody reads. Pure.
+"""The records that producers wrote and Kafka acknowledged, compared with those that are read. Pure.
 
 Every record has a number of its own and is made of nothing else; the numbers of one partition grow, for one writer
-writes it. What was acknowledged at an offset must be read there, once; what was acknowledged without one (a retry whose
-first answer was lost) must be read somewhere in its order; what was never answered may be read, once, or not.
+writes it. A record acknowledged at an offset must be read there, once; one acknowledged without an offset (a retry
+whose first answer was lost) must be read somewhere in its order; one that was never answered may be read, once, or not.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def key_of(number: int) -> bytes:
 
 
 def value_of(number: int) -> bytes:
-    """Its number, and bytes that do not compress."""
+    """Return the number, and bytes that do not compress."""
     return (b"%d " % number + random.Random(number).randbytes(VALUE_BYTES))[:VALUE_BYTES]
 
 
 def number_of(value: bytes) -> int | None:
-    """None: no record of ours."""
+    """Return the number of a record, or None if the record is not ours."""
     first = value.split(b" ", 1)[0]
     return int(first) if first.isdigit() else None
 
 
 @dataclass
 class Known:
-    """Of one partition. Offsets ascend, for acknowledgements of a partition do."""
+    """The records of one partition. Offsets ascend, for acknowledgements of a partition do."""
 
     offsets: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -56,14 +56,14 @@ class Known:
         return Known([*self.offsets], [*self.numbers], [*self.times], {*self.unplaced}, {*self.doubtful})
 
     def youngest_below(self, offset: int) -> int | None:
-        """Timestamp of the youngest record below an offset."""
+        """Return the timestamp of the youngest record below an offset."""
         at = bisect_left(self.offsets, offset)
         return max(self.times[:at], default=None)
 
 
 @dataclass
 class Truth:
-    """All of it; safe for the writers' threads. ``fates``: of transactions, ``transaction_of``: by number."""
+    """All records; safe for the writers' threads. ``fates`` is by transaction, ``transaction_of`` by record number."""
 
     known: dict[Place, Known] = field(default_factory=dict)
     fates: dict[int, str] = field(default_factory=dict)
@@ -73,15 +73,15 @@ class Truth:
 
     def acknowledged(self, place: Place, number: int, offset: int, timestamp: int) -> None:
         with self._lock:
-            known = self.known.setdefault(place, Known())
+            partition = self.known.setdefault(place, Known())
             self.written += 1
             if offset < 0:
-                known.unplaced.add(number)
+                partition.unplaced.add(number)
                 return
-            at = bisect_left(known.offsets, offset)
-            known.offsets.insert(at, offset)
-            known.numbers.insert(at, number)
-            known.times.insert(at, timestamp)
+            at = bisect_left(partition.offsets, offset)
+            partition.offsets.insert(at, offset)
+            partition.numbers.insert(at, number)
+            partition.times.insert(at, timestamp)
 
     def unanswered(self, place: Place, number: int) -> None:
         with self._lock:
@@ -92,22 +92,22 @@ class Truth:
             return self.known.get(place, Known()).copy()
 
     def forget_below(self, place: Place, offset: int) -> None:
-        """What no log start will ever come back to."""
+        """Forget the records below an offset, to which no log start will come back."""
         with self._lock:
-            known = self.known.setdefault(place, Known())
-            at = bisect_left(known.offsets, offset)
-            for number in known.numbers[:at]:
+            partition = self.known.setdefault(place, Known())
+            at = bisect_left(partition.offsets, offset)
+            for number in partition.numbers[:at]:
                 self.transaction_of.pop(number, None)
-            del known.offsets[:at], known.numbers[:at], known.times[:at]
+            del partition.offsets[:at], partition.numbers[:at], partition.times[:at]
 
     def forget_from(self, place: Place, offset: int) -> None:
-        """What a lost branch of the log had. What was acknowledged without an offset may be there, and may be not."""
+        """Forget a lost branch of the log. Records that were acknowledged without an offset may be in it, or not."""
         with self._lock:
-            known = self.known.setdefault(place, Known())
-            at = bisect_left(known.offsets, offset)
-            del known.offsets[at:], known.numbers[at:], known.times[at:]
-            known.doubtful |= known.unplaced
-            known.unplaced.clear()
+            partition = self.known.setdefault(place, Known())
+            at = bisect_left(partition.offsets, offset)
+            del partition.offsets[at:], partition.numbers[at:], partition.times[at:]
+            partition.doubtful |= partition.unplaced
+            partition.unplaced.clear()
 
     def fate(self, number: int) -> str:
         return self.fates.get(self.transaction_of.get(number, PLAIN), COMMITTED)
@@ -116,10 +116,10 @@ class Truth:
 def complaints(
     truth: Truth, known: Known, start: int, end: int, read: Sequence[Record], committed: bool
 ) -> Iterator[str]:
-    """What is wrong with what was read of ``[start, end)``; nothing: it is exactly the truth."""
+    """Yield the differences between ``read`` and the truth of ``[start, end)``; none means that they are equal."""
     first, stop = bisect_left(known.offsets, start), bisect_left(known.offsets, end)
     expected = dict(zip(known.offsets[first:stop], known.numbers[first:stop], strict=True))
-    found: dict[int, int] = {}
+    numbers_read: dict[int, int] = {}
     for (offset, key, value), before in zip(read, [None, *read], strict=False):
         number = number_of(value)
         if before is not None and before[0] >= offset:
@@ -127,13 +127,13 @@ def complaints(
         if number is None or (key, value) != (key_of(number), value_of(number)):
             yield f"offset {offset} holds what nobody wrote: {key[:20]!r} {value[:40]!r}"
             continue
-        found[offset] = number
-    numbers = [*found.values()]
+        numbers_read[offset] = number
+    numbers = [*numbers_read.values()]
     if len(set(numbers)) != len(numbers):
         yield f"read twice: {_some(each for each in set(numbers) if numbers.count(each) > 1)}"
     if numbers != sorted(numbers):
         yield "records are not in the order they were written in"
-    yield from _differences(truth, known, expected, found, committed)
+    yield from _differences(truth, known, expected, numbers_read, committed)
 
 
 def _differences(
@@ -164,22 +164,22 @@ def _differences(
 
 
 def jumped(known: Known, start: int, end: int, read: Sequence[Record]) -> Iterator[str]:
-    """What a consumer that stood at ``start`` was not given of what was acknowledged below ``end``."""
-    given = {offset: number_of(value) for offset, _, value in read}
+    """Yield a complaint if a consumer at ``start`` did not get all records that were acknowledged below ``end``."""
+    numbers_read = {offset: number_of(value) for offset, _, value in read}
     first, stop = bisect_left(known.offsets, start), bisect_left(known.offsets, end)
     expected = dict(zip(known.offsets[first:stop], known.numbers[first:stop], strict=True))
-    if lost := {offset for offset, number in expected.items() if given.get(offset) != number}:
+    if lost := {offset for offset, number in expected.items() if numbers_read.get(offset) != number}:
         yield f"{len(lost)} of {len(expected)} records from {start} on were jumped over, at offsets {_some(lost)}"
 
 
 def digest(records: Iterable[Record]) -> str:
-    """Of offsets, keys and values, in order."""
-    found = hashlib.sha256()
+    """Return the digest of offsets, keys and values, in order."""
+    hasher = hashlib.sha256()
     for offset, key, value in records:
-        found.update(b"%d %d %d " % (offset, len(key), len(value)) + key + value)
-    return found.hexdigest()
+        hasher.update(b"%d %d %d " % (offset, len(key), len(value)) + key + value)
+    return hasher.hexdigest()
 
 
 def _some(which: Iterable[int]) -> str:
-    found = sorted(which)
-    return ", ".join(map(str, found[:SHOWN])) + (", …" if len(found) > SHOWN else "")
+    ordered = sorted(which)
+    return ", ".join(map(str, ordered[:SHOWN])) + (", …" if len(ordered) > SHOWN else "")

@@ -1,4 +1,4 @@
-"""How the agents' processes are, every few seconds: memory, threads, open files. One JSON line each."""
+"""The state of the agents' processes, every few seconds: memory, threads, open files. One JSON line each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one agent's process, ``at`` seconds after the soak began. ``rss``: bytes."""
+    """Figures of one agent's process, ``at`` seconds after the soak began. ``rss`` is in bytes."""
 
     at: float
     agent: int
@@ -30,7 +30,7 @@ class Figures:
 
 
 def look(pid: int, agent: int, at: float) -> Figures | None:
-    """None: it is gone."""
+    """Return the figures of a process, or None if it ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         status = dict(line.split(":", 1) for line in lines if ":" in line)
@@ -61,40 +61,40 @@ class Watch:
         with self.file.open("w") as lines:
             while True:
                 for agent, pid in self.pids().items():
-                    found = look(pid, agent, round(time.monotonic() - self._began, 1))
-                    if found is not None:
-                        self.seen.append(found)
-                        lines.write(json.dumps(asdict(found)) + "\n")
+                    figures = look(pid, agent, round(time.monotonic() - self._began, 1))
+                    if figures is not None:
+                        self.seen.append(figures)
+                        lines.write(json.dumps(asdict(figures)) + "\n")
                 lines.flush()
                 if self._over.wait(self.every_s):
                     return
 
 
 def growth(seen: Sequence[Figures]) -> list[str]:
-    """Complaints about open files and threads.
+    """Return complaints about open files and threads.
 
     Rule: never more than `MOST_FDS` and `MOST_THREADS`; and in a life of `LONG_S` or more the median of the last
     quarter is at most a quarter above the median of the second one, and 16.
     """
-    found = []
+    growths = []
     for pid in sorted({each.pid for each in seen}):
         life = [each for each in seen if each.pid == pid]
         who = f"agent {life[0].agent} (pid {pid})"
         for what, most in (("fds", MOST_FDS), ("threads", MOST_THREADS)):
             numbers = [getattr(each, what) for each in life]
             if max(numbers) > most:
-                found.append(f"{who} had {max(numbers)} {what}")
+                growths.append(f"{who} had {max(numbers)} {what}")
             if life[-1].at - life[0].at < LONG_S or len(life) < 8:
                 continue
             quarter = len(life) // 4
             early, late = median(numbers[quarter : 2 * quarter]), median(numbers[-quarter:])
             if late > early * 1.25 + 16:
-                found.append(f"{who}: {what} grew from {early:.0f} to {late:.0f}")
-    return found
+                growths.append(f"{who}: {what} grew from {early:.0f} to {late:.0f}")
+    return growths
 
 
 def slope_mib_an_hour(seen: Sequence[Figures]) -> float | None:
-    """Of memory, by least squares over the last four fifths of a life; None: too short."""
+    """Return the growth of memory by least squares over the last four fifths of a life; None if it is too short."""
     life = seen[len(seen) // 5 :]
     if len(life) < 5:
         return None
@@ -105,8 +105,8 @@ def slope_mib_an_hour(seen: Sequence[Figures]) -> float | None:
 
 
 def at_share(seen: Sequence[Figures], share: float) -> Figures | None:
-    """The one nearest to this share of all the time seen."""
+    """Return the figures nearest to this share of the observed time."""
     if not seen:
         return None
-    wanted = seen[0].at + share * (seen[-1].at - seen[0].at)
-    return min(seen, key=lambda each: abs(each.at - wanted))
+    moment = seen[0].at + share * (seen[-1].at - seen[0].at)
+    return min(seen, key=lambda each: abs(each.at - moment))

@@ -1,4 +1,4 @@
-"""Producers that go on whatever happens: an idempotent one a topic, and one that writes in transactions."""
+"""Producers that go on whatever happens: an idempotent one for each topic, and one that writes in transactions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.soak.truth import ABORTED, COMMITTED, OPEN, UNKNOWN, Truth, key_of, v
 
 NUMBERS = itertools.count(1)
 QUEUED = 2_000
-"""Records on their way, at most."""
+"""The most records in flight."""
 ABORTS = 0.25
 PATIENCE_S = 120.0
 TRANSACTION_MS = 90_000
 
 
 class SoakWriter:
-    """One thread, the only one that writes its topic. `rest` holds it with nothing on its way; `go_on` lets it go."""
+    """The one thread that writes its topic. `rest` holds it with no record in flight; `go_on` lets it continue."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float, truth: Truth, seed: int) -> None:
         """``rate``: records a second, over all partitions."""
@@ -53,7 +53,7 @@ class SoakWriter:
         return self
 
     def rest(self) -> None:
-        """Everything written is acknowledged, and no transaction is open, when it returns. TimeoutError: it hangs."""
+        """Wait until all records are acknowledged and no transaction is open. Raises TimeoutError if it hangs."""
         if not self._thread.is_alive():
             return
         self._resting.clear()
@@ -76,7 +76,7 @@ class SoakWriter:
         self.client = Producer(self.config)
 
     def turn(self) -> None:
-        """About half a second of records."""
+        """Send about half a second of records."""
         for _ in range(max(1, int(self.rate / 2))):
             self.send()
         self.client.poll(0)
@@ -86,12 +86,12 @@ class SoakWriter:
             pass
 
     def reopen(self) -> None:
-        """After a fatal error. What is on its way is reported as failed, or was never sent."""
+        """Open again after a fatal error. Records in flight are reported as failed, or were never sent."""
         self.restarts += 1
         self.client.purge()
         until = time.monotonic() + 5
         while len(self.client) and time.monotonic() < until:
-            with suppress(KafkaException):  # it says once more that it is at its end
+            with suppress(KafkaException):  # it reports its end once more
                 self.client.poll(0.1)
         self.open()
 
@@ -131,13 +131,13 @@ class SoakWriter:
                     self.reopen()
                 while (left := began + 0.5 - time.monotonic()) > 0 and not self._over.is_set():
                     self.client.poll(min(left, 0.1))
-        except BaseException as error:  # shown by the soak, which fails with it
+        except BaseException as error:  # reported by the soak, which fails with it
             self.failed = error
             raise
 
 
 class TransactionWriter(SoakWriter):
-    """Each turn is a transaction; a quarter of them is aborted."""
+    """A writer whose every turn is a transaction; a quarter of them is aborted."""
 
     committed = aborted = unknown = 0
 
@@ -150,27 +150,27 @@ class TransactionWriter(SoakWriter):
     def turn(self) -> None:
         name = next(NUMBERS)
         self.truth.fates[name] = OPEN
-        asked = False
+        commit = False
         try:
             self.client.begin_transaction()
             for _ in range(self.random.randint(1, max(2, int(self.rate)))):
                 self.truth.transaction_of[self.send()] = name
-            asked = self.random.random() >= ABORTS
-            if asked:
+            commit = self.random.random() >= ABORTS
+            if commit:
                 self._until_done(lambda: self.client.commit_transaction(10))
             else:
                 self._until_done(lambda: self.client.abort_transaction(10))
-            self._ended(name, COMMITTED if asked else ABORTED)
+            self._ended(name, COMMITTED if commit else ABORTED)
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
                 self._until_done(lambda: self.client.abort_transaction(10))
                 self._ended(name, ABORTED)
                 return
-            self._ended(name, UNKNOWN if asked else ABORTED)  # the next init_transactions ends it, one way or the other
+            self._ended(name, UNKNOWN if commit else ABORTED)  # the next init_transactions ends it, either way
             self.reopen()
 
     def come_to_rest(self) -> None:
-        """Between two transactions nothing is on its way."""
+        """Do nothing: between two transactions no record is in flight."""
 
     def _ended(self, name: int, fate: str) -> None:
         self.truth.fates[name] = fate

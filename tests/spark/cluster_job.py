@@ -1,4 +1,4 @@
-"""What runs on the cluster: reads a topic, slowly if asked to, and prints what it found as one line of JSON."""
+"""The job that runs on the cluster: reads a topic, slowly if asked to, and prints its findings as one line of JSON."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def main(options: dict[str, str], flags: str, pause_s: float, config: dict[str, 
     spark = tierstate.spark.session("cluster job", config=config)
 
     def summed(batches: Iterator[Any]) -> Iterator[Any]:
-        """One row a task: which process it was, and what it saw. Rows of a task that is tried again count once."""
+        """Yield one row a task: its process, and a summary of its rows. Rows of a repeated task count once."""
         import pyarrow as pa
 
         seen: dict[int, list[int]] = {}
         Path(flags, f"task-{os.getpid()}-{time.monotonic_ns()}").touch()
         for batch in batches:
             for row in batch.to_pylist():
-                found = seen.setdefault(row["partition"], [0, 0, 0])
-                found[0] += 1
-                found[1] += row["offset"]
-                found[2] += zlib.crc32(b"%d %s %s" % (row["offset"], row["key"], row["value"]))
+                sums = seen.setdefault(row["partition"], [0, 0, 0])
+                sums[0] += 1
+                sums[1] += row["offset"]
+                sums[2] += zlib.crc32(b"%d %s %s" % (row["offset"], row["key"], row["value"]))
             time.sleep(pause_s)
-        columns = [[partition, *found] for partition, found in seen.items()]
+        columns = [[partition, *sums] for partition, sums in seen.items()]
         yield pa.RecordBatch.from_pydict(
             {name: [each[at] for each in columns] for at, name in enumerate(("partition", "count", "offsets", "sums"))}
         )

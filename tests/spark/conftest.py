@@ -33,7 +33,7 @@ def tiers(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @dataclass(frozen=True)
 class Orders:
-    """A topic of two partitions, copied, and its local tier trimmed in the middle; what it held before the trim."""
+    """A topic of two partitions, copied, its local tier trimmed in the middle, and its records before the trim."""
 
     name: str
     uncommitted: list[Record]
@@ -46,7 +46,7 @@ class Orders:
 
 @pytest.fixture(scope="session")
 def orders(tiers: Tiers) -> Orders:
-    """Nulls, empty values, headers, times that go backwards, an aborted and a committed transaction."""
+    """Records with nulls, empty values, headers, times that go backwards, an aborted and a committed transaction."""
     name = tiers.create(f"spark-orders-{os.getpid()}", 2)
     for partition in (0, 1):
         tiers.produce(name, partition, [record(number) for number in range(400)])
@@ -74,13 +74,13 @@ def record(number: int) -> dict[str, Any]:
 
 
 def rows_of(frame: DataFrame) -> list[Record]:
-    """Rows as the oracle consumer has them, by partition and offset."""
-    found = []
+    """Return rows as the oracle consumer has them, by partition and offset."""
+    records = []
     names = frame.columns
     for row in frame.collect():
         value = dict(zip(names, row, strict=True))
         headers = value.get("headers")
-        found.append(
+        records.append(
             (
                 _bytes(value["key"]),
                 _bytes(value["value"]),
@@ -92,7 +92,7 @@ def rows_of(frame: DataFrame) -> list[Record]:
                 None if headers is None else [(each["key"], _bytes(each["value"])) for each in headers],
             )
         )
-    return sorted(found, key=lambda record: record[3:5])
+    return sorted(records, key=lambda record: record[3:5])
 
 
 def _bytes(value: bytes | bytearray | None) -> bytes | None:

@@ -36,7 +36,7 @@ class PlanningGateway:
 
 @contextmanager
 def planning_gateway(tiers: Tiers, given: dict[str, object] | None = None, **gateway: Any) -> Iterator[PlanningGateway]:
-    """``given``: settings of the store and the like, where they are not those of ``tiers``."""
+    """``given`` are settings of the store and the like, where they are not those of ``tiers``."""
     settings = settings_from(
         {
             "kafka.bootstrap.servers": tiers.kafka.bootstrap,
@@ -52,8 +52,8 @@ def planning_gateway(tiers: Tiers, given: dict[str, object] | None = None, **gat
         view = connection.view()
         reader = connection.reader(view)
         plans = plans_of(connection, reader, view)
-        wanted = Gateway(listen=Address("127.0.0.1", 0), **gateway)
-        with closing(open_gateway(reader, wanted, clock, [tiers.tier_state_topic], plans=plans)) as server:
+        settings_of_gateway = Gateway(listen=Address("127.0.0.1", 0), **gateway)
+        with closing(open_gateway(reader, settings_of_gateway, clock, [tiers.tier_state_topic], plans=plans)) as server:
             process = server.process()
             process.start()
             yield PlanningGateway(server.url, server, view, plans)
@@ -67,25 +67,25 @@ def splits_of(client: GatewayClient, topic: str, partitions: int = 2, lease_s: f
         (topic, partition): client.extent(topic, partition, Isolation.READ_COMMITTED, Tier.AUTO)
         for partition in range(partitions)
     }
-    _, found = asked_plan(client, ranges, Isolation.READ_COMMITTED, Tier.PREFER_REMOTE, lease_s)
-    return [each.whole for each in found]
+    _, splits = asked_plan(client, ranges, Isolation.READ_COMMITTED, Tier.PREFER_REMOTE, lease_s)
+    return [each.whole for each in splits]
 
 
 def read_through(
     url: str, topic: str, partitions: int = 2, *, ca: Path | None = None, lease_s: float = 60.0
 ) -> list[tuple[int, int, Any]]:
-    """Partition, offset, value, of all that is committed."""
+    """Return partition, offset and value of all committed records."""
     client = GatewayClient(url, ca=ca)
     splits = splits_of(client, topic, partitions, lease_s)
     segments = [part.segment for split in splits for part in split.parts if part.segment is not None]
     grants = GatewayGrants(client, splits[0].plan)
     objects = GrantedObjects(segments, grants, SystemClock())
-    found = []
+    rows = []
     for split in splits:
         for piece in read_split(split, objects, GatewayTier(client), keys=objects):
             for batch in records(piece, topic, split.partition):
                 columns = batch.to_pydict()
-                found += [(split.partition, *each) for each in zip(columns["offset"], columns["value"], strict=True)]
+                rows += [(split.partition, *each) for each in zip(columns["offset"], columns["value"], strict=True)]
     grants.close()
     client.close()
-    return found
+    return rows

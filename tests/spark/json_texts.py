@@ -1,4 +1,4 @@
-"""JSON as nobody should write it: objects of known and unknown fields, of right and wrong types, whole and broken."""
+"""JSON that should not be written: objects of known and unknown fields, of right and wrong types, whole and broken."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SPACES = ["", "", "", "", " ", "\n", "\t ", "\r\n"]
 
 
 def texts(seed: int, count: int) -> list[bytes | None]:
-    """The same for the same seed."""
+    """Return the same texts for the same seed."""
     chance = Random(seed)
     return [_text(chance) for _ in range(count)]
 

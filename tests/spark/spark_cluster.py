@@ -1,7 +1,7 @@
 """A standalone Spark master and workers, each a process of its own, that know nothing of this checkout.
 
-They share a Spark installation, as nodes do, and a machine. What runs of tierstate on them was unpacked from an
-archive: the wheel of this checkout and what it needs.
+They share a Spark installation, as nodes do, and a machine. Their tierstate was unpacked from an archive: the wheel of
+this checkout and its dependencies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WITHOUT = {"pyspark", "py4j"}
 
 
 class SparkCluster:
-    """Use as a context manager. ``logs``: of master and workers."""
+    """Use as a context manager. ``logs`` are those of master and workers."""
 
     def __init__(self, folder: Path, workers: int = 2, environment: Mapping[str, str] | None = None) -> None:
         self.folder, self._workers = folder, workers
@@ -68,15 +68,15 @@ class SparkCluster:
         self._starter.shutdown()
 
     def executors(self) -> dict[int, str]:
-        """Processes that run tasks, as (pid of the JVM, its folder)."""
+        """Return the processes that run tasks, as (pid of the JVM, its folder)."""
         return {pid: folder for pid, folder, line in processes(self.folder) if "CoarseGrainedExecutorBackend" in line}
 
     def python_workers(self) -> list[int]:
-        """Of the executors: those that work on a task, or did."""
+        """Return the executors' Python processes that work on a task, or did."""
         return [pid for pid, _, line in processes(self.folder) if "pyspark.daemon" in line]
 
     def python_workers_of(self, executor: int) -> list[int]:
-        """Of one executor, by its folder."""
+        """Return those of one executor, by its folder."""
         folder = self.executors()[executor]
         return [pid for pid, cwd, line in processes(self.folder) if "pyspark.daemon" in line and cwd == folder]
 
@@ -96,20 +96,20 @@ class SparkCluster:
         ends = time.monotonic() + PATIENCE_S
         log = self.folder / f"{name}.log"
         while time.monotonic() < ends:
-            found = re.search(pattern, log.read_text(errors="replace"))
-            if found:
-                return found[1]
+            match = re.search(pattern, log.read_text(errors="replace"))
+            if match:
+                return match[1]
             time.sleep(0.1)
         raise AssertionError(f"{name} did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def _place(number: int) -> list[str]:
-    """Each worker has a host of its own: of a task that is slow Spark starts no second one on the same host."""
+    """Give each worker a host of its own: Spark starts no second attempt of a slow task on the same host."""
     return ["--host", f"127.0.0.{number + 1}", "--port", "0", "--webui-port", "0"]
 
 
 def processes(folder: Path) -> Iterator[tuple[int, str, str]]:
-    """(pid, working folder, command line) of every process that works below ``folder``."""
+    """Yield (pid, working folder, command line) of every process that works below ``folder``."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
@@ -119,7 +119,7 @@ def processes(folder: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def plain_environment(home: Path) -> dict[str, str]:
-    """Of a node: nothing in it leads to this checkout but where Spark is installed."""
+    """Return a node's environment: nothing in it leads to this checkout except the place of Spark."""
     kept = {name: os.environ[name] for name in ("JAVA_HOME", "LANG") if name in os.environ}
     java = shutil.which("java")
     assert java is not None
@@ -128,7 +128,7 @@ def plain_environment(home: Path) -> dict[str, str]:
 
 
 def make_environment(folder: Path, wheel: Path, extras: Sequence[str] = ("spark",)) -> None:
-    """``folder``: a virtual environment with the wheel, as pip would make it; what it needs is copied from ours."""
+    """Make a virtual environment in ``folder`` with the wheel, as pip would; its dependencies are copied from ours."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
     packages = next((folder / "lib").glob("python*/site-packages"))
     for name in sorted(needed("tierstate", extras) - {"tierstate"}):
@@ -143,17 +143,17 @@ def make_environment(folder: Path, wheel: Path, extras: Sequence[str] = ("spark"
 
 
 def needed(name: str, extras: Sequence[str] = ()) -> set[str]:
-    """The distributions that pip would bring, by name."""
-    found: dict[str, set[str]] = {}
+    """Return the names of the distributions that pip would install."""
+    names: dict[str, set[str]] = {}
     waiting = [(name, tuple(extras))]
     while waiting:
-        each, wanted = waiting.pop()
-        new = {"", *wanted} - found.get(each, set())  # an extra may name another extra of its own distribution
+        each, more = waiting.pop()
+        new = {"", *more} - names.get(each, set())  # an extra may name another extra of its own distribution
         if each in WITHOUT or not new:
             continue
-        found.setdefault(each, set()).update(new)
+        names.setdefault(each, set()).update(new)
         for text in importlib.metadata.requires(each) or ():
             required = Requirement(text)
             if required.marker is None or any(required.marker.evaluate({"extra": extra}) for extra in new):
                 waiting.append((required.name, tuple(required.extras)))
-    return set(found)
+    return set(names)

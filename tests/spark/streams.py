@@ -1,4 +1,4 @@
-"""Streaming queries that run until they have what is there, and what each of their micro-batches had."""
+"""Streaming queries that run until they have all records, and the records of each micro-batch."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def run(
     into: Batches | None = None,
     meanwhile: Callable[[int], None] = lambda number: None,
 ) -> Batches:
-    """By batch id, until the query has what is there.
+    """Run the query until it has all records; return them by batch id.
 
-    ``meanwhile`` is called in every batch before its records are kept (in ``into``): what it raises fails the batch,
-    which is not committed then.
+    ``meanwhile`` is called in every batch before its records are kept (in ``into``): its error fails the batch, which
+    is not committed then.
     """
-    found: Batches = {} if into is None else into
+    batches: Batches = {} if into is None else into
 
     def keep(frame: DataFrame, number: int) -> None:
         meanwhile(number)
-        found[number] = rows_of(frame)
+        batches[number] = rows_of(frame)
 
     frame = spark.readStream.format(source).options(**options).load()
     ends(frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint)))
-    return found
+    return batches
 
 
 def ends(writer: DataStreamWriter) -> None:
-    """The query is started, and ends with what is there. A query that does not end in time is no reading to judge."""
+    """Start the query and let it end with the present records. A query that does not end in time proves nothing."""
     query = writer.trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(PATIENCE_S), f"the query did not end: {query.lastProgress}"
@@ -57,11 +57,11 @@ def records_of(batches: Batches) -> list[Record]:
 
 
 def places_of(batches: Batches) -> list[tuple[int, int]]:
-    """Partition and offset of every record, in order; one that came twice is there twice."""
+    """Return partition and offset of every record, in order; one that came twice is there twice."""
     return [(record[3], record[4]) for record in records_of(batches)]
 
 
 def offsets_of(checkpoint: Path, batch: int) -> dict[str, Any]:
-    """Where this batch ends, as it stands in the checkpoint."""
-    found: dict[str, Any] = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
-    return found
+    """Return the end offsets of this batch, as the checkpoint has them."""
+    offsets: dict[str, Any] = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+    return offsets

@@ -1,4 +1,4 @@
-"""A Spark cluster of separate processes reads both tiers as docs/spark.md says, and loses nothing of what is killed."""
+"""A Spark cluster of separate processes reads both tiers as docs/spark.md says; killed processes lose no record."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ import boto3
 import pytest
 
 from tests.consumer.tiered_cluster import TieredCluster
+from tests.docs.blocks import executed
 from tests.servers.store_programs import INSTALL, VERSITYGW, has_installer
 from tests.servers.store_server import versitygw
 from tests.spark.spark_cluster import SPARK_HOME, SparkCluster, make_environment, plain_environment
-from tests.wheels import ROOT, build_wheel
+from tests.wheels import build_wheel
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.timeout(1200),  # the first test's is also that of making an environment and packing it
+    pytest.mark.timeout(1200),  # the first test also makes an environment and packs it
     pytest.mark.skipif(not has_installer(VERSITYGW), reason=f"versitygw needs {INSTALL['go']}"),
 ]
 KEY, SECRET, BUCKET = "a-spark-user", "and-its-secret-key", "read-by-spark"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
-"""Of the driver, and of each node, as `spark-env.sh` sets them: in no message of Spark's."""
+"""The credentials of the driver and of each node, as `spark-env.sh` sets them: they are in no message of Spark's."""
 RECORDS, PARTITIONS = 400, 4
 TASKS = 8
 PAUSE_S = 1.5
@@ -44,7 +45,7 @@ PATIENCE_S = 400.0
 
 @dataclass
 class Job:
-    """``flags``: a file for each task that began."""
+    """A submitted job. ``flags`` has a file for each task that began."""
 
     process: subprocess.Popen[str]
     flags: Path
@@ -56,9 +57,9 @@ class Job:
 
     def found(self) -> list[list[int]]:
         self.process.wait(PATIENCE_S)
-        said = self.output.read_text()
-        assert self.process.returncode == 0, said
-        line = next(line for line in said.splitlines() if line.startswith('{"found"'))
+        printed_text = self.output.read_text()
+        assert self.process.returncode == 0, printed_text
+        line = next(line for line in printed_text.splitlines() if line.startswith('{"found"'))
         # a process that is killed may have written the rest of the line
         answer: list[list[int]] = json.JSONDecoder().raw_decode(line)[0]["found"]
         return answer
@@ -66,7 +67,7 @@ class Job:
 
 @dataclass
 class Site:
-    """Brokers, a store that asks for credentials, a cluster, and the folder jobs are submitted from."""
+    """Brokers, a store that asks for credentials, a cluster, and the folder from which jobs are submitted."""
 
     kafka: KafkaSandbox
     folder: Path
@@ -88,14 +89,14 @@ class Site:
         } | {name.replace("__", "."): value for name, value in more.items()}
 
     def submit(self, options: dict[str, str], pause_s: float = 0.0, archive: bool = False, **config: str) -> Job:
-        """As docs/spark.md has it, with this master. Without the archive the environment is where it was made, on a
-        folder that all nodes share: unpacking takes half a minute.
+        """Submit as docs/spark.md says, with this master. Without the archive the environment is where it was made, in
+        a folder that all nodes share: unpacking takes half a minute.
         """
         number = len(self.jobs) + 1
         flags, events = self.folder / f"flags-{number}", self.folder / "events"
         flags.mkdir()
         events.mkdir(exist_ok=True)
-        given = {"options": options, "flags": str(flags), "pause_s": pause_s, "config": {}}
+        request = {"options": options, "flags": str(flags), "pause_s": pause_s, "config": {}}
         more = {
             "spark.executor.memory": "512m",
             "spark.driver.memory": "512m",
@@ -112,7 +113,7 @@ class Site:
         if not archive:
             command = re.sub(r"  --archives .*\n", "", command).replace("./environment", f"{self.folder}/environment")
         conf = " ".join(f"--conf {name}={value}" for name, value in more.items())
-        command = re.sub(r"job\.py\s*$", f"{conf} job.py '{json.dumps(given)}'", command)
+        command = re.sub(r"job\.py\s*$", f"{conf} job.py '{json.dumps(request)}'", command)
         environment = plain_environment(self.folder) | CREDENTIALS
         environment["PATH"] = f"{SPARK_HOME / 'bin'}:{environment['PATH']}"
         output = self.folder / f"job-{number}.log"
@@ -131,7 +132,7 @@ class Site:
         return job
 
     def events(self) -> str:
-        """Of the last job."""
+        """Return the event log of the last job."""
         return max((self.folder / "events").iterdir(), key=lambda file: file.stat().st_mtime).read_text()
 
 
@@ -142,20 +143,14 @@ def until(done: Any, patience_s: float = PATIENCE_S) -> None:
         time.sleep(0.05)
 
 
-def blocks() -> list[str]:
-    """The commands of docs/spark.md, "On a cluster"."""
-    section = (ROOT / "docs" / "spark.md").read_text().partition("## On a cluster")[2].partition("\n## ")[0]
-    return re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
-
-
 @pytest.fixture(scope="module")
 def site(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("spark-cluster")
-    pack, submit = blocks()[:2]
+    pack, submit = (block.code for block in executed("docs/spark.md", __file__))
     making, installing, *then = pack.splitlines()
     assert (making, installing) == (
         "python3 -m venv environment",
-        "environment/bin/pip install 'tierstate[columns]' 'pandas<3'",
+        "environment/bin/pip install \"$(echo dist/tierstate-*.whl)[columns]\" 'pandas<3'",
     )
     make_environment(folder / "environment", build_wheel(folder / "wheel"))
     subprocess.run(["bash", "-euc", "\n".join(then)], cwd=folder, env=plain_environment(folder), check=True)
@@ -171,7 +166,7 @@ def site(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(autouse=True)
 def no_job_outlives_its_test(site: Site) -> Iterator[None]:
-    """It would keep the cores that the next one waits for."""
+    """A job would keep the cores for which the next one waits."""
     yield
     for job in site.jobs:
         if job.process.poll() is None:
@@ -180,42 +175,42 @@ def no_job_outlives_its_test(site: Site) -> Iterator[None]:
 
 
 def tiered(site: Site, name: str) -> tuple[TieredCluster, str]:
-    """A topic in two tiers, with facts of its own."""
+    """Return a topic in two tiers, with facts of its own."""
     cluster = TieredCluster(site.kafka, site.folder / name, f"_tier-state-{name}", site.store)
     topic, _ = cluster.tiered("t", RECORDS, PARTITIONS)
     return cluster, topic
 
 
 def expected(records: int = RECORDS) -> list[list[int]]:
-    """What `TieredCluster.produce` wrote."""
-    found = []
+    """Return the records that `TieredCluster.produce` wrote."""
+    records_expected = []
     for partition in range(PARTITIONS):
         values = [f"{partition}/{number} ".ljust(200, ".").encode() for number in range(records)]
         sums = sum(zlib.crc32(b"%d %d %s" % (number, number, values[number])) for number in range(records))
-        found.append([partition, records, sum(range(records)), sums])
-    return found
+        records_expected.append([partition, records, sum(range(records)), sums])
+    return records_expected
 
 
 def test_a_cluster_that_has_tierstate_from_an_archive_reads_what_was_written(site: Site) -> None:
     cluster, topic = tiered(site, "plain")
     job = site.submit(site.options(topic, cluster), archive=True)
     assert job.found() == expected()
-    said = [log.read_text(errors="replace") for log in site.spark.folder.rglob("stderr")]
-    assert len(said) == 2, "both workers had an executor"
-    assert not any("compiled its kernels" in each for each in said), "the archive's kernels were not found"
+    logs = [log.read_text(errors="replace") for log in site.spark.folder.rglob("stderr")]
+    assert len(logs) == 2, "both workers had an executor"
+    assert not any("compiled its kernels" in each for each in logs), "the archive's kernels were not found"
 
 
 def test_the_secret_of_the_store_is_in_no_page_no_log_and_no_event(site: Site) -> None:
     cluster, topic = tiered(site, "secret")
     job = site.submit(site.options(topic, cluster))
     assert job.found() == expected()
-    told = [job.output, *(file for file in (site.folder / "events").rglob("*") if file.is_file())]
-    told += [file for file in site.spark.folder.rglob("std*") if file.is_file()] + list(site.spark.folder.glob("*.log"))
-    lines = [f"{file}: {line}" for file in told for line in file.read_text(errors="replace").splitlines()]
+    logs = [job.output, *(file for file in (site.folder / "events").rglob("*") if file.is_file())]
+    logs += [file for file in site.spark.folder.rglob("std*") if file.is_file()] + list(site.spark.folder.glob("*.log"))
+    lines = [f"{file}: {line}" for file in logs for line in file.read_text(errors="replace").splitlines()]
     assert [line for line in lines if SECRET in line] == []
 
 
-def test_credentials_that_are_missing_on_executors_are_said_in_a_sentence(site: Site) -> None:
+def test_credentials_that_are_missing_on_executors_are_one_sentence(site: Site) -> None:
     cluster, topic = tiered(site, "refused")
     job = site.submit(site.options(topic, cluster), spark_executorEnv_AWS__SECRET__ACCESS__KEY="wrong")
     job.process.wait(PATIENCE_S)
@@ -243,7 +238,7 @@ def test_a_killed_python_costs_time_and_no_record(site: Site) -> None:
     assert "ExceptionFailure" in site.events()
 
 
-def test_a_task_that_runs_twice_beside_itself_counts_once(site: Site) -> None:
+def test_a_task_that_runs_twice_at_once_counts_once(site: Site) -> None:
     cluster, topic = tiered(site, "speculative")
     speculative: dict[str, Any] = {
         "spark_speculation": "true",
@@ -266,7 +261,7 @@ def test_a_task_that_runs_twice_beside_itself_counts_once(site: Site) -> None:
     assert '"Speculative":true' in site.events()
 
 
-def test_what_the_broker_trims_while_a_job_runs_is_read_from_the_remote_tier(site: Site) -> None:
+def test_records_trimmed_while_a_job_runs_are_read_from_the_remote_tier(site: Site) -> None:
     cluster, topic = tiered(site, "trimmed")
     cluster.produce(topic, RECORDS, 2 * RECORDS, PARTITIONS)
     job = site.submit(site.options(topic, cluster), PAUSE_S)

@@ -1,4 +1,4 @@
-"""Which columns are read: all, those of the option ``columns``, or those that ``.schema(…)`` declares."""
+"""The columns that are read: all, those of the option ``columns``, or those that ``.schema(…)`` declares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tierstate.state.errors import InvalidRequest
 VALUE, OFFSET = StructField("value", BinaryType()), StructField("offset", LongType())
 
 
-def test_what_is_declared_is_read_in_the_order_of_the_declaration() -> None:
+def test_declared_columns_are_read_in_their_order() -> None:
     assert declared_columns(StructType([VALUE, OFFSET]), None) == ("value", "offset")
     assert declared_columns(StructType([OFFSET, VALUE]), " offset,VALUE ") == ("offset", "value")
     assert declared_columns(spark_schema(PLAIN_COLUMNS), None) == PLAIN_COLUMNS

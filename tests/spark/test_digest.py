@@ -21,7 +21,7 @@ def sized(data: bytes | None) -> bytes:
 
 
 def digest_of(records: list[Record]) -> tuple[int, str]:
-    """Straight from the definition."""
+    """Compute the digest straight from its definition."""
     digest = hashlib.sha256()
     for key, value, _, _, offset, timestamp, kind, headers in records:
         digest.update(struct.pack(">qqb", offset, timestamp, kind) + sized(key) + sized(value))
@@ -42,8 +42,8 @@ def test_spark_digests_what_a_consumer_saw_range_by_range(spark: SparkSession, t
         DigestRange(orders.name, 1, 240, 260),
         DigestRange(orders.name, 1, 7, 7),
     ]
-    found = digest_via_spark(tiers.options(isolation="read_uncommitted"), ranges, session=spark)
-    assert found == {each: digest_of(orders.of(each.partition, each.start, each.end)) for each in ranges}
+    digests = digest_via_spark(tiers.options(isolation="read_uncommitted"), ranges, session=spark)
+    assert digests == {each: digest_of(orders.of(each.partition, each.start, each.end)) for each in ranges}
 
 
 def batch(*records: tuple[str, int, int]) -> pa.RecordBatch:
@@ -53,7 +53,7 @@ def batch(*records: tuple[str, int, int]) -> pa.RecordBatch:
     )
 
 
-def test_a_batch_of_several_partitions_is_told_apart() -> None:
+def test_a_batch_of_several_partitions_is_split() -> None:
     mixed = batch(("a", 0, 5), ("a", 0, 6), ("a", 1, 0), ("b", 0, 0), ("b", 0, 9))
     assert [(topic, number, part.num_rows) for topic, number, part in runs(mixed)] == [
         ("a", 0, 2),

@@ -1,4 +1,4 @@
-"""Why `source.py` takes no filters: a source that does gives wrong answers. When this fails, Spark is mended."""
+"""Why `source.py` takes no filters: a source that does gives wrong answers. When this fails, Spark is fixed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_source_that_takes_filters_cannot_be_read_with_sparks_own_settings(spa
 
 
 def source_that_takes_filters() -> type[DataSource]:
-    """Made in a function: Spark then pickles it by value, and workers need not import the tests."""
+    """Return a class made in a function: Spark then pickles it by value, and workers need not import the tests."""
 
     class TenNumbers(DataSource):
         @classmethod

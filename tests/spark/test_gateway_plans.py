@@ -1,4 +1,4 @@
-"""Plans for readers without a key to the bucket: what they are given, for how long, and what they are refused."""
+"""Plans for readers without a key to the bucket: the access that they get, for how long, and their refusals."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def place(record: Record) -> tuple[int, int]:
 
 
 def plan(url: str, topic: str, **more: Any) -> httpx.Response:
-    asked = {"ranges": [{"topic": topic, "partition": 0}], "lease_seconds": 60} | more
-    return httpx.post(f"{url}/v1/plans", json=asked, timeout=30)
+    request = {"ranges": [{"topic": topic, "partition": 0}], "lease_seconds": 60} | more
+    return httpx.post(f"{url}/v1/plans", json=request, timeout=30)
 
 
 def lines_of(answer: httpx.Response) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def test_a_plan_read_through_the_gateway_has_every_committed_record_once(
     assert read_through(gateway.url, orders.name) == committed(orders)
 
 
-def test_by_signed_urls_no_byte_of_the_remote_tier_goes_through_the_gateway(
+def test_no_remote_byte_goes_through_the_gateway_with_signed_urls(
     tiers: Tiers, orders: Orders, versitygw_endpoint: str, versitygw_bucket: str, tmp_path: Path
 ) -> None:
     store = S3Store(
@@ -81,7 +81,7 @@ def test_by_signed_urls_no_byte_of_the_remote_tier_goes_through_the_gateway(
     )
     for each in tiers.store.list():
         store.put_if_absent(each.key, tiers.store.get(each.key))
-    given: dict[str, object] = {
+    settings: dict[str, object] = {
         "store.url": f"s3://{versitygw_bucket}/here",
         "store.endpoint": versitygw_endpoint,
         "store.region": "us-east-1",
@@ -89,7 +89,7 @@ def test_by_signed_urls_no_byte_of_the_remote_tier_goes_through_the_gateway(
         "store.secret_access_key": "test",
     }
     log = tmp_path / "access"
-    with planning_gateway(tiers, given, access_log=log) as gateway:
+    with planning_gateway(tiers, settings, access_log=log) as gateway:
         first = gateway.url
         assert read_through(gateway.url, orders.name) == committed(orders)
         segment_id = segment_ids(plan(gateway.url, orders.name))[0]
@@ -98,7 +98,7 @@ def test_by_signed_urls_no_byte_of_the_remote_tier_goes_through_the_gateway(
         assert all(url.startswith(versitygw_endpoint) for url in urls.values())
         assert httpx.get(urls["manifest"]).status_code == 200
         assert httpx.get(urls["manifest"].replace(".rsm-manifest", ".log")).status_code == 403, "of this object alone"
-    with planning_gateway(tiers, given, url_lifetime=0) as gateway:
+    with planning_gateway(tiers, settings, url_lifetime=0) as gateway:
         assert read_through(gateway.url, orders.name) == committed(orders)
         assert httpx.get(gateway.url + path.removeprefix(first)).json()["urls"]["log"].startswith("/v1/")
     store.close()
@@ -119,7 +119,7 @@ def test_a_plan_says_where_each_offset_is_and_ends_with_a_line_that_proves_it_wh
     assert {part["segment_id"] for part in parts} == {*segment_ids(plan(gateway.url, orders.name)), None}
 
 
-def test_what_is_condemned_under_a_plan_is_read_by_that_plan_alone(tiers: Tiers, gateway: PlanningGateway) -> None:
+def test_segments_condemned_under_a_plan_are_read_by_that_plan_alone(tiers: Tiers, gateway: PlanningGateway) -> None:
     topic = tiers.create(f"condemned-{os.getpid()}")
     tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
     segment = tiers.copy(topic, 0)[0]
@@ -146,14 +146,14 @@ def test_a_grant_lasts_no_longer_than_the_lease_which_is_renewed_at_half_its_tim
     name, segment_id = lines_of(made)[0]["plan"], segment_ids(made)[0]
     path = f"{gateway.url}/v1/topics/{orders.name}/partitions/0/segments/{segment_id}/grant"
     for _ in range(8):  # beyond the first lease's end
-        said = httpx.get(path, params={"plan": name})
-        assert said.status_code == 200
-        assert 0.9 < said.json()["expires_in_seconds"] <= 2
+        answer = httpx.get(path, params={"plan": name})
+        assert answer.status_code == 200
+        assert 0.9 < answer.json()["expires_in_seconds"] <= 2
         SystemClock().sleep(0.5)
     assert httpx.get(path).json()["expires_in_seconds"] == 900
 
 
-def test_what_an_export_plans_is_kept_before_its_task_begins_and_no_longer_than_the_export(
+def test_segments_of_an_exports_plan_are_kept_exactly_as_long_as_it_runs(
     tiers: Tiers, gateway: PlanningGateway
 ) -> None:
     topic = tiers.create(f"exported-{os.getpid()}")
@@ -175,7 +175,7 @@ def test_executors_that_come_at_once_renew_a_lease_once(tiers: Tiers, gateway: P
     segment = tiers.copy(topic, 0)[0]
     name = lines_of(plan(gateway.url, topic, lease_seconds=4))[0]["plan"]
     at = SegmentPlace(topic, 0, segment.segment_id)
-    SystemClock().sleep(2.1)  # half of it is over
+    SystemClock().sleep(2.1)  # half of the lease is over
     together = Barrier(8)
 
     def granted() -> float:
@@ -184,7 +184,7 @@ def test_executors_that_come_at_once_renew_a_lease_once(tiers: Tiers, gateway: P
 
     with ThreadPoolExecutor(8) as pool:
         lasting = [each.result(30) for each in [pool.submit(granted) for _ in range(8)]]
-    assert min(lasting) > 2  # all by the new one
+    assert min(lasting) > 2  # all by the new lease
     assert len(leases(gateway, topic)) == 2
 
 
@@ -192,7 +192,7 @@ def leases(gateway: PlanningGateway, topic: str) -> list[ReaderLease]:
     return list(gateway.plans._reader.view(topic, 0).leases)
 
 
-def test_a_plan_that_is_given_up_keeps_nothing_and_nobody_elses(tiers: Tiers, gateway: PlanningGateway) -> None:
+def test_a_plan_that_is_given_up_keeps_nothing_and_changes_no_other(tiers: Tiers, gateway: PlanningGateway) -> None:
     topic = tiers.create(f"given-up-{os.getpid()}")
     tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
     tiers.copy(topic, 0)
@@ -245,8 +245,8 @@ def test_a_web_page_cannot_make_a_browser_ask_for_a_plan(
     headers = {} if kind is None else {"content-type": kind}
     answer = httpx.post(f"{gateway.url}/v1/plans", content=body, headers=headers)
     assert answer.status_code == 400
-    asked = httpx.options(f"{gateway.url}/v1/plans", headers={"origin": "https://evil.example"})
-    assert (asked.headers["allow"], "access-control-allow-origin" in asked.headers) == ("POST, OPTIONS", False)
+    reply = httpx.options(f"{gateway.url}/v1/plans", headers={"origin": "https://evil.example"})
+    assert (reply.headers["allow"], "access-control-allow-origin" in reply.headers) == ("POST, OPTIONS", False)
 
 
 @pytest.mark.parametrize(
@@ -273,21 +273,21 @@ def test_objects_are_answered_by_range(
         assert answer.status_code == status
         if status < 300:
             size = str(len(stored))
-            said = None if told is None else told.replace("SIZE", size).replace("LAST", str(len(stored) - 1))
-            assert answer.headers.get("content-range") == said
+            content_range = None if told is None else told.replace("SIZE", size).replace("LAST", str(len(stored) - 1))
+            assert answer.headers.get("content-range") == content_range
             first, _, last = (told or "").removeprefix("bytes ").partition("/")[0].partition("-")
             start, stop = (int(first), int(last) + 1 if last.isdigit() else None) if told else (0, None)
             assert answer.content == stored[start:stop]
 
 
-def test_of_an_object_that_is_only_asked_about_no_byte_is_read(tiers: Tiers, orders: Orders, tmp_path: Path) -> None:
+def test_a_head_request_reads_no_byte_of_the_object(tiers: Tiers, orders: Orders, tmp_path: Path) -> None:
     with planning_gateway(tiers, access_log=tmp_path / "access") as gateway:
         segment = next(line["segment"] for line in lines_of(plan(gateway.url, orders.name)) if "segment" in line)
         path = f"/v1/topics/{orders.name}/partitions/0/segments/{segment['segment_id']}/log"
         answer = httpx.head(gateway.url + path)
         assert (answer.status_code, answer.headers["content-length"]) == (200, str(segment["log_object_bytes"]))
     (line,) = [
-        said for each in (tmp_path / "access").read_text().splitlines() if (said := json.loads(each))["path"] == path
+        entry for each in (tmp_path / "access").read_text().splitlines() if (entry := json.loads(each))["path"] == path
     ]
     assert line["bytes"] == 0
 
@@ -317,8 +317,8 @@ def test_a_topic_that_was_created_again_is_not_the_one_that_was_planned(tiers: T
     while client.described(topic)[0]["topic_id"] == str(split.topic_id):
         SystemClock().sleep(0.1)
     rest = replace(split, start=local[0].start, parts=(PlannedPart(local[0], None),))
-    found = []
+    pieces = []
     with pytest.raises(PlannedRangeLost, match="re-created"):
-        found += [*read_split(rest, GrantedObjects([], GatewayGrants(client, ""), SystemClock()), GatewayTier(client))]
-    assert found == []
+        pieces += [*read_split(rest, GrantedObjects([], GatewayGrants(client, ""), SystemClock()), GatewayTier(client))]
+    assert pieces == []
     client.close()

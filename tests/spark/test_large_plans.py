@@ -1,4 +1,4 @@
-"""A plan takes so many steps as there are segments and splits, however many of them one partition has.
+"""A plan takes as many steps as there are segments and splits, however many of them one partition has.
 
 Steps are counted, not timed: views that are asked for, segments that are looked at.
 """
@@ -113,7 +113,7 @@ def view_of(segments: int) -> CountedView:
         log_start=Offset(0),
         log_starts=(start,),
     )
-    steps.segments = 0  # what making it took
+    steps.segments = 0  # the steps of making it
     return CountedView(view, steps)
 
 
@@ -169,7 +169,7 @@ def test_a_segment_of_several_splits_is_packed_once() -> None:
 
 def test_splits_that_another_version_packed_are_refused() -> None:
     packed = SplitWriter().packed(planned(view_of(1))[:1])
-    of_another = packed.replace(b"K\x00Q", b"K\xfdQ")  # a class that is not known here
+    of_another = packed.replace(b"K\x00Q", b"K\xfdQ")  # a class that is unknown here
     assert of_another != packed
     with pytest.raises(InvalidRequest, match="another version of tierstate"):
         unpacked(of_another)

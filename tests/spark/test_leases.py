@@ -1,4 +1,4 @@
-"""What a query reads is kept by a lease that stood before the plan; what went all the same is said to have expired."""
+"""A query's segments are kept by a lease that stood before the plan; segments lost all the same raise "expired"."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def seen(tiers: Tiers, name: str) -> PartitionView:
 
 
 def expire(tiers: Tiers, segment: RemoteSegment) -> None:
-    """As an agent does once a topic's retention is over; without the wait for readers."""
+    """Expire the segment as an agent does once its retention is over; without the wait for readers."""
     after = Offset(segment.offsets.end + 1)
     tiers.say(LogStartAdvanced(segment.partition, after, segment.term, 1, "retention", NOW))
     tiers.say(SegmentDeleteStarted(segment, segment.term, 1, DeleteReason.RETENTION_TIME, NOW))
@@ -59,12 +59,12 @@ def test_a_query_takes_a_lease_on_what_it_reads(tiers: Tiers, copied: tuple[str,
     assert lease.holder.startswith("spark ")
 
 
-def test_what_was_condemned_before_the_lease_is_not_planned(
+def test_segments_condemned_before_the_lease_are_not_planned(
     tiers: Tiers, copied: tuple[str, list[RemoteSegment]]
 ) -> None:
     name, segments = copied
-    asked = options(tiers, name)
-    with open_log(asked, SystemClock()) as log:
+    query_options = options(tiers, name)
+    with open_log(query_options, SystemClock()) as log:
 
         def late(ranges: Mapping[TopicPartition, Extent]) -> bool:
             expire(tiers, segments[0])
@@ -72,7 +72,7 @@ def test_what_was_condemned_before_the_lease_is_not_planned(
             assert log.reader.view(name, 0).leases, "planned by a view that may be older than the lease"
             return written
 
-        planned = [split for group in groups(asked, log.reader, log.partitions, late) for split in group]
+        planned = [split for group in groups(query_options, log.reader, log.partitions, late) for split in group]
     ids = {part.segment.segment_id for split in planned for part in split.parts if part.segment is not None}
     assert ids == {segment.segment_id for segment in segments[1:]}
 
@@ -98,7 +98,7 @@ def test_a_lease_longer_than_any_may_be_is_refused(tiers: Tiers, copied: tuple[s
         BatchReader(options(tiers, copied[0], tierstate__lease="2d")).partitions()
 
 
-def test_a_segment_that_expired_after_the_plan_is_said_to_have_expired(
+def test_a_segment_that_expired_after_the_plan_is_reported_as_expired(
     tiers: Tiers, copied: tuple[str, list[RemoteSegment]]
 ) -> None:
     name, segments = copied

@@ -1,4 +1,4 @@
-"""The tests of today's PySpark on releases of before, word for word: from 4.2 on streams too, of 4.1 batches."""
+"""The tests of today's PySpark on earlier releases, word for word: batches from 4.1 on, streams too from 4.2 on."""
 
 from __future__ import annotations
 

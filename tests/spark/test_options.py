@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tierstate.app.connection import store_options
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings_load import load_settings
 from tierstate.spark.options import Assigned, Matching, Subscribed, options_of, parse_options, parse_stream_options
 from tierstate.spark.positions import EARLIEST, LATEST, ByOffset, ByTime, Edge
@@ -72,7 +73,7 @@ def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
         ({"startingOffsets": '{"orders":{"0":-3}}'}, "option startingOffsets: not an offset"),
         ({"startingOffsets": '{"orders":{"0":"5"}}'}, "option startingOffsets: not an offset"),
         ({"startingOffsets": '{"orders":{"x":5}}'}, "option startingOffsets is earliest, latest or JSON"),
-        ({"startingTimestamp": "noon"}, "option startingTimestamp is one time"),
+        ({"startingTimestamp": "noon"}, "option startingTimestamp: not a time"),
         ({"endingTimestamp": "-5"}, "option endingTimestamp: not a time"),
         ({"startingOffsetsByTimestamp": "[]"}, "option startingOffsetsByTimestamp is JSON"),
         ({"endingOffsetsByTimestamp": '{"orders":{"0":1.5}}'}, "option endingOffsetsByTimestamp: not a time"),
@@ -87,9 +88,9 @@ def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     ],
 )
 def test_a_wrong_option_is_named(changed: dict[str, str | None], message: str) -> None:
-    given = {key: value for key, value in {**BASE, **changed}.items() if value is not None}
+    options = {key: value for key, value in {**BASE, **changed}.items() if value is not None}
     with pytest.raises(InvalidRequest, match=message):
-        parse_options(given)
+        parse_options(options)
 
 
 def test_names_are_case_insensitive_and_unknown_ones_are_ignored() -> None:
@@ -107,17 +108,26 @@ def test_the_three_strategies() -> None:
 
 @pytest.mark.parametrize("side", ["starting", "ending"])
 def test_one_time_wins_over_times_and_times_over_offsets(side: str) -> None:
-    given: dict[str, str] = {**BASE, f"{side}Offsets": '{"orders":{"0":7}}'}
+    option_values: dict[str, str] = {**BASE, f"{side}Offsets": '{"orders":{"0":7}}'}
 
     def position() -> Any:
-        options = parse_options(given)
+        options = parse_options(option_values)
         return (options.starting if side == "starting" else options.ending).position
 
     assert position() == ByOffset({("orders", 0): 7})
-    given[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":1000}}'
+    option_values[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":1000}}'
     assert position() == ByTime({("orders", 0): TimestampMs(1000)})
-    given[f"{side}Timestamp"] = "2000"
+    option_values[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":"1970-01-01T00:00:01Z"}}'
+    assert position() == ByTime({("orders", 0): TimestampMs(1000)})
+    option_values[f"{side}Timestamp"] = "2000"
     assert position() == ByTime(TimestampMs(2000))
+    option_values[f"{side}Timestamp"] = "1970-01-01T00:00:02"
+    assert position() == ByTime(TimestampMs(2000))
+    option_values[f"{side}Timestamp"] = "-1d"
+    day_ago = position()
+    assert isinstance(day_ago, ByTime)
+    assert isinstance(day_ago.times, int)
+    assert 0 <= SystemClock().now_ms() - day_ago.times - 86_400_000 < 600_000
 
 
 def test_columns_choose_and_order() -> None:
@@ -173,9 +183,9 @@ def test_every_setting_of_a_store_is_an_option_of_the_driver() -> None:
     options = parse_options(
         BASE | {"tierstate.endpoint": "https://e"} | {f"tierstate.store.{k}": more[k] for k in more}
     )
-    found = store_options(options.settings)
-    assert (found.endpoint, found.path_style, found.proxy) == ("https://e", True, "http://proxy:3128")
-    assert (found.read_timeout, found.max_attempts) == (2.0, 7)
+    store = store_options(options.settings)
+    assert (store.endpoint, store.path_style, store.proxy) == ("https://e", True, "http://proxy:3128")
+    assert (store.read_timeout, store.max_attempts) == (2.0, 7)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +197,7 @@ def test_every_setting_of_a_store_is_an_option_of_the_driver() -> None:
         ({"tierstate.cache.memory": "lots"}, "option tierstate.cache.memory"),
     ],
 )
-def test_a_setting_that_is_wrong_is_told_by_the_option_that_gave_it(changed: dict[str, str], says: str) -> None:
+def test_a_wrong_setting_is_named_by_the_option_that_gave_it(changed: dict[str, str], says: str) -> None:
     with pytest.raises((InvalidSettings, InvalidRequest), match=says):
         parse_options(BASE | changed)
 
@@ -197,10 +207,10 @@ def test_one_setting_by_two_options_is_refused() -> None:
         parse_options(BASE | {"tierstate.region": "eu", "tierstate.store.region": "us"})
 
 
-def test_what_the_command_line_was_told_reaches_spark_whole() -> None:
+def test_settings_of_the_command_line_reach_spark_whole() -> None:
     environ = {"TIERSTATE_STORE__ACCESS_KEY_ID": "id", "TIERSTATE_STORE__SECRET_ACCESS_KEY": "hunter2"}
-    given = ["store.read_timeout=90s", "store.path_style=false", "format.key_prefix=a/", "cache.memory=1MiB"]
-    settings = load_settings(None, given, environ, "127.0.0.1:9", "s3://bucket/a", searched=())
+    option_values = ["store.read_timeout=90s", "store.path_style=false", "format.key_prefix=a/", "cache.memory=1MiB"]
+    settings = load_settings(None, option_values, environ, "127.0.0.1:9", "s3://bucket/a", searched=())
     options = parse_options(options_of(settings) | {"subscribe": "orders"})
     assert store_options(options.settings) == store_options(settings)
     assert options.settings.kafka == settings.kafka
@@ -209,8 +219,8 @@ def test_what_the_command_line_was_told_reaches_spark_whole() -> None:
 
 
 def test_the_bucket_alone_needs_no_broker_and_goes_to_the_executors_with_the_rest() -> None:
-    given = {"tierstate.source": "bucket", "tierstate.asOf": "@-3d", "tierstate.view.history": "2"}
-    options = parse_options({"tierstate.store": "file:///store", "subscribe": "orders", **given})
+    option_values = {"tierstate.source": "bucket", "tierstate.asOf": "@-3d", "tierstate.view.history": "2"}
+    options = parse_options({"tierstate.store": "file:///store", "subscribe": "orders", **option_values})
     view = pickle.loads(pickle.dumps(options)).settings.view
     assert (view.source, view.as_of, view.history, view.topic_id) == ("bucket", "@-3d", 2, "")
     again = parse_options({"subscribe": "orders", **options_of(options.settings)})
@@ -219,8 +229,8 @@ def test_the_bucket_alone_needs_no_broker_and_goes_to_the_executors_with_the_res
         parse_options({**BASE, "tierstate.source": "gateway"})
 
 
-def test_a_stream_begins_at_the_end_unless_told_and_has_no_end() -> None:
-    """As with Spark's Kafka source."""
+def test_a_stream_begins_at_the_end_by_default_and_has_no_end() -> None:
+    """Spark's Kafka source does the same."""
     assert parse_stream_options(BASE).starting.position == Edge(LATEST)
     assert parse_stream_options({**BASE, "startingOffsets": " "}).starting.position == Edge(LATEST)
     assert parse_stream_options({**BASE, "startingOffsets": "earliest"}).starting.position == Edge(EARLIEST)

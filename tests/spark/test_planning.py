@@ -1,4 +1,4 @@
-"""Few Spark partitions of even size; and a plan that is read as planned, or not at all."""
+"""Few Spark partitions of even size; and a plan is read as planned, or not at all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MIB = 1024 * 1024
 
 
 def grouped(sizes: list[int], cuts: Groups) -> list[int]:
-    """Bytes of each group."""
+    """Return the bytes of each group."""
     groups: list[int] = []
     for size in sizes:
         if cuts.begins(size):
@@ -69,7 +69,7 @@ def test_groups_are_even_and_none_is_too_large(sizes: list[int], slots: int, lar
     groups = grouped(sizes, cuts)
     assert sum(groups) == sum(sizes)
     assert all(size <= max(largest, max(sizes)) for size in groups)
-    if sizes and max(sizes) * 2 <= largest - cuts.target:  # no group is ended before it is full
+    if sizes and max(sizes) * 2 <= largest - cuts.target:  # no group ends before it is full
         assert all(abs(size - cuts.target) <= max(sizes) for size in groups[:-1])
 
 
@@ -92,8 +92,8 @@ def test_a_range_is_cut_where_groups_end_and_nothing_is_lost() -> None:
     parts = tuple(PlannedPart(OffsetRange(Offset(at), Offset(at + 9)), None) for at in range(0, 70, 10))
     ranges = [PlannedRange(replace(split(0), end=Offset(70), parts=parts), 1.0) for _ in range(2)]
     cuts = Groups(target=46, largest=60)
-    found = [(each.start, each.end, begins) for whole in ranges for each, begins in whole.cut(cuts)]
-    assert found == [(0, 50, True), (50, 70, True), (0, 20, False), (20, 70, True)]
+    cut_ranges = [(each.start, each.end, begins) for whole in ranges for each, begins in whole.cut(cuts)]
+    assert cut_ranges == [(0, 50, True), (50, 70, True), (0, 20, False), (20, 70, True)]
 
 
 def test_large_batches_are_cut_to_what_spark_likes() -> None:
@@ -115,20 +115,20 @@ Rows = list[tuple[int, bytes]]
 
 @pytest.fixture
 def planned_locally(tiers: Tiers, topic_name: str) -> Callable[..., tuple[str, BatchReader, list[Any], Rows]]:
-    """A plan of a topic whose offsets are all still local, pickled and back as on its way to an executor."""
+    """Return a plan of a topic whose offsets are all still local, pickled and back as on its way to an executor."""
 
     def make(copied: bool) -> tuple[str, BatchReader, list[Any], Rows]:
         name = tiers.create(f"{topic_name[-60:]}-{os.getpid()}")
         tiers.produce(name, 0, [{"value": os.urandom(100)} for _ in range(300)])
         if copied:
             tiers.copy(name, 0)
-        given = tiers.options(
+        option_values = tiers.options(
             subscribe=name,
             tierstate__tier="local",
             columns="offset,value",
             endingOffsets=f'{{"{name}":{{"0":200}}}}',
         )
-        reader = BatchReader(parse_options(given))
+        reader = BatchReader(parse_options(option_values))
         planned = reader.partitions()
         expected = [(record[4], record[1]) for record in tiers.consumed(name)][:200]
         return name, *pickle.loads(pickle.dumps((reader, planned))), expected
@@ -137,12 +137,12 @@ def planned_locally(tiers: Tiers, topic_name: str) -> Callable[..., tuple[str, B
 
 
 def read(reader: BatchReader, planned: list[InputPartition]) -> Rows:
-    found = []
+    records = []
     for partition in planned:
         for batch in reader.read(partition):
             assert batch.schema.equals(record_schema(columns=("offset", "value")))
-            found += list(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))
-    return found
+            records += list(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))
+    return records
 
 
 Planned = Callable[..., tuple[str, BatchReader, list[Any], Rows]]
@@ -165,7 +165,7 @@ def test_a_repeated_task_reads_the_same_again(planned_locally: Planned) -> None:
 
 
 @pytest.mark.kafka
-def test_what_is_trimmed_after_planning_is_read_from_the_remote_tier(tiers: Tiers, planned_locally: Planned) -> None:
+def test_records_trimmed_after_planning_are_read_from_the_remote_tier(tiers: Tiers, planned_locally: Planned) -> None:
     name, reader, planned, expected = planned_locally(copied=True)
     assert all(part.segment is None for group in planned for each in group.splits for part in each.parts)
     tiers.trim(name, 0, 250)
@@ -173,7 +173,7 @@ def test_what_is_trimmed_after_planning_is_read_from_the_remote_tier(tiers: Tier
 
 
 @pytest.mark.kafka
-def test_what_is_deleted_after_planning_is_an_error_that_names_the_range(
+def test_records_deleted_after_planning_are_an_error_that_names_the_range(
     tiers: Tiers, planned_locally: Planned
 ) -> None:
     name, reader, planned, _ = planned_locally(copied=False)
@@ -183,9 +183,7 @@ def test_what_is_deleted_after_planning_is_an_error_that_names_the_range(
 
 
 @pytest.mark.kafka
-def test_what_was_written_again_under_a_later_epoch_is_not_what_was_planned(
-    tiers: Tiers, planned_locally: Planned
-) -> None:
+def test_records_of_a_later_epoch_are_not_the_planned_ones(tiers: Tiers, planned_locally: Planned) -> None:
     name, reader, planned, _ = planned_locally(copied=True)
     tiers.trim(name, 0, 250)
     earlier = replace(planned[0].splits[0], leader_epoch=LeaderEpoch(-1))
@@ -208,6 +206,6 @@ def test_split_groups_travel() -> None:
     assert group.splits == (split(0), split(10))
 
 
-def test_what_is_decoded_is_what_is_declared() -> None:
+def test_decoded_columns_are_the_declared_ones() -> None:
     columns = chosen_columns(None, include_headers=True)
     assert to_arrow_schema(spark_schema(columns), timezone="UTC").equals(record_schema(columns=columns))

@@ -1,4 +1,4 @@
-"""Options become exact offset ranges, or an error that says which option asks for what is not there."""
+"""Options become exact offset ranges, or an error that names the option that asks for missing offsets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resolve(tiers: Tiers, orders: Orders, opened: OpenLog) -> Resolve:
 
 @pytest.fixture
 def by(orders: Orders) -> Callable[[object, object], str]:
-    """A position for each of the two partitions, as JSON."""
+    """Return a position for each of the two partitions, as JSON."""
     return lambda zero, one: json.dumps({orders.name: {"0": zero, "1": one}})
 
 
@@ -50,7 +50,7 @@ By = Callable[[object, object], str]
 
 
 def end_of(orders: Orders) -> int:
-    """The high watermark: the last record and nothing behind it."""
+    """Return the high watermark: the last record has none behind it."""
     last: int = orders.of(0)[-1][4]
     return last + 1
 
@@ -60,8 +60,8 @@ def test_everything_is_the_default(resolve: Resolve, orders: Orders) -> None:
 
 
 def test_offsets_of_each_partition(resolve: Resolve, orders: Orders, by: By) -> None:
-    found = resolve(startingOffsets=by(17, -2), endingOffsets=by(-1, 300))
-    assert found == {(orders.name, 0): (17, end_of(orders)), (orders.name, 1): (0, 300)}
+    ranges = resolve(startingOffsets=by(17, -2), endingOffsets=by(-1, 300))
+    assert ranges == {(orders.name, 0): (17, end_of(orders)), (orders.name, 1): (0, 300)}
 
 
 def test_an_empty_range_is_left_out(resolve: Resolve, by: By) -> None:
@@ -86,19 +86,19 @@ def test_offsets_that_are_not_there_are_an_error_unless_loss_is_accepted(
         OffsetOutOfRange, match=rf"{side}Offsets: .*partition={orders.name}-0 offset=999999 valid_start=0"
     ):
         resolve(**chosen)
-    found = resolve(**chosen, failOnDataLoss="false").get((orders.name, 0))
-    assert found == (None if side == "starting" else (0, end_of(orders)))
+    ranges = resolve(**chosen, failOnDataLoss="false").get((orders.name, 0))
+    assert ranges == (None if side == "starting" else (0, end_of(orders)))
 
 
 def test_times_choose_the_first_record_as_young_over_both_tiers(resolve: Resolve, orders: Orders) -> None:
-    """In the remote tier and in the local one; timestamps of the topic go backwards now and then."""
+    """The records are in the remote tier and in the local one; timestamps of the topic go backwards now and then."""
     for seconds in (0, 149, 150, 151, 239, 399, 498):
         time = START + seconds * 1000
         first = {key: next(record[4] for record in orders.of(key) if record[5] >= time) for key in (0, 1)}
-        found = resolve(startingTimestamp=str(time))
-        assert {key[1]: start for key, (start, _) in found.items()} == first
-        found = resolve(endingTimestamp=str(time))
-        assert {key[1]: end for key, (_, end) in found.items()} == {key: at for key, at in first.items() if at > 0}
+        ranges = resolve(startingTimestamp=str(time))
+        assert {key[1]: start for key, (start, _) in ranges.items()} == first
+        ranges = resolve(endingTimestamp=str(time))
+        assert {key[1]: end for key, (_, end) in ranges.items()} == {key: at for key, at in first.items() if at > 0}
 
 
 def test_a_start_nothing_is_as_young_as_is_an_error_or_the_end(resolve: Resolve, orders: Orders, by: By) -> None:
@@ -107,8 +107,8 @@ def test_a_start_nothing_is_as_young_as_is_an_error_or_the_end(resolve: Resolve,
         InvalidRequest, match=f"startingOffsetsByTimestamp: no record .*partition={orders.name}-0 timestamp={NEVER}"
     ):
         resolve(**chosen)
-    found = resolve(**chosen, startingOffsetsByTimestampStrategy="latest")
-    assert list(found) == [(orders.name, 1)]
+    ranges = resolve(**chosen, startingOffsetsByTimestampStrategy="latest")
+    assert list(ranges) == [(orders.name, 1)]
 
 
 def test_an_end_nothing_is_as_young_as_is_the_end(resolve: Resolve) -> None:

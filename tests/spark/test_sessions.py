@@ -1,4 +1,4 @@
-"""A session begun as `docs/spark.md` says finds tierstate, whatever ``python3`` is; what is wrong is a sentence."""
+"""A session begun as `docs/spark.md` says finds tierstate, whatever ``python3`` is; an error is one sentence."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ def test_a_session_finds_tierstate_where_python3_has_none(command: list[str], tm
     if command[0] != sys.executable:  # Spark would find tierstate by it, whatever `session` does
         environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     done = subprocess.run([*command, "job.py"], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    said = [line for line in done.stdout.splitlines() if line.strip() and "SQLSTATE" not in line]
-    assert len(said) == 2, done.stdout + done.stderr
-    assert said[0].endswith("tierstate.state.errors.InvalidRequest: option kafka.bootstrap.servers must be set")
-    assert "Traceback" not in said[0]
-    assert "its workers have another Python" in said[1]
-    assert "/elsewhere/python" in said[1]
+    lines = [line for line in done.stdout.splitlines() if line.strip() and "SQLSTATE" not in line]
+    assert len(lines) == 2, done.stdout + done.stderr
+    assert lines[0].endswith("tierstate.state.errors.InvalidRequest: option kafka.bootstrap.servers must be set")
+    assert "Traceback" not in lines[0]
+    assert "its workers have another Python" in lines[1]
+    assert "/elsewhere/python" in lines[1]
 
 
 def begun_sessions() -> set[str]:
-    """How the pages begin a session, each way once."""
+    """Return the ways in which the pages begin a session, each once."""
     snippets = [
         code
         for page in DOCS.glob("*.md")
         for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
     ]
-    return {code[: found.end()] for code in snippets if (found := re.search(r"^spark = .*\n", code, re.M))}
+    return {code[: match.end()] for code in snippets if (match := re.search(r"^spark = .*\n", code, re.M))}
 
 
 @pytest.mark.parametrize("said", [False, True], ids=["", "PYSPARK_PYTHON"])

@@ -1,4 +1,4 @@
-"""``spark.read.format("tierstate")`` shows exactly what a plain consumer saw before the local tier was trimmed."""
+"""``spark.read.format("tierstate")`` shows exactly the records that a plain consumer saw before the trim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADERS = ",headers:array<struct<key:string,value:binary>>"
 
 
 def load(spark: SparkSession, tiers: Tiers, **options: str) -> DataFrame:
-    """Nobody registered the source: Spark finds it."""
+    """Load the source without registering it: Spark finds it."""
     return spark.read.format("tierstate").options(**tiers.options(**options)).load()
 
 
@@ -46,8 +46,8 @@ def test_chosen_columns_alone_are_decoded_in_the_order_asked_for(
 ) -> None:
     frame = load(spark, tiers, subscribe=orders.name, columns="value,partition,offset")
     assert frame.columns == ["value", "partition", "offset"]
-    found = sorted((row[1], row[2], None if row[0] is None else bytes(row[0])) for row in frame.collect())
-    assert found == [(record[3], record[4], record[1]) for record in orders.uncommitted]
+    rows = sorted((row[1], row[2], None if row[0] is None else bytes(row[0])) for row in frame.collect())
+    assert rows == [(record[3], record[4], record[1]) for record in orders.uncommitted]
 
 
 def test_exactly_the_offsets_asked_for_from_both_tiers(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
@@ -75,10 +75,10 @@ def test_a_wrong_option_and_an_unknown_topic_are_named_to_the_user(spark: SparkS
 def test_our_sentence_is_last_and_not_behind_how_the_code_came_to_it(spark: SparkSession, tiers: Tiers) -> None:
     with pytest.raises(PySparkException) as raised:
         load(spark, tiers, subscribe="there-is-no-such-topic").collect()
-    said = str(raised.value)
-    assert said.count("Traceback") == 1
-    assert "planning.py" not in said, "the code between Spark and the sentence"
-    last = said.partition("SQLSTATE")[0].strip().splitlines()[-1]
+    message = str(raised.value)
+    assert message.count("Traceback") == 1
+    assert "planning.py" not in message, "the code between Spark and the sentence"
+    last = message.partition("SQLSTATE")[0].strip().splitlines()[-1]
     assert last.startswith("tierstate.state.errors.UnknownTopic: ")
     assert "topic=there-is-no-such-topic" in last
 
@@ -89,8 +89,8 @@ def test_a_schema_of_some_columns_in_any_order_is_all_that_is_read(
     declared = spark.read.format("tierstate").schema("offset long, headers array<struct<key:string,value:binary>>")
     frame = declared.options(**tiers.options(subscribe=orders.name)).load()
     assert frame.columns == ["offset", "headers"]
-    found = [(row[0], row[1] and [(each["key"], each["value"]) for each in row[1]]) for row in frame.collect()]
-    assert sorted(found, key=lambda row: row[0]) == sorted(
+    rows = [(row[0], row[1] and [(each["key"], each["value"]) for each in row[1]]) for row in frame.collect()]
+    assert sorted(rows, key=lambda row: row[0]) == sorted(
         [(record[4], record[7]) for record in orders.uncommitted], key=lambda row: row[0]
     )
 
@@ -103,7 +103,7 @@ def test_a_schema_of_other_columns_is_refused_and_the_column_named(
         frame.options(**tiers.options(subscribe=orders.name)).load().collect()
 
 
-def test_what_goes_wrong_in_an_executor_arrives_with_its_facts(spark: SparkSession, tiers: Tiers) -> None:
+def test_an_error_in_an_executor_arrives_with_its_facts(spark: SparkSession, tiers: Tiers) -> None:
     name = tiers.create(f"spark-broken-{os.getpid()}")
     tiers.produce(name, 0, [{"value": os.urandom(100)} for _ in range(300)])
     segment = tiers.copy(name, 0)[1]

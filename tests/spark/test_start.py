@@ -1,4 +1,4 @@
-"""Each process of Spark loads what it uses: what it does not use would be half of its start."""
+"""Each process of Spark loads only modules that it uses: the others would be half of its start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS = {
 
 
 def loaded_by(program: str) -> set[str]:
-    """Packages that a process has loaded after it."""
+    """Return the packages that a process has loaded after the program."""
     end = "\nimport sys\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", program + end], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
@@ -26,26 +26,26 @@ def loaded_by(program: str) -> set[str]:
 
 
 def test_a_session_that_learns_the_name_of_the_source_loads_nothing_that_reads() -> None:
-    found = loaded_by("import tierstate.spark.source")
-    assert not found & {"numba", "boto3", "kafka", "confluent_kafka", "pydantic"}
+    modules = loaded_by("import tierstate.spark.source")
+    assert not modules & {"numba", "boto3", "kafka", "confluent_kafka", "pydantic"}
 
 
 def test_an_executor_loads_neither_settings_nor_what_speaks_to_kafka() -> None:
     reader = pickle.dumps(BatchReader(parse_options(OPTIONS)))
-    found = loaded_by(
+    modules = loaded_by(
         f"import pickle\nreader = pickle.loads({reader!r})\n"
         "from tierstate.fetch.piece import records\nfrom tierstate.fetch.split import read_split"
     )
-    assert not found & {"boto3", "kafka", "confluent_kafka", "pydantic"}
+    assert not modules & {"boto3", "kafka", "confluent_kafka", "pydantic"}
 
 
 def test_a_planner_loads_no_decoder() -> None:
-    found = loaded_by(
+    modules = loaded_by(
         "import tierstate.spark.planning, tierstate.broker.tier_topic_setup\n"
         "import tierstate.follower.open, tierstate.fetch.open, tierstate.storage.open"
     )
-    assert not found & {"numba", "boto3"}
+    assert not modules & {"numba", "boto3"}
 
 
-def test_what_travels_to_executors_shows_no_secret() -> None:
+def test_objects_sent_to_executors_show_no_secret() -> None:
     assert "secret" not in repr(parse_options(OPTIONS))

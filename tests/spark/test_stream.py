@@ -1,4 +1,4 @@
-"""What a stream's micro-batches have: the reader as Spark drives it, on a real broker and a real store."""
+"""The micro-batches of a stream: the reader as Spark drives it, on a real broker and a real store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Places = list[tuple[str, int, int]]
 
 @pytest.fixture
 def opened(tiers: Tiers) -> Iterator[Open]:
-    """A reader with these options; what Spark does not call for certain is called here, to leave nothing behind."""
+    """Return a reader with these options; calls that Spark may omit are made here, to leave nothing behind."""
     readers = []
 
     def open_(**options: str) -> StreamReader:
@@ -38,23 +38,23 @@ def opened(tiers: Tiers) -> Iterator[Open]:
 
 
 def next_batch(reader: StreamReader, start: Json) -> Json:
-    """Where it ends, as Spark asks: by what the options say."""
+    """Return the end of the batch, as Spark asks for it: by the options."""
     return through_json(reader.latestOffset(start, reader.getDefaultReadLimit()))
 
 
 def through_json(offsets: Json) -> Json:
-    found: Json = json.loads(json.dumps(offsets))
-    return found
+    decoded: Json = json.loads(json.dumps(offsets))
+    return decoded
 
 
 def read(reader: StreamReader, start: Json, end: Json) -> Places:
-    """Topic, partition and offset of every record."""
-    found: Places = []
+    """Return topic, partition and offset of every record."""
+    places: Places = []
     for partition in reader.partitions(start, end):
         for batch in reader.read(partition):
             rows = zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
-            found += [(str(topic), int(number), int(offset)) for topic, number, offset in rows]
-    return sorted(found)
+            places += [(str(topic), int(number), int(offset)) for topic, number, offset in rows]
+    return sorted(places)
 
 
 def offsets(found: Json, topic: str) -> dict[str, int]:
@@ -68,21 +68,21 @@ def new_topic(tiers: Tiers, what: str, counts: list[int]) -> str:
     return name
 
 
-def test_a_stream_without_a_checkpoint_begins_where_it_is_told(opened: Open, tiers: Tiers) -> None:
+def test_a_stream_without_a_checkpoint_begins_where_its_options_say(opened: Open, tiers: Tiers) -> None:
     name = new_topic(tiers, "start", [30, 0])
-    for said, expected in (
+    for option_value, expected in (
         ("earliest", {"0": 0, "1": 0}),
         ("latest", {"0": 30, "1": 0}),
         (json.dumps({name: {"0": 7, "1": -1}}), {"0": 7, "1": 0}),
     ):
-        assert offsets(opened(subscribe=name, startingOffsets=said).initialOffset(), name) == expected
+        assert offsets(opened(subscribe=name, startingOffsets=option_value).initialOffset(), name) == expected
     assert offsets(opened(subscribe=name).initialOffset(), name) == {"0": 30, "1": 0}  # as Spark's Kafka source
 
 
 def test_a_stream_that_begins_at_the_end_loses_nothing_when_its_first_batch_is_repeated(
     opened: Open, tiers: Tiers
 ) -> None:
-    """Spark asks for the start anew then: the end has moved on, and what came meanwhile is still to be read."""
+    """Spark then asks for the start again: the end has moved on, and the records since are still to be read."""
     name = new_topic(tiers, "from-the-end", [10])
     first = opened(subscribe=name)
     begun = first.initialOffset()
@@ -110,7 +110,7 @@ def test_offsets_of_a_batch_are_shared_by_what_is_left_and_none_starves(opened: 
 
 
 def test_a_share_that_rounds_to_nothing_is_one() -> None:
-    """Proportional, as `KafkaMicroBatchStream.rateLimit`."""
+    """The shares are proportional, as in `KafkaMicroBatchStream.rateLimit`."""
     left = {("t", 0): 1000, ("t", 1): 1, ("t", 2): 0}
     assert shares(left, 10) == {("t", 0): 9, ("t", 1): 1, ("t", 2): 0}
 
@@ -141,15 +141,15 @@ def test_a_batch_waits_for_enough_offsets_or_for_its_delay(opened: Open, tiers: 
 
 
 def test_bytes_of_a_batch_are_those_of_its_segments(opened: Open, tiers: Tiers, orders: Orders) -> None:
-    """As the tier-state topic has them; what is local alone is taken for as large, offset by offset."""
+    """Sizes come from the tier-state topic; local offsets count as large as remote ones."""
     reader = opened(assign=json.dumps({orders.name: [0]}), startingOffsets="earliest", maxBytesPerTrigger="16KiB")
-    start, sizes, found = reader.initialOffset(), [], []
+    start, sizes, places = reader.initialOffset(), [], []
     while (end := next_batch(reader, start)) != start:
         batch = read(reader, start, end)
-        found += batch
+        places += batch
         sizes.append(len(batch))
         start = end
-    assert [(partition, offset) for _, partition, offset in found] == [each[3:5] for each in orders.of(0)]
+    assert [(partition, offset) for _, partition, offset in places] == [each[3:5] for each in orders.of(0)]
     assert 3 <= len(sizes) <= 6
     assert max(sizes[:-1]) < 2 * min(sizes[:-1])
 
@@ -172,18 +172,16 @@ def test_a_new_partition_is_read_from_its_start(opened: Open, tiers: Tiers) -> N
     start = next_batch(reader, reader.initialOffset())
     tiers.admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
     tiers.produce(name, 1, [record(number) for number in range(10)])
-    later = opened(subscribe=name)  # by default from the end, which counts for no new partition
+    later = opened(subscribe=name)  # by default from the end; new partitions are exempt
     while "1" not in offsets(end := next_batch(later, start), name):
-        pass  # another broker may hear of it later
+        pass  # another broker may know it later
     assert read(later, start, end) == [(name, 1, offset) for offset in range(10)]
     while "1" not in offsets(end := next_batch(reader, start), name):
         pass
     assert read(reader, start, end) == [(name, 1, offset) for offset in range(10)]
 
 
-def test_a_repeated_batch_has_the_same_records_although_the_broker_was_trimmed_meanwhile(
-    opened: Open, tiers: Tiers
-) -> None:
+def test_a_repeated_batch_has_the_same_records_after_a_trim(opened: Open, tiers: Tiers) -> None:
     name = new_topic(tiers, "repeated", [400])
     first = opened(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="250")
     start = first.initialOffset()
@@ -205,8 +203,8 @@ def test_a_batch_that_was_planned_on_the_broker_is_read_although_it_is_trimmed_b
     planned = reader.partitions(start, end)
     tiers.copy(name, 0)
     tiers.trim(name, 0, 200)
-    found = [offset for each in planned for batch in reader.read(each) for offset in batch.column("offset").to_pylist()]
-    assert found == list(range(400))
+    read_ = [offset for each in planned for batch in reader.read(each) for offset in batch.column("offset").to_pylist()]
+    assert read_ == list(range(400))
 
 
 def test_records_that_are_gone_fail_the_stream_unless_that_is_forgiven(opened: Open, tiers: Tiers) -> None:
@@ -244,7 +242,7 @@ def test_a_topic_that_was_deleted_is_named_with_its_id(opened: Open, tiers: Tier
 def test_a_partition_that_was_away_for_a_forgiven_batch_comes_back_from_its_beginning_as_in_kafkas_source(
     opened: Open, tiers: Tiers
 ) -> None:
-    """Offsets of a batch name what was there at its end, in either source: where it stood is not known any more."""
+    """In either source the offsets of a batch name the partitions at its end: the earlier offset is no longer known."""
     name, other = new_topic(tiers, "comes-back", [10]), new_topic(tiers, "was-there", [10])
     both = opened(subscribe=f"{name},{other}", startingOffsets="earliest", failOnDataLoss="false")
     whole = next_batch(both, both.initialOffset())
@@ -260,7 +258,7 @@ def test_a_partition_that_was_away_for_a_forgiven_batch_comes_back_from_its_begi
 
 
 def test_a_topic_that_was_created_again_is_not_gone_on_with_and_both_ids_are_named(opened: Open, tiers: Tiers) -> None:
-    """Its new log has offsets enough: without the ids in the checkpoint other records would be read, in silence."""
+    """Its new log has offsets enough: without the ids in the checkpoint, other records would silently be read."""
     name = new_topic(tiers, "again", [10])
     reader = opened(subscribe=name, startingOffsets="earliest")
     end = next_batch(reader, reader.initialOffset())

@@ -1,4 +1,4 @@
-"""Whole streaming queries: what a stream reads to the end is what a batch reads, whatever happens meanwhile."""
+"""Whole streaming queries: a stream reads to the end what a batch reads, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_stream_to_the_end_has_the_records_of_a_batch_although_the_log_is_trim
     before = tiers.consumed(name)
 
     def trim_ahead(number: int) -> None:
-        """Before the first batch is read, and again before later ones: always beyond what was read."""
+        """Trim before the first batch is read, and again before later ones: always beyond the records read."""
         if number == 0:
             assert [tiers.copy(name, partition)[-1].offsets.end > 800 for partition in (0, 1)] == [True, True]
         for partition in (0, 1):
@@ -93,7 +93,7 @@ def test_a_batch_that_failed_is_repeated_from_the_checkpoint_with_the_same_recor
 def test_a_job_that_is_killed_and_started_again_loses_and_repeats_nothing(
     spark: SparkSession, tiers: Tiers, tmp_path: Path
 ) -> None:
-    """Killed with its JVM, in the middle of whatever it does: no stop, no last commit."""
+    """It is killed with its JVM, in the middle of any work: no stop, no last commit."""
     name = tiers.create(f"stream-killed-{os.getpid()}", 2)
     options = tiers.options(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="40")
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
@@ -116,7 +116,7 @@ def test_a_job_that_is_killed_and_started_again_loses_and_repeats_nothing(
     rest = options | {"maxOffsetsPerTrigger": "400"}  # a batch takes a second or more, whatever is in it
     frame = spark.readStream.format("tierstate").options(**rest).load().select("partition", "offset")
     ends(frame.writeStream.format("json").option("path", str(out)).option("checkpointLocation", str(checkpoint)))
-    found = spark.read.schema("partition int, offset long").json(str(out)).collect()
-    assert sorted(tuple(row) for row in found) == [
+    rows = spark.read.schema("partition int, offset long").json(str(out)).collect()
+    assert sorted(tuple(row) for row in rows) == [
         (partition, offset) for partition in (0, 1) for offset in range(RECORDS)
     ]

@@ -1,4 +1,4 @@
-"""One word changes in a running job, ``kafka`` to ``tierstate``, and back: its checkpoint is gone on with."""
+"""One word changes in a running job, ``kafka`` to ``tierstate``, and back: the new source continues its checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _kafka_source(spark: SparkSession) -> None:
 def test_a_job_goes_on_at_its_offsets_with_the_other_source_and_back(
     spark: SparkSession, tiers: Tiers, tmp_path: Path
 ) -> None:
-    """Nothing is lost and nothing repeated, not even what the broker has no more when the job changes over."""
+    """No record is lost and none repeated, not even those that the broker deleted before the job changes over."""
     name = tiers.create(f"stream-taken-over-{os.getpid()}", 2)
     options = tiers.options(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="170")
 
@@ -43,7 +43,7 @@ def test_a_job_goes_on_at_its_offsets_with_the_other_source_and_back(
     for partition in (0, 1):
         assert tiers.copy(name, partition)[-1].offsets.end > 300
         tiers.trim(name, partition, 300)
-    with pytest.raises(PySparkException):  # what the change is for: the broker has not what the job reads next
+    with pytest.raises(PySparkException):  # the broker lacks the records that the job reads next
         run(spark, "kafka", options, tmp_path)
     ours = run(spark, "tierstate", options, tmp_path)
     assert places_of(ours) == [(partition, offset) for partition in (0, 1) for offset in range(200, 500)]

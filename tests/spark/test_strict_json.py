@@ -1,4 +1,4 @@
-"""A form's JSON is Spark's `from_json`, but that what is not exactly one object is corrupt and never half a row."""
+"""A form's JSON is Spark's `from_json`, except that a value that is not one object is corrupt, never half a row."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tierstate.values.json_tokens import Undecided
 
 CORRUPT = "_corrupt_record"
 WHITESPACE = b" \t\n\r"
-"""JSON's own (RFC 8259, section 2). A vertical tab behind an object is not one of these: the value is corrupt."""
+"""JSON's own whitespace (RFC 8259, section 2). A vertical tab behind an object is none: the value is corrupt."""
 
 
 def by_spark(spark: SparkSession, values: list[bytes | None], ddl: str) -> list[tuple[bytes | None, bool, bool, bool]]:
-    """Each value, whether it is corrupt: for us and for Spark, and whether the two rows say the same."""
+    """Return each value, whether it is corrupt for us and for Spark, and whether the two rows are the same."""
     form = Form("json", ddl)
-    found = form.reader(None).of(pa.array(values, pa.binary()))
-    table = pa.table({"v": pa.array(values, pa.binary()), "ours": found.column, "corrupt": found.corrupt})
+    arrow_column = form.reader(None).of(pa.array(values, pa.binary()))
+    table = pa.table({"v": pa.array(values, pa.binary()), "ours": arrow_column.column, "corrupt": arrow_column.corrupt})
     kinds = [StructField("v", BinaryType()), StructField("ours", from_arrow_type(form.kind()))]
     frame = spark.createDataFrame(table, schema=StructType([*kinds, StructField("corrupt", BooleanType())]))
     options = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -34,12 +34,12 @@ def by_spark(spark: SparkSession, values: list[bytes | None], ddl: str) -> list[
     frame = frame.withColumn("theirs", theirs)
     row = frame["theirs"].dropFields(CORRUPT)
     same = frame["ours"].cast("string").eqNullSafe(row.cast("string")) & F.to_json("ours").eqNullSafe(F.to_json(row))
-    said = frame.select("v", "corrupt", frame["theirs"][CORRUPT].isNotNull(), same).collect()
-    return [tuple(each) for each in said]
+    rows = frame.select("v", "corrupt", frame["theirs"][CORRUPT].isNotNull(), same).collect()
+    return [tuple(each) for each in rows]
 
 
 def goes_on(reader: Reader, value: bytes) -> bool:
-    """Whether it is an object with something behind it."""
+    """Return whether the value is an object with something behind it."""
     ends = [at + 1 for at, letter in enumerate(value) if letter == ord("}")]
     whole = reader.of(pa.array([value[:end] for end in ends], pa.binary()))
     return any(
@@ -59,7 +59,7 @@ def undecided(ddl: str, value: bytes) -> bool:
 
 
 def require_strict(spark: SparkSession, values: list[bytes | None], ddl: str) -> int:
-    """How many were corrupt for us alone."""
+    """Return how many values were corrupt for us alone."""
     reader, ours_alone = Form("json", ddl).reader(None), 0
     for value, ours, theirs, same in by_spark(spark, values, ddl):
         if value is None or not ours:

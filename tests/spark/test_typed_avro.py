@@ -1,4 +1,4 @@
-"""``value.format=avro``: `value` is the record that was written, also by another schema that a registry knows."""
+"""``value.format=avro``: `value` is the record that was written, also by another schema of a registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +25,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from tests.docs.blocks import executed
+from tests.docs.page_shell import replaced
 from tests.servers.schema_registry import registry
 from tests.spark.tiers import Tiers
 from tierstate.spark.typed_values import TypedValue, typed_value
@@ -63,7 +64,6 @@ DDL = (
     "four:binary,tags:array<string>,inner:struct<x:int>,others:map<string,array<struct<x:int>>>,wide:bigint,f:float,"
     "d:double,yes:boolean>"
 )
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
 INNERS = st.fixed_dictionaries({"x": st.none() | st.integers(-(2**31), 2**31 - 1)})
 ORDERS = st.fixed_dictionaries(
@@ -97,14 +97,14 @@ def written(schema: str, value: Mapping[str, Any], id: int | None = None) -> byt
 
 def avro(schema: str, url: str | None = None) -> TypedValue:
     options = {"value.format": "avro", "value.schema": schema} | ({"value.registry.url": url} if url else {})
-    found = typed_value(options)
-    assert found is not None
-    return found
+    typed = typed_value(options)
+    assert typed is not None
+    return typed
 
 
 def read(typed: TypedValue, *values: bytes | None) -> list[Any]:
-    found: list[Any] = typed.values().of(pa.array(values, pa.binary())).to_pylist()
-    return found
+    rows: list[Any] = typed.values().of(pa.array(values, pa.binary())).to_pylist()
+    return rows
 
 
 def test_the_type_of_a_schema_is_the_one_that_from_avro_gives_it() -> None:
@@ -115,11 +115,11 @@ def test_the_type_of_a_schema_is_the_one_that_from_avro_gives_it() -> None:
 @settings(max_examples=200)
 @given(orders=st.lists(st.none() | ORDERS, max_size=5))
 def test_a_value_is_the_record_that_was_written(orders: list[dict[str, Any] | None]) -> None:
-    found = read(avro(SCHEMA), *(None if order is None else written(SCHEMA, order) for order in orders))
+    rows = read(avro(SCHEMA), *(None if order is None else written(SCHEMA, order) for order in orders))
     for order in orders:
         if order is not None:
             order["others"] = list(order["others"].items())
-    assert found == orders
+    assert rows == orders
 
 
 @pytest.fixture
@@ -130,15 +130,15 @@ def avro_spark(spark: SparkSession) -> SparkSession:
 
 
 def as_json(spark: SparkSession, kind: StructType, rows: pa.Array) -> list[str]:
-    """Each row, by Spark."""
+    """Return each row as JSON, written by Spark."""
     frame = spark.createDataFrame(pa.table({"v": rows}), schema=StructType([StructField("v", kind)]))
-    return [found for (found,) in frame.select(F.to_json("v")).collect()]
+    return [text for (text,) in frame.select(F.to_json("v")).collect()]
 
 
 def by_from_avro(spark: SparkSession, schema: str, values: list[bytes], **options: str) -> list[str]:
-    """What `as_json` says, of Spark's own."""
+    """Return the output of `as_json` for Spark's own decoder."""
     frame = spark.createDataFrame([(value,) for value in values], "v binary")
-    return [found for (found,) in frame.select(F.to_json(from_avro("v", schema, options))).collect()]
+    return [text for (text,) in frame.select(F.to_json(from_avro("v", schema, options))).collect()]
 
 
 @pytest.mark.spark
@@ -151,7 +151,7 @@ def test_a_value_is_what_from_avro_makes_of_it(avro_spark: SparkSession, orders:
     theirs = from_avro("v", SCHEMA, {"mode": "FAILFAST"})
     both = avro_spark.createDataFrame(table, schema=kinds).select("ours", theirs.alias("theirs"))
     assert both.schema["theirs"].dataType.simpleString() == DDL
-    # a map of theirs has Java's order
+    # a map of Spark's has Java's order
     sides = [
         F.to_json(F.col(side).withField("others", F.array_sort(F.map_entries(f"{side}.others"))))
         for side in ("ours", "theirs")
@@ -173,7 +173,7 @@ DAMAGED = record(
 @pytest.mark.spark
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_whatever_bytes_from_avro_refuses_are_refused(avro_spark: SparkSession, seed: int) -> None:
+def test_bytes_that_from_avro_refuses_are_refused(avro_spark: SparkSession, seed: int) -> None:
     chance, values = random.Random(seed), []
     for number in range(400):
         order = {"id": number, "name": [None, "é"][number % 2], "kind": "AB"[number % 2], "tags": ["B"] * (number % 3)}
@@ -238,8 +238,8 @@ def test_a_value_of_another_schema_is_what_from_avro_makes_of_it(
     bare, id = written(writer, {"v": value}), next(IDS)
     with registry({id: (200, {"schema": writer})}) as server:
         typed = avro(reader, server.url)
-        found = typed.values().of(pa.array([written(writer, {"v": value}, id)], pa.binary()))
-    assert as_json(avro_spark, typed.kind, found) == by_from_avro(
+        column = typed.values().of(pa.array([written(writer, {"v": value}, id)], pa.binary()))
+    assert as_json(avro_spark, typed.kind, column) == by_from_avro(
         avro_spark, writer, [bare], avroSchema=reader, mode="FAILFAST"
     )
 
@@ -384,10 +384,10 @@ def test_a_query_reads_records_of_the_registry_and_says_the_place_of_one_that_is
         options["value.registry.url"] = server.url
         frame = spark.read.format("tierstate").options(**options).load()
         assert frame.schema["value"].dataType.simpleString() == DDL
-        found = {row["offset"]: row["value"].asDict(recursive=True) for row in frame.collect()}
-        assert len(found) == 300
-        assert all(found[number]["id"] == number for number in range(300))
-        assert (found[5]["cents"], found[5]["others"], bytes(found[5]["four"])) == (
+        values_read = {row["offset"]: row["value"].asDict(recursive=True) for row in frame.collect()}
+        assert len(values_read) == 300
+        assert all(values_read[number]["id"] == number for number in range(300))
+        assert (values_read[5]["cents"], values_read[5]["others"], bytes(values_read[5]["four"])) == (
             Decimal("1.25"),
             {"k": [{"x": 1}]},
             b"abcd",
@@ -401,22 +401,12 @@ def test_a_query_reads_records_of_the_registry_and_says_the_place_of_one_that_is
 @pytest.mark.kafka
 def test_the_example_of_the_page_reads_what_was_written(spark: SparkSession, tiers: Tiers) -> None:
     name = tiers.create(f"typed-avro-page-{os.getpid()}")
-    code = PAGE.read_text().partition("`value.format=avro` makes")[2].partition("```python\n")[2].partition("```")[0]
+    (block,) = executed("docs/spark.md", __file__)
     names: dict[str, Any] = {"spark": spark}
-    exec(code.partition("orders = (")[0], names)
+    exec(block.code.partition("orders = (")[0], names)
     order, id = {"item": "pen", "at": datetime(2026, 1, 1, tzinfo=UTC)}, next(IDS)
     tiers.produce(name, 0, [{"value": written(names["schema"], order | {"id": each}, id)} for each in range(50)])
     with registry({id: (200, {"schema": names["schema"]})}) as server:
-        here = {
-            "127.0.0.1:9092": tiers.kafka.bootstrap,
-            "s3://bucket/prefix": tiers.folder.as_uri(),
-            '"subscribe", "orders"': f'"subscribe", "{name}"',
-            "http://127.0.0.1:8081": server.url,
-            ".load()": f'.option("tierstate.tier_state_topic", "{tiers.tier_state_topic}").load()',
-        }
-        for text, ours in here.items():
-            assert text in code
-            code = code.replace(text, ours)
-        exec(code, names)
-        found = sorted(tuple(row) for row in names["orders"].select("value.id", "value.item").collect())
-    assert found == [(each, "pen") for each in range(50)]
+        exec(replaced(block.code, {**tiers.page_texts(name), "http://127.0.0.1:8081": server.url}), names)
+        rows = sorted(tuple(row) for row in names["orders"].select("value.id", "value.item").collect())
+    assert rows == [(each, "pen") for each in range(50)]

@@ -1,4 +1,4 @@
-"""``value.format=json``: `value` is what `from_json` makes of it in PERMISSIVE mode, row by row, whatever it is."""
+"""``value.format=json``: `value` is the result of `from_json` in PERMISSIVE mode, row by row, for any bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def binary(texts: list[bytes | None]) -> pa.Array:
 
 
 def differences(spark: SparkSession, texts: list[bytes | None], ddl: str) -> list[tuple[bytes | None, str, str]]:
-    """Of ours from Spark's, the values in question; text of both, so that NaN is NaN and -0.0 is not 0.0."""
+    """Return the values for which we and Spark differ, and the text of both, so that NaN is NaN and -0.0 is not 0.0."""
     kind = struct_of(ddl, "value.schema")
     table = pa.table({"v": binary(texts), "ours": values_of(ddl).of(binary(texts))})
     frame = spark.createDataFrame(
@@ -56,8 +56,8 @@ def decided(texts: list[bytes | None], ddl: str) -> Iterator[bytes | None]:
 
 
 def orders(seed: int) -> list[bytes | None]:
-    """Hundreds that Arrow reads, and now and then one that it must not."""
-    found: list[bytes | None] = []
+    """Return hundreds that Arrow reads, and some that it must not read."""
+    texts_drawn: list[bytes | None] = []
     odd = texts(seed, 20)
     for number in range(1500):
         order = {
@@ -74,25 +74,25 @@ def orders(seed: int) -> list[bytes | None]:
             "unknown": [{"k": [1, 2]}, "x"],
         }
         kept = {name: value for at, (name, value) in enumerate(order.items()) if (number + at + seed) % 7}
-        found.append(json.dumps(kept, ensure_ascii=number % 2 == 0, indent=None if number % 5 else 1).encode())
+        texts_drawn.append(json.dumps(kept, ensure_ascii=number % 2 == 0, indent=None if number % 5 else 1).encode())
         if number % 75 == 74:
-            found.append(odd[number // 75])
-    return found
+            texts_drawn.append(odd[number // 75])
+    return texts_drawn
 
 
 @pytest.mark.spark
 @settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_whatever_the_bytes_are_a_row_is_what_from_json_makes_of_it(spark: SparkSession, seed: int) -> None:
-    found = list(decided(texts(seed, 800), DDL + MAPS))
-    assert len(found) > 750
-    assert differences(spark, found, DDL + MAPS) == []
-    assert differences(spark, found, DDL) == []
+def test_a_row_is_the_result_of_from_json_for_any_bytes(spark: SparkSession, seed: int) -> None:
+    drawn = list(decided(texts(seed, 800), DDL + MAPS))
+    assert len(drawn) > 750
+    assert differences(spark, drawn, DDL + MAPS) == []
+    assert differences(spark, drawn, DDL) == []
 
 
 @pytest.mark.spark
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_batches_that_are_read_at_once_are_what_from_json_makes_of_them(spark: SparkSession, seed: int) -> None:
-    found = list(decided(orders(seed), ORDERS + MORE))
-    assert differences(spark, found, ORDERS + MORE) == []
+    drawn = list(decided(orders(seed), ORDERS + MORE))
+    assert differences(spark, drawn, ORDERS + MORE) == []

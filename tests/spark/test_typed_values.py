@@ -1,4 +1,4 @@
-"""``value.format`` in whole queries: the struct beside the other columns, from both tiers, in batch and stream."""
+"""``value.format`` in whole queries: the struct with the other columns, from both tiers, in batch and stream."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.docs.blocks import executed
+from tests.docs.page_shell import replaced
 from tests.spark.streams import ends
 from tests.spark.tiers import Tiers
 from tierstate.spark.options import parse_options
@@ -19,7 +21,6 @@ from tierstate.state.errors import InvalidRequest
 
 DDL = "id bigint, name string, at timestamp, nested struct<a:int>"
 JSON = {"value.format": "json", "value.schema": DDL}
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "tierstate.store": "file:///nowhere", "subscribe": "orders"}
 
 
@@ -39,7 +40,7 @@ def test_options_that_do_not_go_together_are_refused_and_named(options: dict[str
 
 @pytest.fixture(scope="module")
 def events(tiers: Tiers) -> str:
-    """Of two partitions, copied, and trimmed in the middle; values of every sort."""
+    """A topic of two partitions, copied, and trimmed in the middle; values of every sort."""
     name = tiers.create(f"typed-{os.getpid()}", 2)
     for partition in (0, 1):
         tiers.produce(name, partition, [_event(number) for number in range(700)])
@@ -76,10 +77,10 @@ def test_a_typed_value_stands_where_the_bytes_stood_and_is_what_from_json_makes_
     plain = spark.read.format("tierstate").options(**tiers.options(subscribe=events), includeHeaders="true").load()
     typed = _typed(spark, tiers, events, includeHeaders="true")
     assert typed.schema == _by_from_json(plain).schema
-    found = _rows(typed)
-    assert len(found) == 1400
-    assert found == _rows(_by_from_json(plain))
-    assert found[1]["value"]["name"] == "n1"
+    rows = _rows(typed)
+    assert len(rows) == 1400
+    assert rows == _rows(_by_from_json(plain))
+    assert rows[1]["value"]["name"] == "n1"
 
 
 @pytest.mark.spark
@@ -108,13 +109,13 @@ def test_a_stream_has_the_typed_values_of_a_batch(
 ) -> None:
     options = tiers.options(subscribe=events, startingOffsets="earliest", maxOffsetsPerTrigger="500") | JSON
     frame = spark.readStream.format("tierstate").options(**options).load()
-    found: list[Any] = []
+    rows: list[Any] = []
 
     def keep(batch: DataFrame, number: int) -> None:
-        found.extend(batch.collect())
+        rows.extend(batch.collect())
 
     ends(frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)))
-    assert sorted(found, key=lambda row: (row["partition"], row["offset"])) == _rows(_typed(spark, tiers, events))
+    assert sorted(rows, key=lambda row: (row["partition"], row["offset"])) == _rows(_typed(spark, tiers, events))
 
 
 @pytest.mark.spark
@@ -123,22 +124,16 @@ def test_the_example_of_the_page_is_what_from_json_comes_to(spark: SparkSession,
     name = tiers.create(f"typed-page-{os.getpid()}")
     orders = [{"id": number, "item": f"item-{number % 3}", "price": number / 4, "tags": []} for number in range(50)]
     tiers.produce(name, 0, [{"value": json.dumps(order).encode()} for order in orders])
-    section = PAGE.read_text().partition("## Typed values")[2].partition("\n## ")[0]
-    code = section.partition("```python\n")[2].partition("```")[0]
-    said = {"127.0.0.1:9092": tiers.kafka.bootstrap, "s3://bucket/prefix": tiers.folder.as_uri()}
-    for text, here in (said | {'"subscribe", "orders"': f'"subscribe", "{name}"'}).items():
-        assert text in code
-        code = code.replace(text, here)
-    more = f'.option("tierstate.tier_state_topic", "{tiers.tier_state_topic}").load()'
+    (block,) = executed("docs/spark.md", __file__)
     names: dict[str, Any] = {"spark": spark}
-    exec(code.replace(".load()", more), names)
-    found = {row[0]: float(row[1]) for row in names["by_item"].collect()}
-    assert found == {f"item-{item}": sum(number / 4 for number in range(item, 50, 3)) for item in range(3)}
+    exec(replaced(block.code, tiers.page_texts(name)), names)
+    totals = {row[0]: float(row[1]) for row in names["by_item"].collect()}
+    assert totals == {f"item-{item}": sum(number / 4 for number in range(item, 50, 3)) for item in range(3)}
 
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_value_that_is_refused_fails_the_query_and_its_place_is_said(spark: SparkSession, tiers: Tiers) -> None:
+def test_a_refused_value_fails_the_query_and_its_place_is_named(spark: SparkSession, tiers: Tiers) -> None:
     name = tiers.create(f"typed-refused-{os.getpid()}")
     tiers.produce(name, 0, [_event(1), {"value": b'{"at":"12:30"}'}])
     with pytest.raises(PySparkException, match=rf"InvalidRequest: .*a time of day.*partition={name}-0 offset=1"):

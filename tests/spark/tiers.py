@@ -57,12 +57,21 @@ class Tiers:
         self.topic = open_tier_topic(self.kafka.client_config, spec)
 
     def options(self, **more: str) -> dict[str, str]:
-        """Of the source; ``more`` with ``__`` for ``.``."""
+        """Return options of the source; ``more`` with ``__`` for ``.``."""
         return {
             "kafka.bootstrap.servers": self.kafka.bootstrap,
             "tierstate.store": self.folder.as_uri(),
             "tierstate.tier_state_topic": self.tier_state_topic,
         } | {name.replace("__", "."): value for name, value in more.items()}
+
+    def page_texts(self, topic: str) -> dict[str, str]:
+        """Return the texts that replace the addresses in a program of `docs/spark.md`."""
+        return {
+            "127.0.0.1:9092": self.kafka.bootstrap,
+            "s3://bucket/prefix": self.folder.as_uri(),
+            '"subscribe", "orders"': f'"subscribe", "{topic}"',
+            ".load()": f'.option("tierstate.tier_state_topic", "{self.tier_state_topic}").load()',
+        }
 
     def create(self, name: str, partitions: int = 1, **config: str) -> str:
         settings = {"internal.segment.bytes": "8192", "retention.ms": "-1"} | {
@@ -74,13 +83,13 @@ class Tiers:
         return name
 
     def create_again(self, name: str) -> None:
-        """Under the same name; Kafka deletes a topic in its own time."""
+        """Create the topic again under the same name; Kafka deletes a topic in its own time."""
         while name in self.admin.list_topics(timeout=60).topics:
             time.sleep(0.05)
         self.create(name)
 
     def produce(self, name: str, partition: int, records: list[dict[str, Any]], *, transaction: str = "") -> None:
-        """Small batches; ``transaction``: commit or abort."""
+        """Produce small batches; ``transaction``: commit or abort."""
         config = {"bootstrap.servers": self.kafka.bootstrap, "log_level": 0, "batch.num.messages": 10}
         producer = Producer(
             config
@@ -99,7 +108,7 @@ class Tiers:
             producer.abort_transaction()
 
     def trim(self, name: str, partition: int, before: int) -> None:
-        """The local tier loses what is below ``before``."""
+        """Delete the records below ``before`` from the local tier."""
         place = TopicPartition(name, partition, before)
         self.admin.delete_records([place])[place].result(30)
 
@@ -110,7 +119,7 @@ class Tiers:
         return self.topic.append(tier_partition_of(user, self.topic.mapped_partitions), key, encode_fact(fact))
 
     def copy(self, name: str, partition: int) -> list[RemoteSegment]:
-        """Every rolled segment, as a first leader copies it; its facts."""
+        """Copy every rolled segment, as a first leader does, with its facts."""
         folder = open_partition(self.kafka.brokers[0].log_dir / f"{name}-{partition}")
         assert folder.topic_id is not None
         place = TopicIdPartition(folder.topic_id, partition)
@@ -188,7 +197,7 @@ class Tiers:
         return manifest.tierstate.segment
 
     def consumed(self, name: str, isolation: str = "read_uncommitted") -> list[Record]:
-        """What a plain consumer sees on the broker now, by partition and offset."""
+        """Return the records that a plain consumer sees on the broker now, by partition and offset."""
         return consume_all(self.kafka.bootstrap, name, isolation)
 
 
@@ -209,7 +218,7 @@ def _source(folder: PartitionFolder, offsets: OffsetRange, log: bytes) -> Segmen
 
 
 def _aborted(folder: PartitionFolder, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
-    """The abort of an offset is recorded where its marker is, which may be a later segment."""
+    """Return the aborts; the abort of an offset is recorded where its marker is, which may be a later segment."""
     ranges = []
     for path in sorted(folder.path.glob("*.txnindex")):
         ranges += [entry.range for entry in parse_transaction_index(path.read_bytes(), str(path))]
@@ -229,7 +238,7 @@ def consume_all(bootstrap: str, name: str, isolation: str) -> list[Record]:
     consumer = Consumer(config)
     partitions = consumer.list_topics(name, timeout=60).topics[name].partitions
     consumer.assign([TopicPartition(name, number, 0) for number in partitions])
-    found: list[Record] = []
+    records: list[Record] = []
     ended = 0
     while ended < len(partitions):
         message = consumer.poll(30)
@@ -239,7 +248,7 @@ def consume_all(bootstrap: str, name: str, isolation: str) -> list[Record]:
             ended += 1
             continue
         kind, at = message.timestamp()
-        found.append(
+        records.append(
             (
                 message.key(),
                 message.value(),
@@ -247,9 +256,9 @@ def consume_all(bootstrap: str, name: str, isolation: str) -> list[Record]:
                 message.partition(),
                 message.offset(),
                 at,
-                kind - 1,  # librdkafka says 1 and 2
+                kind - 1,  # librdkafka has 1 and 2
                 message.headers(),
             )
         )
     consumer.close()
-    return sorted(found, key=lambda record: record[3:5])
+    return sorted(records, key=lambda record: record[3:5])

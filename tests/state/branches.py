@@ -1,6 +1,6 @@
-"""Logs of one partition as elections make them, clean and unclean: a tree of branches, and what is said of them.
+"""Logs of one partition as elections make them, clean and unclean: a tree of branches, and their facts.
 
-A record is told by the epoch that wrote it and its offset: one leader writes an epoch, so that names it.
+Epoch and offset identify a record: only one leader writes an epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST = 12
 
 
 class Branches:
-    """``logs[e]``: the whole log of the leader of epoch e, as it was when it was elected and what it wrote since."""
+    """``logs[e]`` is the whole log of the leader of epoch e: as it was at its election, with its own records."""
 
     def __init__(self, rnd: Random, epochs: int) -> None:
         self.rnd = rnd
@@ -30,7 +30,7 @@ class Branches:
             self.logs.append(log + tuple((epoch, len(log) + at) for at in range(rnd.randrange(LONGEST))))
 
     def _inherited(self) -> Log:
-        """All of the log before, or some of any: a lost folder leaves nothing."""
+        """Return all of the log before, or some of any: a lost folder leaves nothing."""
         rnd = self.rnd
         if not self.logs or rnd.random() < 0.05:
             return ()
@@ -40,7 +40,7 @@ class Branches:
         return log[: rnd.randint(0, len(log))]
 
     def lineage(self, epoch: int, local_start: int = 0) -> Lineage:
-        """As the leader's checkpoint has it, from a local start on; with its own epoch, written or not."""
+        """Return the leader's checkpoint from a local start on; with its own epoch, written or not."""
         log, starts = self.logs[epoch], dict[int, int]()
         for offset, (written_in, _) in enumerate(log):
             starts.setdefault(written_in, offset)
@@ -55,17 +55,17 @@ class Branches:
         )
 
     def common(self, one: int, other: int) -> int:
-        """How many records two logs begin with alike."""
+        """Return how many first records two logs have in common."""
         pairs = zip(self.logs[one], self.logs[other], strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def log_start(self, build: Build, epoch: int, offset: int, lineage: Lineage | None = None) -> LogStartAdvanced:
-        """As the term of this epoch says it; at a position that tells it from every other one."""
+        """Return the log start of this epoch's term, at a position of its own."""
         term = build.term(epoch, 10 * epoch)
-        said = below(self.lineage(epoch) if lineage is None else lineage, Offset(offset))
-        return LogStartAdvanced(build.partition, Offset(offset), term, offset, "retention-time", NOW, said)
+        epochs = below(self.lineage(epoch) if lineage is None else lineage, Offset(offset))
+        return LogStartAdvanced(build.partition, Offset(offset), term, offset, "retention-time", NOW, epochs)
 
     def segment(self, build: Build, number: int, epoch: int, start: int, end: int) -> RemoteSegment:
-        """Offsets start..end of that leader's log."""
+        """Return the segment of offsets start..end of that leader's log."""
         inside = self.lineage(epoch).within(OffsetRange(Offset(start), Offset(end)))
         return build.segment(number, build.term(epoch, 10 * epoch), start, end, inside)

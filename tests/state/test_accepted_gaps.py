@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 def accepted(build: Build, start: int, end: int, lineage: Lineage | None = None, number: int = 9) -> LiveFact:
-    known = Lineage.of((0, 0)) if lineage is None else lineage
+    epochs = Lineage.of((0, 0)) if lineage is None else lineage
     offsets = OffsetRange(Offset(start), Offset(end))
     return build.live(
-        90 + number, GapAccepted(build.partition, build.fact_id(number), offsets, known, "lost", "ops", NOW)
+        90 + number, GapAccepted(build.partition, build.fact_id(number), offsets, epochs, "lost", "ops", NOW)
     )
 
 
 def view_of(build: Build, *facts: LiveFact, lineage: Lineage | None = None) -> PartitionView:
-    """Log start 10; remote 10..99 and 120..199; 100..119 belong to no tier."""
+    """Return a view with log start 10 and remote 10..99 and 120..199; no tier has 100..119."""
     term = build.term(1, 0)
-    known = [build.leader(0, 1, lineage=lineage), build.log_start(1, term, 10)]
+    facts_before = [build.leader(0, 1, lineage=lineage), build.log_start(1, term, 10)]
     for at, (start, end) in enumerate([(0, 99), (120, 199)], 1):
-        known += [build.started(2 * at, at, term, start, end), build.finished(2 * at + 1, at, term, start, end)]
-    return build.view(*known, *facts)
+        facts_before += [build.started(2 * at, at, term, start, end), build.finished(2 * at + 1, at, term, start, end)]
+    return build.view(*facts_before, *facts)
 
 
 @pytest.mark.parametrize("tier", [Tier.AUTO, Tier.REMOTE, Tier.PREFER_REMOTE])
@@ -49,7 +49,7 @@ def test_a_gap_that_ends_where_the_broker_begins_goes_on_there(build: Build) -> 
     assert short(route(view, bounds(250, 250), 200)) == ("end", 250)
 
 
-def test_what_is_not_accepted_of_a_gap_is_still_a_gap(build: Build) -> None:
+def test_the_rest_of_a_partly_accepted_gap_is_still_a_gap(build: Build) -> None:
     for facts in ([accepted(build, 100, 109)], [accepted(build, 100, 104), accepted(build, 105, 109, number=8)]):
         with pytest.raises(LogGap) as error:
             route(view_of(build, *facts), HERE, 100)
@@ -59,7 +59,7 @@ def test_what_is_not_accepted_of_a_gap_is_still_a_gap(build: Build) -> None:
     assert error.value.start == 100
 
 
-def test_what_a_tier_has_is_read_whatever_was_accepted(build: Build) -> None:
+def test_records_of_a_tier_are_read_even_in_an_accepted_gap(build: Build) -> None:
     view = view_of(build, accepted(build, 10, 299))
     for offset, expected in [(10, ("1", 10, 99)), (130, ("2", 130, 199)), (180, ("local", 180))]:
         assert short(route(view, HERE, offset)) == expected
@@ -75,9 +75,9 @@ def test_an_accepted_gap_covers_nothing(build: Build) -> None:
     assert (plain.gaps(whole), view.gaps(whole)) == ([OffsetRange(Offset(100), Offset(119))], [])
 
 
-def test_what_was_accepted_on_another_branch_holds_up_to_where_it_parted(build: Build) -> None:
-    said = Lineage.of((0, 0), (1, 105))
-    view = view_of(build, accepted(build, 100, 119, said), lineage=Lineage.of((0, 0), (2, 110)))
+def test_a_gap_accepted_on_another_branch_holds_up_to_the_fork(build: Build) -> None:
+    epochs = Lineage.of((0, 0), (1, 105))
+    view = view_of(build, accepted(build, 100, 119, epochs), lineage=Lineage.of((0, 0), (2, 110)))
     with pytest.raises(LogGap) as error:
         route(view, bounds(180, 300), 100)
     assert error.value.start == 105

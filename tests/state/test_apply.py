@@ -1,4 +1,4 @@
-"""The incremental state equals the definition after every step, whatever lands or goes and wherever it stands."""
+"""The incremental state equals the definition after every step, whichever facts land or go, and wherever they stand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def some_fact(build: Build, rnd: random.Random, position: int) -> LiveFact:
-    """Any kind of fact, few terms and segments, so that they meet."""
+    """Return any kind of fact, of few terms and segments, so that they meet."""
     q = rnd.randrange(12)
     term = build.term(rnd.randrange(1, 4), q, rnd.choice([1000 + q] * 4 + [1]))
     segment, start = rnd.randrange(4), rnd.randrange(5) * 10
@@ -59,7 +59,7 @@ def some_fact(build: Build, rnd: random.Random, position: int) -> LiveFact:
 def test_incremental_equals_definition_after_every_step(seed: int, build: Build) -> None:
     rnd = random.Random(seed)
     state, live = PartitionState(build.partition), dict[str, LiveFact]()
-    free = list(range(400))  # a position holds one fact: each is given out once
+    free = list(range(400))  # a position holds one fact: each is used once
     for _ in range(80):
         if live and rnd.random() < 0.35:
             key = rnd.choice(sorted(live))

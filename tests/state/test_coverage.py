@@ -1,4 +1,4 @@
-"""Coverage: who owns which offsets, against an oracle that walks every offset."""
+"""Coverage: the owner of each offset, against an oracle that walks every offset."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_partial_overlap_is_served_once(build: Build) -> None:
         assert covered(Coverage(order, ONE)) == [(0, 50, "1"), (51, 90, "2"), (91, 95, "3")]
 
 
-def test_of_two_equal_ranges_the_higher_term_wins_then_the_lower_id(build: Build) -> None:
+def test_the_higher_term_wins_an_equal_range_then_the_lower_id(build: Build) -> None:
     by_position = (
         build.segment(1, build.term(3, 4)),
         build.segment(2, build.term(3, 8)),
@@ -140,7 +140,7 @@ def test_coverage_that_is_changed_where_segments_came_or_went_is_the_coverage_of
 
 @given(st.data())
 def test_how_far_it_reaches_is_the_same_after_every_change(build: Build, data: st.DataObject) -> None:
-    """Segments come and go one at a time: what is kept up says the same as what is worked out anew."""
+    """Segments come and go one at a time: the maintained value equals the recomputed one."""
     every, lineage = data.draw(segments(build))
     inside: list[RemoteSegment] = []
     coverage = Coverage((), lineage)
@@ -155,7 +155,7 @@ def test_how_far_it_reaches_is_the_same_after_every_change(build: Build, data: s
 
 
 def reached(coverage: Coverage, start: int) -> int:
-    """The definition of `prefix_end`."""
+    """Return `prefix_end` by its definition."""
     while coverage.at(start) is not None:
         start += 1
     return start - 1

@@ -1,4 +1,4 @@
-"""Errors cross process borders whole (Spark pickles them) and say their facts last."""
+"""Errors cross process borders whole (Spark pickles them), and their messages end with their facts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_message_states_facts_last() -> None:
     assert str(CorruptData("batch CRC does not match")) == "batch CRC does not match"
 
 
-def test_facts_that_are_none_are_not_said() -> None:
+def test_facts_that_are_none_are_left_out() -> None:
     assert str(CorruptData("bad", file=None, position=0)) == "bad. position=0"
 
 

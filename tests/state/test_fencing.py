@@ -1,4 +1,4 @@
-"""Who is fenced: each clause of the rule, its exact border, and what a fenced fact may not do."""
+"""Fencing: each clause of the rule, its exact border, and the effects that a fenced fact may not have."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_higher_term_does_not_fence_what_landed_before_it(build: Build) -> Non
     assert not fenced(build, build.log_start(1, build.term(1, 0), 5), build.leader(0, 1), build.leader(2, 2))
 
 
-def test_of_two_terms_of_one_epoch_the_later_fences_the_earlier(build: Build) -> None:
+def test_the_later_of_two_terms_of_one_epoch_fences_the_earlier(build: Build) -> None:
     leaders = [build.leader(0, 1), build.leader(2, 1)]
     assert fenced(build, build.log_start(3, build.term(1, 0), 5), *leaders)
     assert not fenced(build, build.log_start(3, build.term(1, 2), 5), *leaders)
@@ -60,7 +60,7 @@ def test_a_fact_that_names_another_leaders_position_is_fenced(build: Build) -> N
     assert not fenced(build, build.log_start(3, build.term(1, 0, 1), 5), leader)
 
 
-def test_erasing_its_own_leader_fences_nobody(build: Build) -> None:
+def test_erasing_its_own_leader_fences_no_fact(build: Build) -> None:
     assert not fenced(build, build.log_start(3, build.term(2, 1), 5), build.leader(0, 1))
 
 
@@ -120,7 +120,7 @@ def test_an_accepted_partition_deletion_is_seen(build: Build) -> None:
     assert build.view(build.leader(0, 1), build.leader(3, 2**31 - 1), deleted).deleted == deleted.fact
 
 
-def test_an_empty_live_set_means_nothing_is_tiered_and_nobody_leads(build: Build) -> None:
+def test_an_empty_live_set_has_no_segments_and_no_leader(build: Build) -> None:
     view = build.view()
     assert (view.term, view.leader, view.topic, view.log_start, view.readable) == (None, None, None, None, ())
     assert not view.lineage_unknown

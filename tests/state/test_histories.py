@@ -1,4 +1,4 @@
-"""Erasing a fact never changes what the rest means: agents, zombies, crashes, lost and late appends over `meaning`.
+"""Erasing a fact never changes the meaning of the rest: agents, zombies, crashes, lost and late appends over `meaning`.
 
 The essence of the design's model (`tier_state_model.py`), with production's meaning in place of the model's. The
 agents' guards are written out here; each is shown to be needed by a history that goes wrong without it.
@@ -197,17 +197,17 @@ class Agent:
         self.upload = number, done + 1
 
     def victims(self, view: PartitionView, facts: list[LiveFact], term: Term) -> list[int]:
-        """Readable segments expire, abandoned ones are swept, a copy that may still run is left alone."""
+        """Return segments to delete: readable ones expire, abandoned ones are swept, a possibly running copy stays."""
         states = [SegmentState.COPY_SEGMENT_FINISHED, SegmentState.ABANDONED]
         if "sweep only ended" not in self.world.guards:
             states.append(SegmentState.COPY_SEGMENT_STARTED)
-        found = in_state(view, *states)
+        segments = in_state(view, *states)
         if "sweep only ended" not in self.world.guards:
-            return found
+            return segments
         started = [f.fact.attempt for f in facts if isinstance(f.fact, SegmentCopyStarted)]
         mine = {number_of(attempt.segment_id) for attempt in started if attempt.term == term}
         readable = set(in_state(view, SegmentState.COPY_SEGMENT_FINISHED))
-        return [number for number in found if number in readable or number not in mine]
+        return [number for number in segments if number in readable or number not in mine]
 
     def delete_objects(self, number: int, term: Term) -> None:
         self.world.objects[number] = "gone"
@@ -224,7 +224,7 @@ class Agent:
             self.send(key)
 
     def may_be_erased(self, live: LiveFact, view: PartitionView) -> bool:
-        """Fenced deletes and log starts and superseded log starts; fenced copies wait for their segment's end."""
+        """Return whether it may be erased: fenced deletes, old log starts, fenced copies after their segment's end."""
         key = parse_key(live.key)
         if key is None or key.kind not in ("delete-started", "delete-finished", "log-start"):
             return False
@@ -233,7 +233,7 @@ class Agent:
 
 
 def violation(world: World) -> str | None:
-    """How the live set and the whole history differ, or how either differs from the objects."""
+    """Return how the live set and the whole history differ, or how either differs from the objects."""
     live = meaning(world.build.partition, world.live.values())
     full = world.history.view()
     gone = set(in_state(full, SegmentState.DELETE_SEGMENT_FINISHED))
@@ -264,7 +264,7 @@ def objects_violation(world: World, live: PartitionView) -> str | None:
 
 
 def history(build: Build, seed: int, guards: frozenset[str] = GUARDS, steps: int = 160) -> str | None:
-    """One history; what went wrong in it, if anything."""
+    """Run one history; return its failure, if there is any."""
     rnd = random.Random(seed)
     world = World(build, rnd, guards)
     agents = [Agent(world) for _ in range(3)]
@@ -287,7 +287,7 @@ def history(build: Build, seed: int, guards: frozenset[str] = GUARDS, steps: int
 
 
 def delivered(world: World) -> bool:
-    """Mostly in order and acknowledged; sometimes late, lost, or landed with its outcome unknown."""
+    """Deliver an append, mostly in order and acknowledged; sometimes late, lost, or landed with its outcome unknown."""
     rnd = world.rnd
     at = 0 if rnd.random() < 0.75 else rnd.randrange(len(world.flight))
     append, fate = world.flight[at], rnd.random()

@@ -61,7 +61,7 @@ AT = TimestampMs(5)
 
 @st.composite
 def cases(draw: st.DrawFn, build: Build) -> tuple[Fact, ParsedKey]:
-    """A fact of any kind that names a partition, and the parts its key must have."""
+    """Draw a fact of any kind that names a partition, and the parts that its key must have."""
     tip = TopicIdPartition(TopicId.of(draw(RAW)), draw(EPOCHS))
     epoch, position, counter = draw(EPOCHS), draw(NUMBERS), draw(NUMBERS)
     number, sid = FactId.of(draw(RAW)), RemoteSegmentId.of(draw(RAW))
@@ -102,7 +102,7 @@ def cases(draw: st.DrawFn, build: Build) -> tuple[Fact, ParsedKey]:
 
 
 @given(data=st.data())
-def test_a_key_parses_back_to_what_its_fact_said(data: st.DataObject, build: Build) -> None:
+def test_a_key_parses_back_to_the_fields_of_its_fact(data: st.DataObject, build: Build) -> None:
     fact, expected = data.draw(cases(build))
     key = key_of(fact)
     assert parse_key(key) == expected

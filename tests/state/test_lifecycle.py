@@ -1,4 +1,4 @@
-"""The life of a segment, walked over every combination of its facts, and what is illegal among them."""
+"""The life of a segment, walked over every combination of its facts, and the illegal combinations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READABLE, COPYING, ABANDONED = "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED", 
 # copy-started, copy-finished: state without an accepted delete. "lower": accepted, of a term that is not the highest.
 COPIES = {
     ("none", "none"): None,
-    ("none", "accepted"): ABANDONED,  # landed again after its segment was gone: never a ghost
+    ("none", "accepted"): ABANDONED,  # landed again after its segment was deleted: never a ghost
     ("none", "fenced"): ABANDONED,
     ("accepted", "none"): COPYING,
     ("accepted", "accepted"): READABLE,
@@ -29,7 +29,7 @@ COPIES = {
     ("lower", "accepted"): READABLE,
     ("lower", "fenced"): ABANDONED,
 }
-# delete-started, delete-finished: state, whatever the copy says; None where the copy decides.
+# delete-started, delete-finished: state, whatever the copy's state; None where the copy decides.
 DELETES = {
     ("none", "none"): None,
     ("none", "accepted"): GONE,
@@ -47,7 +47,7 @@ def expected(started: str, finished: str, delete_started: str, delete_finished: 
     by_delete = DELETES[delete_started, delete_finished]
     by_copy = COPIES[started, finished]
     if by_delete is None and by_copy is None and (delete_started, delete_finished) != ("none", "none"):
-        return GONE  # nothing but fenced deletes: a zombie wrote after everything was erased
+        return GONE  # only fenced deletes: a zombie wrote after everything was erased
     return by_delete or by_copy
 
 
@@ -75,7 +75,7 @@ def test_every_combination_of_facts_has_the_state_of_the_table(build: Build) -> 
     assert walked == 4 * 3 * 3 * 3
 
 
-def test_a_copy_that_nobody_leads_is_abandoned(build: Build) -> None:
+def test_a_copy_without_a_leader_is_abandoned(build: Build) -> None:
     assert build.state_of(1, build.view(build.started(5, 1, build.term(1, 0)))) == SegmentState.ABANDONED
 
 
@@ -136,14 +136,14 @@ def test_a_finished_copy_after_an_accepted_delete_is_a_contradiction(build: Buil
         build.delete_started(3, 1, term),
         build.finished(4, 1, term),
     ]
-    [found] = build.view(*facts).contradictions
-    assert "copy-finished at 4 after " in found
-    assert "delete-started/1/0/0 at 3" in found
+    [contradiction] = build.view(*facts).contradictions
+    assert "copy-finished at 4 after " in contradiction
+    assert "delete-started/1/0/0 at 3" in contradiction
 
 
 def test_a_finished_copy_without_its_start_is_a_contradiction(build: Build) -> None:
-    [found] = build.view(build.leader(0, 1), build.finished(2, 1, build.term(1, 0))).contradictions
-    assert found.endswith("copy-finished at 2 without its copy-started")
+    [contradiction] = build.view(build.leader(0, 1), build.finished(2, 1, build.term(1, 0))).contradictions
+    assert contradiction.endswith("copy-finished at 2 without its copy-started")
 
 
 def test_a_copy_started_that_lands_a_second_time_takes_nothing_away(build: Build) -> None:
@@ -163,8 +163,8 @@ def test_a_copy_finished_by_another_term_or_over_another_range_is_a_contradictio
 
 def test_a_delete_that_finished_but_never_started_contradicts_a_living_copy(build: Build) -> None:
     leader, started, finished, _, gone = legal(build)
-    [found] = build.view(leader, started, finished, gone).contradictions
-    assert "without a delete-started" in found
+    [contradiction] = build.view(leader, started, finished, gone).contradictions
+    assert "without a delete-started" in contradiction
     assert build.view(leader, started, gone).contradictions
 
 

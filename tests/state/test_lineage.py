@@ -34,7 +34,7 @@ def lineages(draw: st.DrawFn, least: int = 0) -> Lineage:
 
 @st.composite
 def stretches(draw: st.DrawFn) -> tuple[int, int, Lineage]:
-    """A segment's range and its epochs, the first re-based to its start as the copier does."""
+    """Draw a segment's range and its epochs, the first re-based to its start as the copier does."""
     start = draw(st.integers(0, 30))
     end = start + draw(st.integers(0, 20))
     whole = draw(lineages(least=1))
@@ -43,7 +43,7 @@ def stretches(draw: st.DrawFn) -> tuple[int, int, Lineage]:
 
 
 def kafka_says_within(start: int, end: int, segment: Lineage, lineage: Lineage) -> bool:
-    """`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`, rules 1 to 6, over filtered epochs (no empty ones)."""
+    """Apply `RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`, rules 1 to 6, to filtered epochs (no empty ones)."""
     ours = [(e.epoch, e.start_offset) for e in lineage.entries]
     ours = [each for at, each in enumerate(ours) if at + 1 == len(ours) or ours[at + 1][1] > each[1]]
     theirs = [(e.epoch, e.start_offset) for e in segment.entries]
@@ -53,8 +53,8 @@ def kafka_says_within(start: int, end: int, segment: Lineage, lineage: Lineage) 
     by_epoch, last = dict(ours), theirs[-1][0]
     if not ours[0][0] <= last <= ours[-1][0]:
         return False
-    known = [each for each in theirs if each[0] >= ours[0][0]]
-    for at, (epoch, begins) in enumerate(known):
+    later_epochs = [each for each in theirs if each[0] >= ours[0][0]]
+    for at, (epoch, begins) in enumerate(later_epochs):
         if epoch not in by_epoch:
             return False
         if at == 0 and epoch != ours[0][0] and begins < by_epoch[epoch]:
@@ -62,7 +62,7 @@ def kafka_says_within(start: int, end: int, segment: Lineage, lineage: Lineage) 
         following = next((each for each in ours if each[0] > epoch), None)
         if epoch == last:
             return following is None or end <= following[1] - 1
-        if following != known[at + 1]:
+        if following != later_epochs[at + 1]:
             return False
     return True
 
@@ -106,15 +106,15 @@ def test_an_offset_is_readable_where_both_sides_give_it_the_same_epoch(
     stretch: tuple[int, int, Lineage], lineage: Lineage, build: Build
 ) -> None:
     start, end, epochs = stretch
-    found = parts(build, start, end, epochs, lineage)
-    inside = {offset for one, other in found for offset in range(one, other + 1)}
+    readable = parts(build, start, end, epochs, lineage)
+    inside = {offset for one, other in readable for offset in range(one, other + 1)}
     first = lineage.entries[0] if lineage.entries else None
     for offset in range(start, end + 1):
         theirs = epochs.epoch_at(offset)
         below_first = first is not None and offset < first.start_offset and theirs == first.epoch
         assert (offset in inside) == (theirs is not None and (theirs == lineage.epoch_at(offset) or below_first))
-    assert found == sorted(found)
-    assert all(one[1] + 1 < other[0] for one, other in pairwise(found)), "adjacent parts are joined"
+    assert readable == sorted(readable)
+    assert all(one[1] + 1 < other[0] for one, other in pairwise(readable)), "adjacent parts are joined"
 
 
 @given(stretch=stretches(), lineage=lineages(least=1))
@@ -125,9 +125,9 @@ def test_kafka_accepts_exactly_the_segments_that_are_readable_from_the_first_kno
     # Kafka drops empty epochs first; where that changes which epoch is the first, we trust the older one instead.
     if len(lineage.entries) > 1 and lineage.entries[0].start_offset == lineage.entries[1].start_offset:
         return
-    known = [entry.start_offset for entry in epochs.entries if entry.epoch >= lineage.entries[0].epoch]
-    whole = [(max(start, known[0]), end)] if known else []
-    ours = bool(known) and parts(build, start, end, epochs, lineage) == whole
+    epoch_starts = [entry.start_offset for entry in epochs.entries if entry.epoch >= lineage.entries[0].epoch]
+    whole = [(max(start, epoch_starts[0]), end)] if epoch_starts else []
+    ours = bool(epoch_starts) and parts(build, start, end, epochs, lineage) == whole
     assert kafka_says_within(start, end, epochs, lineage) == ours
 
 
@@ -208,12 +208,12 @@ def test_remote_offsets_in_epochs_older_than_the_lineage_are_unknown(build: Buil
         leader = build.leader(3, 6, lineage=lineage)
         return build.view(*copied, leader, build.log_start(4, term, log_start, lineage=lineage)).lineage_unknown
 
-    assert unknown(Lineage.of((5, 80), (6, 100)))  # 0..49 are of epoch 1: whose?
+    assert unknown(Lineage.of((5, 80), (6, 100)))  # 0..49 have epoch 1, of an unknown branch
     assert unknown(Lineage.of((6, 100)))
     assert not unknown(Lineage.of((5, 80), (6, 100)), log_start=50)
     assert not unknown(Lineage.of((1, 0), (5, 50), (6, 100)))
-    assert not unknown(Lineage.of((6, 0)))  # the log begins anew at 0: the copy is of another branch, not unknown
-    assert not unknown(Lineage.of((6, 80)), log_start=90)  # what lies below the lineage is below the log start too
+    assert not unknown(Lineage.of((6, 0)))  # the log restarts at 0: the copy is from another branch, not unknown
+    assert not unknown(Lineage.of((6, 80)), log_start=90)  # everything below the lineage is below the log start too
     assert unknown(Lineage.of((6, 80)), log_start=79)
     late = [build.started(1, 1, old, 100, 149), build.finished(2, 1, old, 100, 149, Lineage.of((1, 100)))]
     assert not build.view(*late, build.leader(3, 6, lineage=Lineage.of((6, 80)))).lineage_unknown

@@ -1,4 +1,4 @@
-"""What is said of one log holds on another as far as they are one: log starts on every branch there can be; folding."""
+"""Log starts hold on another log as far as the two are one: on every branch that there can be; and folding."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SEEDS = range(60)
     ],
     ids=["left-behind", "forked-below", "is-older", "same", "began-anew", "nothing-known", "one-cut", "v1", "nobody"],
 )
-def test_two_lineages_are_of_one_log_up_to_where_the_first_leaves_it(
+def test_two_lineages_share_a_log_up_to_where_the_first_leaves_it(
     said: tuple[tuple[int, int], ...], ruling: tuple[tuple[int, int], ...], end: int | None
 ) -> None:
     assert shared_end(Lineage.of(*said), Lineage.of(*ruling)) == end
@@ -74,15 +74,15 @@ def test_a_log_start_names_the_epochs_below_it_and_never_none(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_said_of_a_log_holds_exactly_as_far_as_another_one_has_its_records(seed: int) -> None:
+def test_a_log_start_holds_exactly_as_far_as_another_log_has_the_records(seed: int) -> None:
     rnd = Random(seed)
     branches = Branches(rnd, 12)
     for _ in range(300):
         one, other = rnd.randrange(12), rnd.randrange(12)
         offset = rnd.randint(0, len(branches.logs[one]))
-        said = below(branches.lineage(one), Offset(offset))
-        holds = holds_up_to(Offset(offset), said, branches.lineage(other))
-        assert holds == min(offset, branches.common(one, other)), (said, branches.lineage(other))
+        epochs = below(branches.lineage(one), Offset(offset))
+        holds = holds_up_to(Offset(offset), epochs, branches.lineage(other))
+        assert holds == min(offset, branches.common(one, other)), (epochs, branches.lineage(other))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -100,7 +100,7 @@ def test_a_segment_is_below_a_log_start_only_when_its_own_records_are(seed: int,
 
 
 def anywhere(rnd: Random, branches: Branches) -> Lineage:
-    """A lineage as a term may have it: of any log, whole, from a local start on, or folded."""
+    """Return a lineage as a term may have it: of any log, whole, from a local start on, or folded."""
     epoch = rnd.randrange(len(branches.logs))
     offset = Offset(rnd.randint(0, len(branches.logs[epoch])))
     match rnd.randrange(4):
@@ -116,8 +116,8 @@ def some_log_start(rnd: Random, branches: Branches, build: Build) -> LogStartAdv
     lineage = anywhere(rnd, branches)
     epoch = lineage.last_epoch or 0
     offset = rnd.randint(lineage.first_offset or 0, len(branches.logs[epoch]))
-    said = Lineage() if rnd.random() < 0.1 else lineage
-    return branches.log_start(build, epoch, offset, said)
+    epochs = Lineage() if rnd.random() < 0.1 else lineage
+    return branches.log_start(build, epoch, offset, epochs)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -143,7 +143,7 @@ def test_version_1_holds_up_to_where_an_epoch_after_its_terms_begins(build: Buil
     assert log_start_on(fact, Lineage()) == 100
 
 
-def test_a_log_that_begins_anew_begins_at_zero_whatever_was_said_of_the_lost_one(build: Build) -> None:
+def test_a_restarted_log_begins_at_zero_in_spite_of_older_log_starts(build: Build) -> None:
     facts = [build.leader(0, 1), build.log_start(1, build.term(1, 0), 100)]
     assert build.view(*facts).log_start == 100
     anew = build.view(*facts, build.leader(2, 2, lineage=Lineage.of((2, 0))))
@@ -155,13 +155,13 @@ def test_a_log_that_begins_anew_begins_at_zero_whatever_was_said_of_the_lost_one
 
 
 def test_a_log_that_ends_below_the_log_start_is_not_the_one_that_the_view_knows(build: Build) -> None:
-    """Its term has not begun: the range that is told is the broker's own, never 100..60."""
+    """Its term has not begun: the error names the broker's own range, never 100..60."""
     view = build.view(build.leader(0, 1), build.log_start(1, build.term(1, 0), 100))
     assert log_start(view, LocalBounds(Offset(7), Offset(60), Offset(60), LeaderEpoch(2))) == 7
     assert log_start(view, LocalBounds(Offset(7), Offset(100), Offset(90), LeaderEpoch(1))) == 100
 
 
-def test_nothing_is_said_where_no_log_start_is(build: Build) -> None:
+def test_a_view_without_a_log_start_has_none(build: Build) -> None:
     assert build.view(build.leader(0, 1)).log_start is None
 
 
@@ -169,13 +169,13 @@ def test_nothing_is_said_where_no_log_start_is(build: Build) -> None:
 
 
 def routed(view: PartitionView, offset: int, end: int) -> str:
-    """The record that a read gets, by its epoch, or what it is told."""
+    """Return the record that a read gets, by its epoch, or its answer."""
     bounds = LocalBounds(Offset(end), Offset(end), Offset(end), None)
     try:
-        found = route(view, bounds, offset, confirmed=Offset(end))
+        read = route(view, bounds, offset, confirmed=Offset(end))
     except LogGap as gap:
         return f"gap to {gap.end}"
-    return f"epoch {found.segment.leader_epochs.epoch_at(offset)}" if isinstance(found, ReadRemote) else f"{found}"
+    return f"epoch {read.segment.leader_epochs.epoch_at(offset)}" if isinstance(read, ReadRemote) else f"{read}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -217,9 +217,9 @@ def test_a_folded_elder_continues_every_checkpoint_that_begins_at_the_log_start_
         if not start <= local_start < shared:
             continue
         checkpoint = branches.lineage(epoch, local_start)
-        lineage, known = compose(checkpoint, [folded(branches.lineage(elder), Offset(start), 1)])
+        lineage, epochs = compose(checkpoint, [folded(branches.lineage(elder), Offset(start), 1)])
         whole, _ = compose(checkpoint, [branches.lineage(elder)])
-        assert known
+        assert epochs
         assert lineage == folded(whole, Offset(start), 1)
 
 

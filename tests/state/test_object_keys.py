@@ -1,4 +1,4 @@
-"""Names of objects: minted one way, read back whole."""
+"""Names of objects are minted one way, and read back whole."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_digits_of_a_foreign_locale_are_read(digits: str) -> None:
         "_tierstate/checkpoint/12",
     ],
 )
-def test_what_is_no_object_of_a_segment_is_not_taken_for_one(key: str) -> None:
+def test_a_foreign_key_is_not_taken_for_a_segments_object(key: str) -> None:
     assert ObjectKeys().parse(key) is None
 
 

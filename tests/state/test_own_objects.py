@@ -1,4 +1,4 @@
-"""Whose objects a fact may speak of: only those whose name is its own segment's."""
+"""A fact may name only the objects of its own segment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENTS = TopicIdPartition(TopicId.of(b"e" * 16), 3)
 
 
 def names(build: Build) -> dict[str, str]:
-    """Of everything but segment 1 of the partition from offset 0 on."""
+    """Return the names of everything except segment 1 of the partition from offset 0 on."""
     place, sid = build.partition, build.segment_id(1)
     return {
         "another topic": str(ObjectName("orders", TopicIdPartition(EVENTS.topic_id, 3), Offset(0), sid)),
@@ -79,11 +79,11 @@ def test_a_copy_that_names_anothers_objects_is_never_readable_and_holds_the_part
         assert view.readable == (), what
         assert view.coverage.owned == (), what
         assert build.state_of(1, view) == SegmentState.ABANDONED, what
-        [found] = view.contradictions
-        assert found.endswith(f"copy-started at 2: its object key is of another segment: {key!r}"), what
+        [contradiction] = view.contradictions
+        assert contradiction.endswith(f"copy-started at 2: its object key is of another segment: {key!r}"), what
         doubt = doubt_of(view)
         assert doubt is not None, what
-        assert doubt.said == f"contradiction: {found}", what
+        assert doubt.said == f"contradiction: {contradiction}", what
 
 
 def test_any_fact_that_names_anothers_objects_is_a_contradiction_also_a_fenced_one(build: Build) -> None:
@@ -96,16 +96,16 @@ def test_any_fact_that_names_anothers_objects_is_a_contradiction_also_a_fenced_o
             build.delete_started(11, 1, term),
             build.delete_finished(11, 1, term),
         ):
-            [found] = build.view(*leaders, forged(live, build.object_key(2))).contradictions
-            assert found.startswith(f"{live.key} at 11: its object key is of another segment"), live.key
+            [contradiction] = build.view(*leaders, forged(live, build.object_key(2))).contradictions
+            assert contradiction.startswith(f"{live.key} at 11: its object key is of another segment"), live.key
 
 
-def test_whatever_else_is_illegal_is_named_beside_it(build: Build) -> None:
+def test_other_contradictions_are_named_with_it(build: Build) -> None:
     term = build.term(1, 0)
     going, ended = build.delete_started(1, 1, term), build.finished(2, 1, term)
-    [found] = build.view(build.leader(0, 1), forged(going, build.object_key(2)), ended).contradictions
-    assert found.startswith(f"{going.key} at 1: its object key")
-    assert found.endswith(f"; {ended.key} at 2 after {going.key} at 1")
+    [contradiction] = build.view(build.leader(0, 1), forged(going, build.object_key(2)), ended).contradictions
+    assert contradiction.startswith(f"{going.key} at 1: its object key")
+    assert contradiction.endswith(f"; {ended.key} at 2 after {going.key} at 1")
 
 
 def test_a_fenced_delete_of_anothers_objects_takes_nothing_from_the_copy(build: Build) -> None:

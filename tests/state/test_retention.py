@@ -12,7 +12,7 @@ NOW = TimestampMs(1_000_000)
 
 
 def log(*segments: tuple[int, int]) -> list[LocalSegment]:
-    """(size, age in ms) each; segment n holds offsets 10n..10n+9; the last is active."""
+    """Return segments of (size, age in ms); segment n holds offsets 10n..10n+9; the last is active."""
     return [
         LocalSegment(Offset(10 * at), Offset(10 * at + 10), size, TimestampMs(NOW - age))
         for at, (size, age) in enumerate(segments)

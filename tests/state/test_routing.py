@@ -1,4 +1,4 @@
-"""Routing: every branch, both isolation levels, every tier option; what no tier has is named."""
+"""Routing: every branch, both isolation levels, every tier option; offsets that no tier has are named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bounds(local: int, high: int, stable: int | None = None, epoch: int | None =
     return LocalBounds(Offset(local), Offset(high), Offset(high if stable is None else stable), answered)
 
 
-# Log start 10; remote 10..99 and 120..199, 100..119 belong to nobody; the broker has 180.. to 300 (LSO 290).
+# Log start 10; remote 10..99 and 120..199, no tier has 100..119; the broker has 180.. to 300 (LSO 290).
 HERE = bounds(180, 300, 290)
 
 
@@ -92,7 +92,7 @@ def test_an_offset_is_read_where_the_table_says(
         (PREFER, COMMITTED, 291, 10, 290),
     ],
 )
-def test_outside_the_log_or_the_tier_asked_for_the_valid_range_is_told(
+def test_an_offset_outside_the_log_or_tier_raises_the_valid_range(
     tier: Tier, isolation: Isolation, offset: int, start: int, end: int, view: PartitionView
 ) -> None:
     with pytest.raises(OffsetOutOfRange) as error:

@@ -21,7 +21,7 @@ from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import EVERYTHING, AtEnd, Isolation, LocalBounds, ReadLocal, ReadRemote, Tier, route
 
 HIGHEST = 5
-"""The largest high watermark; segments lie below it."""
+"""The largest high watermark; segments are below it."""
 Range = tuple[int, int]
 RANGES: tuple[Range, ...] = tuple((start, end) for start in range(4) for end in range(start, 4))
 SEGMENTS: tuple[tuple[Range, ...], ...] = ((), *((each,) for each in RANGES), *product(RANGES, repeat=2))
@@ -38,7 +38,7 @@ Answer = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Known:
-    """What the facts say: a log start, and the ranges of finished segments."""
+    """The meaning of the facts: a log start, and the ranges of finished segments."""
 
     start: int
     ranges: tuple[Range, ...]
@@ -79,7 +79,7 @@ def answer(
 
 
 def wanted(known: Known, bounds: LocalBounds, offset: int, isolation: Isolation, tier: Tier) -> Answer:
-    """While the view is the leader's own. A remote answer is told without its end and its segment."""
+    """Return the answer while the view is the leader's own; a remote answer comes without its end and its segment."""
     end = bounds.end(isolation)
     start = known.start if known.start <= bounds.high_watermark else bounds.local_start
     local = offset >= bounds.local_start
@@ -107,7 +107,7 @@ def wanted(known: Known, bounds: LocalBounds, offset: int, isolation: Isolation,
 
 
 def check_remote(said: Answer, known: Known, below: int) -> None:
-    """It begins where it was asked to, stays in a segment that is there, and below ``below``."""
+    """Require that the answer begins at its offset, stays in an existing segment, and ends below ``below``."""
     _, first, last, segment = said
     assert segment in known.ranges
     assert segment[0] <= first <= last <= segment[1]
@@ -116,61 +116,61 @@ def check_remote(said: Answer, known: Known, below: int) -> None:
 
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.slow] if part else []) for part in range(10)])
 def test_every_offset_of_every_small_log_is_read_where_the_design_says(part: int) -> None:
-    for number, (known, view) in enumerate(worlds()):
+    for number, (facts, view) in enumerate(worlds()):
         if number % 10 != part:
             continue
         for (local, stable, high), isolation, tier in product(BOUNDS, Isolation, Tier):
             bounds = LocalBounds(Offset(local), Offset(high), Offset(stable), TERM)
             for offset in range(-1, HIGHEST + 2):
-                said = answer(view, bounds, offset, isolation, tier, None)
-                case = (known, bounds, offset, isolation, tier)
-                if said[0] == "remote":
-                    check_remote(said, known, bounds.end(isolation))
-                    said = said[:2]
-                assert said == wanted(known, bounds, offset, isolation, tier), case
+                got = answer(view, bounds, offset, isolation, tier, None)
+                case = (facts, bounds, offset, isolation, tier)
+                if got[0] == "remote":
+                    check_remote(got, facts, bounds.end(isolation))
+                    got = got[:2]
+                assert got == wanted(facts, bounds, offset, isolation, tier), case
 
 
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.slow] if part else []) for part in range(20)])
 def test_a_view_of_another_epoch_is_believed_as_far_as_the_leader_confirms_it_and_no_further(part: int) -> None:
-    for number, (known, view) in enumerate(worlds()):
+    for number, (facts, view) in enumerate(worlds()):
         if number % 20 != part:
             continue
         for (local, stable, high), tier in product(BOUNDS, Tier):
             bounds = LocalBounds(Offset(local), Offset(high), Offset(stable), LATER)
             for offset in range(-1, HIGHEST + 2):
-                check_unconfirmed(known, view, bounds, offset, tier)
+                check_unconfirmed(facts, view, bounds, offset, tier)
 
 
 def check_unconfirmed(known: Known, view: PartitionView, bounds: LocalBounds, offset: int, tier: Tier) -> None:
     isolation = Isolation.READ_COMMITTED
     unasked = answer(view, bounds, offset, isolation, tier, None)
     trusted = answer(view, bounds, offset, isolation, tier, EVERYTHING)
-    # its branch may be another: remote is not preferred to what the leader has
+    # its branch may be another: the leader's records are preferred to remote ones
     as_in_force = wanted(known, bounds, offset, isolation, Tier.AUTO if tier is Tier.PREFER_REMOTE else tier)
     case: tuple[object, ...] = (known, bounds, offset, tier)
     assert (trusted[:2] if trusted[0] == "remote" else trusted) == as_in_force, case
     for confirmed in range(HIGHEST + 2):
-        said = answer(view, bounds, offset, isolation, tier, confirmed)
+        got = answer(view, bounds, offset, isolation, tier, confirmed)
         case = (known, bounds, offset, tier, confirmed)
-        assert unasked in (said, ("unconfirmed",)), case  # what is answered without asking needed no answer
-        if said[0] == "remote":
-            check_remote(said, known, min(confirmed, bounds.end(isolation)))
-            # a log start that may be of a lost branch hides nothing that the leader has
-            assert trusted[:2] == said[:2] or (known.start > confirmed and offset >= bounds.local_start), case
-        elif said[0] == "gap":
-            assert said[2] < confirmed, case
-            assert not any(known.has(at) for at in range(offset, said[2] + 1)), case
-        elif said[0] == "local":
+        assert unasked in (got, ("unconfirmed",)), case  # what is answered without asking needed no answer
+        if got[0] == "remote":
+            check_remote(got, known, min(confirmed, bounds.end(isolation)))
+            # a log start of a possibly lost branch hides no records of the leader
+            assert trusted[:2] == got[:2] or (known.start > confirmed and offset >= bounds.local_start), case
+        elif got[0] == "gap":
+            assert got[2] < confirmed, case
+            assert not any(known.has(at) for at in range(offset, got[2] + 1)), case
+        elif got[0] == "local":
             assert bounds.local_start <= offset < bounds.end(isolation), case
-        elif said[0] == "end":  # of the leader's own part: a log start beyond it may be of a lost branch
+        elif got[0] == "end":  # the end of the leader's own part: a log start beyond it may belong to a lost branch
             assert offset == bounds.end(isolation), case
-        elif said[0] == "out of range" and said != trusted:  # the leader has it; what is surely copied ends below
+        elif got[0] == "out of range" and got != trusted:  # the leader has it; what is surely copied ends below
             assert tier is Tier.REMOTE, case
             assert bounds.local_start <= offset, case
-            assert said[2] <= confirmed, case
-            assert all(known.has(at) for at in range(known.start, said[2])), case
-        elif said[0] != "unconfirmed":
-            assert said == trusted, case
+            assert got[2] <= confirmed, case
+            assert all(known.has(at) for at in range(known.start, got[2])), case
+        elif got[0] != "unconfirmed":
+            assert got == trusted, case
         if bounds.local_start <= offset < bounds.end(isolation) and tier in (Tier.AUTO, Tier.LOCAL, Tier.PREFER_REMOTE):
             sure_start = known.start <= min(confirmed, bounds.high_watermark)
-            assert said[0] == "local" or (sure_start and offset < known.start), case  # the leader's own part is served
+            assert got[0] == "local" or (sure_start and offset < known.start), case  # the leader's own part is served

@@ -1,4 +1,4 @@
-"""Segments sorted out one at a time are what sorting all of them out says, and little is done for it."""
+"""Sorting segments one at a time gives the same result as sorting all of them, with little work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONE = Lineage.of((0, 0))
 
 
 def some_meaning(build: Build, rnd: random.Random, number: int, lineages: str) -> SegmentMeaning:
-    """Segments that touch, overlap, contain each other or leave gaps; some not readable."""
+    """Return segments that touch, overlap, contain each other or leave gaps; some are not readable."""
     term = build.term(rnd.randrange(1, 3), rnd.randrange(3))
     start = rnd.randrange(40) * 10
     end = start + rnd.choice([9, 9, 9, 9, 4, 14, 35])
@@ -63,12 +63,12 @@ def test_a_shelf_says_what_sorting_everything_out_says(seed: int, lineages: str,
         if rnd.random() < 0.1:
             lineage = some_lineage(rnd, lineages)
         if rnd.random() < 0.8:
-            found, wanted = shelf.sorted_out(lineage), sort_out(standing, lineage)
-            assert found.coverage.owned == wanted.coverage.owned
-            assert found.coverage.segments == wanted.coverage.segments == found.readable
-            assert sorted(found.fenced) == sorted(wanted.fenced)
+            sorted_view, expected = shelf.sorted_out(lineage), sort_out(standing, lineage)
+            assert sorted_view.coverage.owned == expected.coverage.owned
+            assert sorted_view.coverage.segments == expected.coverage.segments == sorted_view.readable
+            assert sorted(sorted_view.fenced) == sorted(expected.fenced)
             for name in ("segments", "readable", "unsettled", "contradictions"):
-                assert getattr(found, name) == getattr(wanted, name), name
+                assert getattr(sorted_view, name) == getattr(expected, name), name
 
 
 def test_one_segment_more_or_less_leaves_the_coverage_elsewhere_untouched(build: Build) -> None:

@@ -29,13 +29,13 @@ LINEAGE = Lineage.of((0, 0))
 
 
 def remote(number: int, start: int, end: int, *, age: int = 0, size: int = 1000) -> RemoteSegment:
-    """``age`` in ms; it was copied when its newest record was written."""
+    """``age`` is in ms; the segment was copied when its newest record was written."""
     at = TimestampMs(NOW - age)
     return replace(build.segment(number, TERM, start, end), max_timestamp=at, copied_at=at, log_bytes=size)
 
 
 def local(*bases: int, size: int = 1000) -> list[LocalSegment]:
-    """Segments that begin at these offsets; the last one is where the log ends."""
+    """Return segments that begin at these offsets; the last one is the log end."""
     pairs = pairwise(bases)
     return [LocalSegment(Offset(base), Offset(after), size, NOW) for base, after in pairs]
 
@@ -80,8 +80,8 @@ def test_a_young_segment_protects_what_follows_it() -> None:
         (NOW - 500, NOW - 100, NOW - 500),
         (NOW, NOW - 100, NOW),
         (-1, NOW - 100, NOW - 100),  # no record has a timestamp
-        (NOW + 1, NOW - 100, NOW - 100),  # of the future: pins nothing (KAFKA-20609)
-        (NOW - 50, NOW - 100, NOW - 50),  # was of the future when it was copied
+        (NOW + 1, NOW - 100, NOW - 100),  # a time in the future pins nothing (KAFKA-20609)
+        (NOW - 50, NOW - 100, NOW - 50),  # in the future when it was copied
         (0, NOW - 100, 0),
     ],
 )
@@ -109,8 +109,8 @@ def test_size_never_goes_below_retention_bytes(size: int, end: int | None) -> No
     assert size_retention_end(SIZED, keep(size=size)) == end
 
 
-def test_what_both_tiers_have_counts_once() -> None:
-    """KAFKA-20732: a fresh leader counted its whole local log beside the remote one, and expired too much."""
+def test_offsets_of_both_tiers_count_once() -> None:
+    """KAFKA-20732: a fresh leader counted its whole local log in addition to the remote one, and expired too much."""
     segments = [remote(0, 0, 99), remote(1, 100, 199)]
     whole = log(segments, local(0, 100, 200, 250), local_start=0)
     assert whole.size_bytes == 3000
@@ -132,7 +132,7 @@ def test_segments_out_of_lineage_do_not_count_and_do_not_hold_up() -> None:
     assert time_retention_end(whole, keep(ms=400), NOW) == 200
 
 
-def test_what_lies_below_the_log_start_neither_counts_nor_goes_again() -> None:
+def test_segments_below_the_log_start_neither_count_nor_go_again() -> None:
     whole = log([remote(0, 0, 99, age=900), remote(1, 100, 199, age=900)], log_start=150)
     assert whole.size_bytes == 500
     assert time_retention_end(whole, keep(ms=100), NOW) == 200
@@ -153,7 +153,7 @@ def test_the_active_segment_counts_as_far_as_the_high_watermark(high_watermark: 
     assert copied.size_bytes == 1500
 
 
-def test_what_only_the_broker_has_stays_and_protects_what_follows_it() -> None:
+def test_records_only_on_the_broker_stay_and_protect_later_ones() -> None:
     whole = log([remote(0, 0, 99, age=900), remote(2, 200, 299, age=900)], local(0, 100, 200, 300), local_start=50)
     assert time_retention_end(whole, keep(ms=100), NOW) == 100
     assert size_retention_end(whole, keep(size=0)) == 100
@@ -164,7 +164,7 @@ def test_what_only_the_broker_has_stays_and_protects_what_follows_it() -> None:
 
 @pytest.mark.parametrize(("local_start", "end"), [(199, 100), (200, 300), (201, 300)])
 def test_offsets_that_no_tier_has_do_not_stop_retention_for_ever(local_start: int, end: int) -> None:
-    """From the local start on, what is not copied is only local. Below it, it is gone."""
+    """From the local start on, uncopied offsets are only local. Below it they are lost."""
     whole = log([remote(0, 0, 99, age=900), remote(2, 200, 299, age=900)], local_start=local_start)
     assert time_retention_end(whole, keep(ms=100), NOW) == end
 
@@ -194,7 +194,7 @@ ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=6)
 def test_the_size_is_that_of_the_union_of_offsets(
     remotes: list[tuple[int, int]], locals_: list[int], first: int, local_start: int, log_start: int
 ) -> None:
-    """With a byte an offset, the size is a count of offsets."""
+    """A byte for each offset makes the size a count of offsets."""
     segments = [remote(at, start, start + more, size=more + 1) for at, (start, more) in enumerate(remotes)]
     bases = [first]
     for length in locals_:

@@ -1,4 +1,4 @@
-"""Routing while the leader's epoch has no term: what the view says counts as far as the broker confirms it."""
+"""Routing while the leader's epoch has no term: the view counts as far as the broker confirms it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tests.state.conftest import Build
 
 CUT = bounds(180, 300, epoch=2)
-"""Of a leader whose log begins above the point where it left the one that was copied."""
+"""Bounds of a leader whose log begins above the point where it left the copied one."""
 
 
 @pytest.fixture
 def view(build: Build) -> PartitionView:
-    """Of epoch 1: log start 10, remote 10..99 and 120..199."""
+    """Return a view of epoch 1: log start 10, remote 10..99 and 120..199."""
     term = build.term(1, 0)
     facts = [build.leader(0, 1), build.log_start(1, term, 10)]
     for at, (start, end) in enumerate([(0, 99), (120, 199)], 1):
@@ -33,7 +33,7 @@ def view(build: Build) -> PartitionView:
 
 @pytest.mark.parametrize("epoch", [2, 9, None])
 @pytest.mark.parametrize("tier", [AUTO, PREFER, REMOTE])
-def test_what_an_older_term_copied_is_not_served_before_the_broker_was_asked(
+def test_copies_of_an_older_term_are_not_served_before_the_broker_was_asked(
     tier: Tier, epoch: int | None, view: PartitionView
 ) -> None:
     with pytest.raises(LineageUnconfirmed) as error:
@@ -51,7 +51,7 @@ def test_remote_is_served_up_to_where_the_broker_confirms_it(
 
 @pytest.mark.parametrize("offset", [60, 99, 100, 179])
 @pytest.mark.parametrize("tier", [AUTO, PREFER, REMOTE])
-def test_beyond_it_neither_a_record_nor_a_gap_is_told(offset: int, tier: Tier, view: PartitionView) -> None:
+def test_beyond_it_neither_a_record_nor_a_gap_is_returned(offset: int, tier: Tier, view: PartitionView) -> None:
     with pytest.raises(LineageUnconfirmed) as error:
         route(view, CUT, offset, tier=tier, confirmed=Offset(60))
     assert error.value.facts["confirmed_below"] == 60
@@ -63,7 +63,7 @@ def test_a_gap_below_it_is_one_and_ends_there(view: PartitionView) -> None:
     assert (gap.value.start, gap.value.end) == (100, 109)
 
 
-def test_what_the_broker_has_needs_nobody_to_confirm_it(view: PartitionView) -> None:
+def test_the_brokers_own_records_need_no_confirmation(view: PartitionView) -> None:
     for tier in (AUTO, LOCAL, PREFER):
         assert short(route(view, CUT, 180, tier=tier)) == ("local", 180)
         assert short(route(view, CUT, 300, tier=tier)) == ("end", 300)
@@ -71,7 +71,7 @@ def test_what_the_broker_has_needs_nobody_to_confirm_it(view: PartitionView) -> 
         route(view, CUT, 179, tier=LOCAL)
 
 
-def test_a_log_start_is_told_where_the_broker_confirms_it_and_nowhere_else(view: PartitionView) -> None:
+def test_a_log_start_counts_only_where_the_broker_confirms_it(view: PartitionView) -> None:
     for offset in (9, 301):
         with pytest.raises(LineageUnconfirmed):
             route(view, CUT, offset)
@@ -123,13 +123,13 @@ def test_a_lineage_is_in_force_from_its_own_epoch_down(epoch: int | None, rules:
 
 
 def leader(*epochs: tuple[int, int], log_end: int = 500) -> dict[int, EpochEnd]:
-    """What a log answers for each epoch that it does not know to be forgotten."""
-    found = {}
-    for asked in range(epochs[0][0], epochs[-1][0] + 1):
-        above = [start for epoch, start in epochs if epoch > asked]
-        floor = max(epoch for epoch, _ in epochs if epoch <= asked)
-        found[asked] = EpochEnd(LeaderEpoch(floor), Offset(above[0] if above else log_end))
-    return found
+    """Return a log's answers for each epoch that it knows, by its checkpoint."""
+    ends = {}
+    for epoch_asked in range(epochs[0][0], epochs[-1][0] + 1):
+        above = [start for epoch, start in epochs if epoch > epoch_asked]
+        floor = max(epoch for epoch, _ in epochs if epoch <= epoch_asked)
+        ends[epoch_asked] = EpochEnd(LeaderEpoch(floor), Offset(above[0] if above else log_end))
+    return ends
 
 
 SAID = Lineage.of((1, 0), (3, 40), (5, 100))
@@ -153,19 +153,19 @@ def test_a_leader_confirms_a_lineage_up_to_where_their_epochs_part(epochs: list[
 
 
 def test_one_question_is_enough_where_the_leader_knows_the_newest_epoch() -> None:
-    asked: list[int] = []
+    epochs: list[int] = []
 
     def ask(epoch: LeaderEpoch) -> EpochEnd | None:
-        asked.append(epoch)
+        epochs.append(epoch)
         return leader((5, 160), (6, 170)).get(epoch)
 
     confirmed_end(SAID, ask)
-    assert asked == [5]
+    assert epochs == [5]
     assert confirmed_end(Lineage(), ask) == 0
 
 
 def test_an_answer_for_an_epoch_before_the_first_known_proves_nothing() -> None:
-    """Kafka says of a forgotten epoch that it ends where the first known one begins."""
+    """Kafka's end of a forgotten epoch is the start of the first one it knows."""
     three, five, end = LeaderEpoch(3), LeaderEpoch(5), Offset(120)
     assert epoch_end(three, three, end, five) is None
     assert epoch_end(five, five, end, five) == EpochEnd(five, end)

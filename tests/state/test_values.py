@@ -1,4 +1,4 @@
-"""Ids, ranges, terms, descriptors and views: what they refuse and what they work out."""
+"""Ids, ranges, terms, descriptors and views: the values that they refuse and those that they compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For every promise of `storage/contract.py` that a store can break: proxies that break exactly this one, always."""
+"""Proxies that always break exactly one promise, for every promise of `storage/contract.py` that a store can break."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _KEY = re.compile(rb"<Key>(.*?)</Key>", re.DOTALL)
 
 
 def _listed_key(entry: bytes) -> str:
-    found = _KEY.search(entry)
-    assert found is not None
-    return unquote(found[1].decode())  # boto3 asks for encoding-type=url
+    match = _KEY.search(entry)
+    assert match is not None
+    return unquote(match[1].decode())  # boto3 asks for encoding-type=url
 
 
 def _filtered(answer: Answer, keep: Callable[[str], bool]) -> Answer:
-    """A listing without some of its keys."""
+    """Return a listing without some of its keys."""
     return replace(answer, body=_CONTENTS.sub(lambda m: m[0] if keep(_listed_key(m[0])) else b"", answer.body))
 
 
@@ -40,7 +40,7 @@ def refuses_conditions(request: Request, server: Server) -> Answer:
 
 
 def reads_late() -> Breaker:
-    """A GET right after the PUT of its key finds nothing."""
+    """Let a GET right after the PUT of its key find nothing."""
     fresh: set[str] = set()
 
     def late(request: Request, server: Server) -> Answer:
@@ -88,7 +88,7 @@ def folds_case(request: Request, server: Server) -> Answer:
 
 
 def lists_late() -> Breaker:
-    """The newest object is in no listing."""
+    """Leave the newest object out of every listing."""
     newest = [""]
 
     def late(request: Request, server: Server) -> Answer:
@@ -107,7 +107,7 @@ def deletes_late(request: Request, server: Server) -> Answer:
 
 
 def lists_the_deleted() -> Breaker:
-    """A listing goes on to tell what was deleted."""
+    """Go on listing objects that were deleted."""
     entries: dict[str, bytes] = {}
     deleted: set[str] = set()
 
@@ -140,7 +140,7 @@ def errs_on_deleting_nothing(request: Request, server: Server) -> Answer:
 
 
 def looks_then_writes(request: Request, server: Server) -> Answer:
-    """The condition is obeyed, but not in one step with the write."""
+    """Obey the condition, but not in one step with the write."""
     if not request.is_put or "if-none-match" not in request.headers:
         return server(request)
     if server(request.another("HEAD")).status == 200:
@@ -150,14 +150,14 @@ def looks_then_writes(request: Request, server: Server) -> Answer:
 
 
 def replaces_anything(request: Request, server: Server) -> Answer:
-    """The condition of an overwrite is not looked at. Later than the store could, or one writer might be through."""
+    """Ignore the condition of an overwrite. Later than the store could, or one writer might be through."""
     if request.is_put and "if-match" in request.headers:
         time.sleep(0.1)
     return server(request.without("if-match") if request.is_put else request)
 
 
 def brings_back_the_deleted(request: Request, server: Server) -> Answer:
-    """An object that is not there changed in no way, to this store."""
+    """Treat an object that does not exist as unchanged."""
     if not request.is_put or "if-match" not in request.headers:
         return server(request)
     time.sleep(0.1)
@@ -166,7 +166,7 @@ def brings_back_the_deleted(request: Request, server: Server) -> Answer:
 
 
 def compares_then_replaces(request: Request, server: Server) -> Answer:
-    """The condition is obeyed, but not in one step with the write."""
+    """Obey the condition, but not in one step with the write."""
     if not request.is_put or "if-match" not in request.headers:
         return server(request)
     if server(request.another("HEAD")).of("ETag") != request.headers["if-match"]:
@@ -190,9 +190,9 @@ def ranges_are_off_by_one(request: Request, server: Server) -> Answer:
 
 def refuses_ranges_over_the_end(request: Request, server: Server) -> Answer:
     answer = server(request)
-    asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
-    told = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.of("Content-Range"))
-    if asked and told and int(asked[2]) >= int(told[1]):
+    byte_range = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
+    content_range = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.of("Content-Range"))
+    if byte_range and content_range and int(byte_range[2]) >= int(content_range[1]):
         return error(416, "InvalidRange")
     return answer
 
@@ -203,7 +203,7 @@ def reads_nothing_past_the_end(request: Request, server: Server) -> Answer:
 
 
 def lists_folders(request: Request, server: Server) -> Answer:
-    """A prefix counts only up to a slash."""
+    """Let a prefix count only up to a slash."""
     answer, prefix = server(request), request.query.get("prefix", "")
     if not request.is_listing or prefix.endswith("/") or not prefix:
         return answer
@@ -256,7 +256,7 @@ def forgets_the_last_part(request: Request, server: Server) -> Answer:
 
 
 def truncates_parts(request: Request, server: Server) -> Answer:
-    """Only the last part of an upload: others may not be smaller."""
+    """Truncate only the last part of an upload: others may not be smaller."""
     if request.is_part and len(request.body) < 5 * 1024 * 1024:
         return server(replace(request, body=request.body[: len(request.body) // 2]))
     return server(request)
@@ -267,8 +267,8 @@ def completes_instead_of_aborting(request: Request, server: Server) -> Answer:
         return server(request)
     upload = {"uploadId": request.query["uploadId"]}
     parts = server(request.another("GET", upload)).body
-    found = re.findall(rb"<PartNumber>(\d+)</PartNumber>.*?<ETag>(.*?)</ETag>", parts, re.DOTALL)
-    body = b"".join(b"<Part><PartNumber>%b</PartNumber><ETag>%b</ETag></Part>" % each for each in found)
+    matches = re.findall(rb"<PartNumber>(\d+)</PartNumber>.*?<ETag>(.*?)</ETag>", parts, re.DOTALL)
+    body = b"".join(b"<Part><PartNumber>%b</PartNumber><ETag>%b</ETag></Part>" % each for each in matches)
     body = b"<CompleteMultipartUpload>" + body + b"</CompleteMultipartUpload>"
     server(request.another("POST", upload, body))
     return Answer(204)
@@ -342,4 +342,4 @@ BREAKERS: dict[str, tuple[Callable[[], Breaker], ...]] = {
         lambda: shuffles_pages,
     ),
 }
-"""For every promise of a store, makers of breakers: each call makes one with a memory of its own."""
+"""For every promise of a store, functions that make breakers: each call makes one with a memory of its own."""

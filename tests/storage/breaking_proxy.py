@@ -3,8 +3,8 @@
 A breaker is a function that gets a request and the way to the server behind, and gives the answer. It may change
 either, send others, or send none. Path-style addresses: ``/bucket/key``.
 
-moto looks for the key of a conditional write and then writes, without a lock: two writers win, rarely. What is under
-test is the breaker, so the way to the server lets one write or delete of an object through at a time.
+moto looks for the key of a conditional write and then writes, without a lock: two writers win, rarely. The breaker is
+under test, so only one write or delete of an object passes to the server at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """``headers`` have lower-case names."""
+    """A request; its ``headers`` have lower-case names."""
 
     method: str
     path: str
@@ -30,12 +30,12 @@ class Request:
 
     @property
     def key(self) -> str:
-        """Empty for requests about the bucket."""
+        """The key of the object; empty for requests about the bucket."""
         return unquote(self.path).partition("/")[2].partition("/")[2]
 
     @property
     def is_put(self) -> bool:
-        """One object, whole."""
+        """Return whether it puts one object, whole."""
         return self.method == "PUT" and not self.query
 
     @property
@@ -56,14 +56,14 @@ class Request:
 
     @property
     def is_read(self) -> bool:
-        """GET or HEAD of an object."""
+        """Return whether it is a GET or HEAD of an object."""
         return self.method in ("GET", "HEAD") and bool(self.key)
 
     def without(self, header: str) -> Request:
         return replace(self, headers={name: value for name, value in self.headers.items() if name != header})
 
     def another(self, method: str, query: dict[str, str] | None = None, body: bytes = b"") -> Request:
-        """A request of the proxy's own, with the credentials of this one."""
+        """Send a request of the proxy's own, with the credentials of this one."""
         headers = {name: value for name, value in self.headers.items() if name in ("authorization", "host")}
         return Request(method, self.path, query or {}, headers, body)
 
@@ -75,7 +75,7 @@ class Answer:
     body: bytes = b""
 
     def of(self, name: str) -> str:
-        return next((value for found, value in self.headers if found.lower() == name.lower()), "")
+        return next((value for header, value in self.headers if header.lower() == name.lower()), "")
 
     def telling(self, name: str, value: str) -> Answer:
         others = [each for each in self.headers if each[0].lower() != name.lower()]
@@ -95,7 +95,7 @@ def no_break(request: Request, server: Server) -> Answer:
 
 
 class BreakingProxy:
-    """Forwards to ``upstream`` through ``breaker``, which may be replaced at any time."""
+    """A proxy that forwards to ``upstream`` through ``breaker``, which may be replaced at any time."""
 
     def __init__(self, upstream: str) -> None:
         self.breaker: Breaker = no_break
@@ -114,9 +114,9 @@ class BreakingProxy:
             headers = request.headers | {"content-length": str(len(request.body))}
             connection.request(request.method, target, request.body, headers)
             answer = connection.getresponse()
-            found = Answer(answer.status, answer.getheaders(), answer.read())
+            full_answer = Answer(answer.status, answer.getheaders(), answer.read())
             connection.close()
-            return found
+            return full_answer
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -128,21 +128,21 @@ class BreakingProxy:
                     self.send_response_only(100)
                     self.end_headers()
                 body = self.rfile.read(int(headers.get("content-length", 0)))
-                asked = Request(self.command, path, dict(parse_qsl(query, keep_blank_values=True)), headers, body)
-                answer = proxy.breaker(asked, server)
+                request = Request(self.command, path, dict(parse_qsl(query, keep_blank_values=True)), headers, body)
+                answer = proxy.breaker(request, server)
                 self.send_response_only(answer.status)
                 for name, value in answer.headers:
                     if name.lower() not in ("content-length", "transfer-encoding", "connection"):
                         self.send_header(name, value)
-                told = answer.of("content-length") if self.command == "HEAD" else str(len(answer.body))
+                length = answer.of("content-length") if self.command == "HEAD" else str(len(answer.body))
                 if answer.status != 204:
-                    self.send_header("Content-Length", told or "0")
+                    self.send_header("Content-Length", length or "0")
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(answer.body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Silence."""
+                """Log nothing, to keep the output of tests short."""
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve
 

@@ -27,7 +27,7 @@ from tierstate.storage.options import StoreOptions
 from .faulty_proxy import FaultyProxy
 
 ACCOUNT = "devstoreaccount1"
-# Printed in Microsoft's documentation, for every azurite there is.
+# Microsoft's documentation prints these for every azurite.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 KEY = (ACCOUNT, ACCOUNT_KEY)
 _names = itertools.count(1)
@@ -35,7 +35,7 @@ _names = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def gcs_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A fake-gcs-server on a free loopback port."""
+    """Yield the endpoint of a fake-gcs-server on a free loopback port."""
     needs(FAKE_GCS)
     with fake_gcs_server(tmp_path_factory.mktemp("fake-gcs-server")) as server:
         yield server.url
@@ -43,7 +43,7 @@ def gcs_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def gcs_bucket(gcs_endpoint: str) -> str:
-    """A bucket of the test's own."""
+    """Return a bucket of the test's own."""
     anonymous: Any = AnonymousCredentials
     name = f"bucket-{os.getpid()}-{next(_names)}"
     client = storage.Client("p", anonymous(), client_options={"api_endpoint": gcs_endpoint})
@@ -68,7 +68,7 @@ def gcs_proxy(gcs_endpoint: str) -> Iterator[FaultyProxy]:
 
 @pytest.fixture
 def broken_gcs_store(gcs_proxy: FaultyProxy, gcs_bucket: str) -> Iterator[GcsStore]:
-    """Behind the proxy; three attempts, ten seconds for throttling, and its waiting takes no time."""
+    """Yield a store behind the proxy; three attempts, ten seconds for throttling, and its waiting takes no time."""
     options = StoreOptions(gcs_proxy.endpoint, max_attempts=3, throttle_timeout=10)
     store = GcsStore(gcs_bucket, "", options, ManualClock())
     yield store
@@ -77,7 +77,7 @@ def broken_gcs_store(gcs_proxy: FaultyProxy, gcs_bucket: str) -> Iterator[GcsSto
 
 @pytest.fixture(scope="session")
 def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The account's URL at an azurite on a free loopback port."""
+    """Yield the account's URL at an azurite on a free loopback port."""
     needs(AZURITE)
     with azurite(tmp_path_factory.mktemp("azurite")) as server:
         yield f"{server.url}/{ACCOUNT}"
@@ -85,7 +85,7 @@ def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def azure_client(azure_endpoint: str) -> Iterator[ContainerClient]:
-    """A container of the test's own, by Microsoft's client."""
+    """Yield a container of the test's own, by Microsoft's client."""
     name = f"container-{os.getpid()}-{next(_names)}"
     with ContainerClient(azure_endpoint, name, AzureNamedKeyCredential(ACCOUNT, ACCOUNT_KEY)) as client:
         client.create_container()
@@ -109,7 +109,7 @@ def azure_proxy(azure_endpoint: str) -> Iterator[FaultyProxy]:
 
 @pytest.fixture
 def broken_azure_store(azure_proxy: FaultyProxy, azure_client: ContainerClient) -> Iterator[AzureStore]:
-    """Behind the proxy; two attempts, ten seconds for throttling, and its waiting (but Microsoft's) takes no time."""
+    """A store behind the proxy; two attempts, ten seconds for throttling; only Microsoft's own waiting takes time."""
     where = f"{azure_proxy.endpoint}/{ACCOUNT}"
     store = AzureStore(
         azure_client.container_name,

@@ -49,7 +49,7 @@ _buckets = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """A moto server on a free loopback port."""
+    """Yield the endpoint of a moto server on a free loopback port."""
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -73,13 +73,13 @@ def _new_bucket(endpoint: str) -> str:
 
 @pytest.fixture
 def s3_bucket(s3_endpoint: str) -> str:
-    """A bucket of the test's own."""
+    """Return a bucket of the test's own."""
     return _new_bucket(s3_endpoint)
 
 
 @pytest.fixture(scope="session")
 def versitygw_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A versitygw on a free loopback port. Without Go: skipped with the reason, and with TIERSTATE_CI=1 a failure."""
+    """A versitygw on a free loopback port. Without Go the test is skipped; with TIERSTATE_CI=1 it fails."""
     needs(VERSITYGW)
     with versitygw(tmp_path_factory.mktemp("versitygw"), "test", "test") as server:
         yield server.url
@@ -87,7 +87,7 @@ def versitygw_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 @pytest.fixture
 def versitygw_bucket(versitygw_endpoint: str) -> str:
-    """A bucket of the test's own."""
+    """Return a bucket of the test's own."""
     return _new_bucket(versitygw_endpoint)
 
 
@@ -126,9 +126,9 @@ def directory_store(tmp_path: Path) -> DirectoryStore:
 
 @pytest.fixture(params=["memory", "directory", "s3", pytest.param("versitygw", marks=pytest.mark.extended)])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
-    """Every implementation in turn."""
-    found: ObjectStore = request.getfixturevalue(f"{request.param}_store")
-    return found
+    """Return a store of each implementation in turn."""
+    implementation: ObjectStore = request.getfixturevalue(f"{request.param}_store")
+    return implementation
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def data_folder() -> Path:
 
 @dataclass(frozen=True)
 class GoldenSegment:
-    """One segment that Aiven's classes (or the writer compared with them) wrote, and the store it lies in."""
+    """One segment that Aiven's classes (or the writer compared with them) wrote, and its store."""
 
     store: ObjectStore
     base_key: str
@@ -157,7 +157,7 @@ class Golden(Protocol):
 
 @pytest.fixture
 def golden() -> Golden:
-    """``golden("aiven/zstd")``: the first segment of a golden bucket, copied into a store of this process."""
+    """Return ``golden("aiven/zstd")``: the first segment of a golden bucket, copied into a store of this process."""
 
     def load(bucket: str) -> GoldenSegment:
         store = MemoryStore()
@@ -165,7 +165,7 @@ def golden() -> Golden:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 store.put_if_absent(path.relative_to(folder).as_posix(), path.read_bytes())
-        manifest = next(found.key for found in store.list() if found.key.endswith(ObjectKind.MANIFEST))
+        manifest = next(info.key for info in store.list() if info.key.endswith(ObjectKind.MANIFEST))
         return GoldenSegment(store, base_of(manifest), KeyRing.load(DATA / "aiven-kafka" / "keyring.toml"))
 
     return load
@@ -190,7 +190,7 @@ BASE_KEY = "topic-MWJ6FHTfRYy67jzwZdeqSQ/7/00000000000000001234-tqimKeZwStOEOwRz
 
 @pytest.fixture
 def write_segment() -> WriteSegment:
-    """Writes a whole segment as an agent does, in three steps, and returns its descriptor."""
+    """Return a function that writes a whole segment as an agent does, in three steps, and returns its descriptor."""
 
     def write(
         store: ObjectStore,

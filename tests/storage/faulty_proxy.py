@@ -22,9 +22,9 @@ _ERRORS = {
 
 
 class FaultyProxy:
-    """Forwards to ``upstream``; ``fault`` may be replaced at any time. ``requests`` counts them by method.
+    """A proxy that forwards to ``upstream``; ``fault`` may be replaced at any time. ``requests`` counts them by method.
 
-    ``seen``: path and headers of every request, in order.
+    ``seen`` has path and headers of every request, in order.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -75,7 +75,7 @@ class FaultyProxy:
                 self.wfile.write(b"" if self.command == "HEAD" else data[:cut])
 
             def log_message(self, format: str, *args: object) -> None:
-                """Silence."""
+                """Log nothing, to keep the output of tests short."""
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve
 

@@ -11,7 +11,7 @@ from tierstate.storage.segment.keyring import KeyRing
 
 
 def write_ring(folder: Path, active: str, *key_ids: str, public_only: tuple[str, ...] = (), bits: int = 2048) -> Path:
-    """A ring of fresh pairs; ``public_only`` have no private key in it. Known PEM files are used again."""
+    """Write a ring of fresh pairs; ``public_only`` have no private key in it. Existing PEM files are used again."""
     lines = [f'active = "{active}"\n']
     for key_id in key_ids:
         private, public = folder / f"{key_id}.private.pem", folder / f"{key_id}.public.pem"

@@ -1,8 +1,8 @@
-"""A program: does one thing to a directory store in a child process that is killed with SIGKILL before its N-th system
-step, for N = 1, 2, … until the child lives to the end; prints that N. Each N has a folder of its own.
+"""A program that does one thing to a directory store in a child process that is killed with SIGKILL before its N-th
+system step, for N = 1, 2, … until the child lives to the end; it prints that N. Each N has a folder of its own.
 
     python killed_writer.py kill put FOLDER     the children work in FOLDER/1, FOLDER/2, …
-    python killed_writer.py steps put FOLDER    nobody is killed; prints the names of the steps
+    python killed_writer.py steps put FOLDER    kills no child; prints the names of the steps
     python killed_writer.py full put FOLDER     a child for every size a file may have at most; FOLDER/0, FOLDER/1, …
 
 A system step is a call from Python into `posix` or `fcntl`, as the interpreter's profiler reports it before the call:
@@ -46,13 +46,13 @@ WORK: dict[str, Callable[[Path], None]] = {"put": put, "replace": replace, "dele
 
 
 def prepare(work: str, folder: Path) -> None:
-    """A put begins with a store that does not exist yet, the others with one object."""
+    """Prepare the folder: a put begins with a store that does not exist yet, the others with one object."""
     if work != "put":
         DirectoryStore(folder).put_if_absent(KEY, OLD)
 
 
 def watch(step: Callable[[str], None]) -> None:
-    """From now on ``step(name)`` runs before every system step of this process."""
+    """Let ``step(name)`` run before every system step of this process from now on."""
 
     def profile(frame: FrameType, event: str, arg: Any) -> None:
         if event == "c_call" and getattr(arg, "__module__", "") in ("posix", "fcntl") and arg.__name__ not in NO_STEPS:
@@ -62,7 +62,7 @@ def watch(step: Callable[[str], None]) -> None:
 
 
 def child(work: Callable[[], None]) -> int:
-    """Its wait status."""
+    """Run the work in a child process; return its wait status."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -122,7 +122,7 @@ def filled(work: str, folder: Path, limit: int) -> None:
 
 
 def full(work: str, folder: Path) -> None:
-    """The system refuses a file's bytes above the limit (EFBIG): no room in the middle of any write, and before it."""
+    """Limit the size of files: the system refuses bytes above it (EFBIG), in the middle of any write, and before it."""
     edges = [0]
     for piece in PIECES:
         edges += [edges[-1] + len(piece) // 2, edges[-1] + len(piece)]

@@ -1,4 +1,4 @@
-"""Azure Blob Storage: what is quickly shown. The whole contract and the failing network: `test_azure_whole.py`."""
+"""Azure Blob Storage, quick tests. The whole contract and the failing network: `test_azure_whole.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .faulty_proxy import FaultyProxy
 
 
 class Answering(BaseHTTPRequestHandler):
-    """A server that says what a test wants to hear."""
+    """A server that gives the answers of a test."""
 
     def answer(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
         self.send_response(status)
@@ -49,7 +49,7 @@ class Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silence."""
+        """Log nothing, to keep the output of tests short."""
 
 
 @contextmanager
@@ -106,8 +106,8 @@ def test_an_upload_that_never_ends_leaves_another_one_whole(azure_endpoint: str,
 
 
 @pytest.mark.parametrize(("there", "expected"), [(True, ObjectExists), (False, NotRepeatable)])
-def test_a_commit_whose_blocks_are_gone_tells_who_took_them(there: bool, expected: type[TierstateError]) -> None:
-    """A whole object under the key drops everybody's blocks; Azure may say so before it looks at the condition."""
+def test_a_commit_without_its_blocks_names_the_cause(there: bool, expected: type[TierstateError]) -> None:
+    """A whole object under the key drops all its blocks; Azure may report that before it looks at the condition."""
 
     class Dropping(Answering):
         def do_PUT(self) -> None:
@@ -115,8 +115,8 @@ def test_a_commit_whose_blocks_are_gone_tells_who_took_them(there: bool, expecte
             self.answer(400 if "comp=blocklist" in self.path else 201, {"x-ms-error-code": "InvalidBlockList"})
 
         def do_HEAD(self) -> None:
-            found = {"x-ms-meta-tierstate_upload": "of somebody else", "x-ms-blob-type": "BlockBlob"}
-            self.answer(200 if there else 404, found if there else {"x-ms-error-code": "BlobNotFound"})
+            headers = {"x-ms-meta-tierstate_upload": "of somebody else", "x-ms-blob-type": "BlockBlob"}
+            self.answer(200 if there else 404, headers if there else {"x-ms-error-code": "BlobNotFound"})
 
     with answering(Dropping) as store, pytest.raises(expected) as raised:
         store.put_stream("key", [bytes(MIB)] * 3, part_bytes=MIB)
@@ -125,7 +125,7 @@ def test_a_commit_whose_blocks_are_gone_tells_who_took_them(there: bool, expecte
 
 @pytest.mark.parametrize("told", [None, "bytes 0-9/1000", "bytes 10-18/1000", "bytes 10-19/x"])
 def test_a_store_that_answers_another_range_is_found_out(told: str | None) -> None:
-    """Not by the proxy: the range is signed, and azurite refuses a request that lacks it."""
+    """The proxy does not do it: the range is signed, and azurite refuses a request that lacks it."""
 
     class Liar(Answering):
         def do_GET(self) -> None:

@@ -1,8 +1,8 @@
 """Azure Blob Storage on azurite: the whole contract, and a network that fails.
 
 Where azurite 3.35 is not Azure:
-- a put with ``If-None-Match: *`` meets blocks that nobody committed as if they were an object (409). A commit does not,
-  so that is what the store does then, wherever it happens;
+- a put with ``If-None-Match: *`` treats uncommitted blocks as an object (409). A commit does not,
+  so the store then commits, wherever it happens;
 - a range that begins at the object's end is answered with no bytes instead of 416;
 - accounts with hierarchical names do not exist there: their folders are made by hand below.
 """
@@ -39,7 +39,7 @@ from .cloud_stores import azure_store as azure_store
 from .cloud_stores import broken_azure_store as broken_azure_store
 from .faulty_proxy import Fault, FaultyProxy
 
-pytestmark = pytest.mark.slow  # azurite takes its time: a minute on a busy machine
+pytestmark = pytest.mark.slow  # azurite is slow: a minute on a busy machine
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
@@ -48,7 +48,7 @@ def test_the_store_keeps_its_promise(azure_store: AzureStore, promise: Promise) 
 
 
 def at(fault: str, method: str, *numbers: int, part: str = "") -> Fault:
-    """The fault at these requests of the method (whose path has ``part``), counted from 0; at all without numbers."""
+    """Return the fault at these requests of the method (whose path has ``part``), from 0; without numbers at all."""
     count = itertools.count()
     return lambda asked, path: (
         fault if asked == method and part in path and (next(count) in numbers or not numbers) else None
@@ -90,7 +90,7 @@ def test_a_store_that_asks_to_slow_down_slows_a_large_put_and_never_fails_it(
     assert broken_azure_store.get("key") == data
 
 
-def test_a_large_put_that_fails_leaves_nothing_that_anybody_sees(
+def test_a_large_put_that_fails_leaves_nothing_visible(
     broken_azure_store: AzureStore, azure_proxy: FaultyProxy
 ) -> None:
     azure_proxy.fault = at("503", "PUT", part="comp=block&")
@@ -101,9 +101,7 @@ def test_a_large_put_that_fails_leaves_nothing_that_anybody_sees(
     assert list(broken_azure_store.list()) == []
 
 
-def test_blocks_that_nobody_committed_are_in_nobodys_way(
-    azure_store: AzureStore, azure_client: ContainerClient
-) -> None:
+def test_uncommitted_blocks_do_not_block_a_put(azure_store: AzureStore, azure_client: ContainerClient) -> None:
     azure_client.get_blob_client("some/prefix/key").stage_block("x" * 38, b"half")
     assert list(azure_store.list()) == []
     azure_store.put_if_absent("key", b"whole")
@@ -112,7 +110,7 @@ def test_blocks_that_nobody_committed_are_in_nobodys_way(
         azure_store.put_if_absent("key", b"another")
 
 
-def test_of_many_large_puts_one_wins_whole(azure_store: AzureStore) -> None:
+def test_one_of_many_large_puts_wins_whole(azure_store: AzureStore) -> None:
     def put(writer: int) -> int | None:
         try:
             azure_store.put_stream("key", [bytes([writer]) * MIB] * 3, part_bytes=MIB)
@@ -215,7 +213,7 @@ def test_a_folder_of_an_account_with_hierarchical_names_is_no_object(
 ) -> None:
     azure_client.upload_blob("some/prefix/folder", b"", metadata={"hdi_isfolder": "true"})
     azure_store.put_if_absent("folder/key", b"x")
-    assert [found.key for found in azure_store.list()] == ["folder/key"]
+    assert [info.key for info in azure_store.list()] == ["folder/key"]
 
 
 def test_an_object_is_replaced_only_while_it_is_what_it_was(

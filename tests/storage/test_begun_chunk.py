@@ -1,4 +1,4 @@
-"""A small read of a compressed chunk opens what it needs of it, and who reads on gets the rest, whole and checked."""
+"""A small read of a compressed chunk opens only a part of it; reading on opens the rest, whole and checked."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def test_a_small_read_unpacks_no_more_than_the_blocks_up_to_its_end(store: Watch
     assert len(store.ranges) == 1
 
 
-def test_who_reads_in_order_opens_a_chunk_once_and_whole(store: Watched) -> None:
+def test_a_reader_in_order_opens_a_chunk_once_and_whole(store: Watched) -> None:
     cache = ChunkCache(100 * MIB)
     reader = reader_of(store, cache)
     assert read(reader, 0, 100, alone=False) == LOG[:100]
     assert cache.counts.bytes == CHUNK
 
 
-def test_what_was_begun_becomes_whole_without_another_request_and_takes_no_more_room_than_that(store: Watched) -> None:
+def test_a_begun_chunk_becomes_whole_without_another_request_or_more_room(store: Watched) -> None:
     cache = ChunkCache(100 * MIB)
     reader = reader_of(store, cache)
     read(reader, 0, 100)
@@ -78,9 +78,7 @@ RANGES = st.tuples(st.integers(0, len(LOG) - 1), st.integers(1, 2 * CHUNK), st.b
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
-def test_whatever_is_read_in_whichever_order_is_the_log(
-    write_segment: WriteSegment, tmp_path: Path, encrypted: bool
-) -> None:
+def test_reads_in_any_order_give_the_log(write_segment: WriteSegment, tmp_path: Path, encrypted: bool) -> None:
     keys = load_ring(tmp_path, "key1", "key1") if encrypted else None
     store = written(write_segment, keys)
 
@@ -93,8 +91,8 @@ def test_whatever_is_read_in_whichever_order_is_the_log(
             assert read(reader, start, start + size, alone=alone) == LOG[start : start + size]
             assert cache.counts.bytes <= max(max_bytes, 2 * CHUNK)
         if max_bytes == 100 * MIB:
-            asked = [at for start, stop in store.ranges for at in range(start, stop, 64)]
-            assert len(asked) == len(set(asked)), "a byte came twice"
+            positions = [at for start, stop in store.ranges for at in range(start, stop, 64)]
+            assert len(positions) == len(set(positions)), "a byte came twice"
 
     tried()
 
@@ -124,11 +122,11 @@ def test_readers_at_once_that_want_different_parts_share_one_request(store: Watc
     assert cache.counts.bytes == CHUNK
 
 
-def test_damage_behind_what_was_read_is_told_to_who_reads_on_and_not_kept(store: Watched) -> None:
+def test_damage_behind_a_small_read_is_found_by_reading_on_and_not_kept(store: Watched) -> None:
     sound = store.get(BASE_KEY + ".log")
     cache = ChunkCache(100 * MIB)
     reader = reader_of(store, cache)
-    reader.log.checksums = ()  # as of a release that kept none
+    reader.log.checksums = ()  # as in a release that kept none
     end = stored_bytes(reader, 0)
     replace(store, sound[: end - 2000] + bytes(2000) + sound[end:])
     assert read(reader, 0, 100) == LOG[:100]
@@ -144,7 +142,7 @@ def replace(store: Watched, data: bytes) -> None:
     store.put_if_absent(BASE_KEY + ".log", data)
 
 
-def test_with_a_disk_a_chunk_is_opened_whole_because_only_that_is_kept_there(store: Watched, tmp_path: Path) -> None:
+def test_a_chunk_for_the_disk_cache_is_opened_whole(store: Watched, tmp_path: Path) -> None:
     disk = open_disk_cache(tmp_path, 100 * MIB)
     assert disk is not None
     cache = ChunkCache(100 * MIB, disk)
@@ -160,7 +158,7 @@ def test_a_frame_that_wants_more_memory_than_its_chunk_is_opened_as_a_whole() ->
         compression_params=zstandard.ZstdCompressionParameters(window_log=27)
     ).compressobj()
     data = frame.compress(plain) + frame.flush()
-    # RFC 8878, 3.1.1.1: the same frame, and says its size
+    # RFC 8878, 3.1.1.1: the same frame, with its size
     wide = data[:4] + bytes([data[4] | 2 << 6]) + data[5:6] + CHUNK.to_bytes(4, "little") + data[6:]
     assert zstandard.get_frame_parameters(wide).window_size == 1 << 27
     assert zstandard.ZstdDecompressor().decompress(wide) == plain

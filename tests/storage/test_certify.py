@@ -1,4 +1,4 @@
-"""A certificate says the truth: it names the one promise that is broken, and leaves nothing behind."""
+"""A certificate is true: it names the one promise that is broken, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CASES = [
 
 @pytest.fixture
 def proxy(s3_endpoint: str) -> Iterator[BreakingProxy]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request, and there are thousands
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # one line for each of thousands of requests
     proxy = BreakingProxy(s3_endpoint)
     yield proxy
     proxy.close()
@@ -47,7 +47,7 @@ def proxy(s3_endpoint: str) -> Iterator[BreakingProxy]:
 
 @pytest.fixture
 def proxied(proxy: BreakingProxy, s3_bucket: str) -> Iterator[S3Store]:
-    """Repeats: moto answers 500 now and then to a read that meets a replacement (its buffer is closed meanwhile)."""
+    """A store that repeats: moto at times answers 500 to a read that meets a replacement (its buffer is closed)."""
     options = StoreOptions(proxy.endpoint, "us-east-1", credentials=("test", "test"), max_attempts=3)
     store = S3Store(s3_bucket, "some/prefix", options, ManualClock())
     yield store
@@ -92,7 +92,7 @@ def test_it_is_the_first_one_that_a_whole_run_names(
 
 
 class Normalising(MemoryStore):
-    """Takes keys that other stores would refuse or change."""
+    """A store that takes keys that others would refuse or change."""
 
     def head(self, key: str) -> ObjectInfo:
         return super().head(key.replace("//", "/"))
@@ -109,12 +109,12 @@ def test_other_objects_are_not_touched_and_nothing_is_left(memory_store: MemoryS
     for key in others:
         memory_store.put_if_absent(key, key.encode())
     assert first_broken(memory_store) is None
-    assert [(found.key, memory_store.get(found.key)) for found in memory_store.list()] == [
+    assert [(info.key, memory_store.get(info.key)) for info in memory_store.list()] == [
         (key, key.encode()) for key in others
     ]
 
 
-def test_what_an_interrupted_check_wrote_is_removed() -> None:
+def test_objects_of_an_interrupted_check_are_removed() -> None:
     for at in range(0, 60, 7):
 
         def interrupt(operation: str, key: str, writes: int, at: int = at) -> None:
@@ -128,25 +128,25 @@ def test_what_an_interrupted_check_wrote_is_removed() -> None:
 
 
 class Ghosts(MemoryStore):
-    """Shows in no listing what it has, and deletes nothing in batches."""
+    """A store that lists nothing of what it has, and deletes nothing in batches."""
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         return iter(())
 
     def delete_many(self, keys: object) -> None:
-        """Success, as it says."""
+        """Report success, but delete nothing."""
 
 
 def test_a_store_that_hides_and_keeps_objects_is_cleaned_all_the_same() -> None:
     store = Ghosts()
-    found = first_broken(store)
-    assert found is not None
-    assert found.name == "a new object is listed at once"
+    broken_promise = first_broken(store)
+    assert broken_promise is not None
+    assert broken_promise.name == "a new object is listed at once"
     assert list(MemoryStore.list(store)) == []
 
 
 class PrefixBlind(MemoryStore):
-    """Lists everything, whatever the prefix: objects and unfinished uploads of others, too."""
+    """A store that lists everything, whatever the prefix: objects and unfinished uploads of others, too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,11 +167,11 @@ def test_a_store_that_ignores_prefixes_loses_nothing_of_others() -> None:
     store.put_if_absent("theirs", b"theirs")
     for _ in certify(store, PREFIX):
         pass
-    assert [found.key for found in store.list()] == ["theirs"]
+    assert [info.key for info in store.list()] == ["theirs"]
     assert set(store.aborted) == {f"{PREFIX}00/ours"}
 
 
-def test_what_cannot_be_removed_is_named() -> None:
+def test_objects_that_cannot_be_removed_are_named() -> None:
     def refuse(operation: str, key: str, writes: int) -> None:
         if operation == "delete":
             raise AccessDenied("the store refuses", key=key)
@@ -181,7 +181,7 @@ def test_what_cannot_be_removed_is_named() -> None:
     assert trial.clear() == [f"{PREFIX}00/object"]
 
 
-def test_what_was_removed_is_not_called_left_because_the_store_denies_what_is_missing(
+def test_removed_objects_are_not_called_left_when_missing_ones_are_denied(
     proxied: S3Store, proxy: BreakingProxy
 ) -> None:
     proxy.breaker = forbids_what_is_missing
@@ -244,7 +244,7 @@ def test_every_promise_says_why_what_it_costs_and_what_to_do() -> None:
 
 def test_the_page_has_every_promise_in_order() -> None:
     page = (Path(__file__).parents[2] / "docs" / "certify.md").read_text()
-    rows = [f"| {each.name} | {each.why} | {each.cost} | {each.remedy} |" for each in STORE_PROMISES]
+    rows = [f"- **{each.name}**: {each.why}" for each in STORE_PROMISES]
     assert "\n".join(rows) in page
 
 

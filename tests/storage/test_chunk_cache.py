@@ -1,4 +1,4 @@
-"""The chunk cache: bounded, one load a chunk, and one request for chunks that lie side by side."""
+"""The chunk cache: bounded, one load for each chunk, and one request for adjacent chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = bytes(range(256)) * 40  # 10,240 bytes: eleven chunks of 1,000
 
 
 class Watched(MemoryStore):
-    """Ranges asked of it; a test may let something happen before an answer."""
+    """A store that records the ranges asked of it; a test may let something happen before an answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def read(reader: SegmentReader, chunks: Sequence[int]) -> list[bytes]:
     return [b"".join(reader.plain_range(id * 1000, id * 1000 + 1000)) for id in chunks]
 
 
-def test_everyone_who_asks_at_once_shares_one_load(store: Watched) -> None:
+def test_simultaneous_readers_share_one_load(store: Watched) -> None:
     cache, asking, go_on = ChunkCache(10_000), threading.Barrier(9), threading.Event()
 
     def wait(range: ByteRange) -> None:
@@ -63,17 +63,17 @@ def test_everyone_who_asks_at_once_shares_one_load(store: Watched) -> None:
         return b"".join(reader_of(store, cache).plain_range(0, 1000))
 
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(ask) for _ in range(8)]
+        futures = [pool.submit(ask) for _ in range(8)]
         asking.wait(30)
         while cache.counts.hits + cache.counts.misses < 8:
             threading.Event().wait(0.001)
         go_on.set()
-        assert {each.result() for each in asked} == {LOG[:1000]}
+        assert {each.result() for each in futures} == {LOG[:1000]}
     assert store.ranges == [(0, 1000)]
     assert (cache.counts.misses, cache.counts.hits) == (1, 7)
 
 
-def test_adjacent_chunks_that_nobody_has_come_by_one_request(store: Watched) -> None:
+def test_adjacent_missing_chunks_come_by_one_request(store: Watched) -> None:
     cache = ChunkCache(100_000)
     reader = reader_of(store, cache)
     read(reader, [3])
@@ -118,7 +118,7 @@ def test_a_failed_load_is_not_kept(store: Watched) -> None:
     assert read(reader, [0]) == [LOG[:1000]]
 
 
-def test_of_a_request_that_fails_on_its_way_the_whole_chunks_stay(store: Watched) -> None:
+def test_whole_chunks_of_a_request_that_fails_midway_stay(store: Watched) -> None:
     cache = ChunkCache(10_000)
     data = bytearray(store.get(BASE_KEY + ".log"))
     store.delete(BASE_KEY + ".log")
@@ -129,7 +129,7 @@ def test_of_a_request_that_fails_on_its_way_the_whole_chunks_stay(store: Watched
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, Stopped])
-def test_an_interrupted_load_is_taken_over_by_who_waits(store: Watched, interruption: type[BaseException]) -> None:
+def test_an_interrupted_load_goes_to_a_waiting_reader(store: Watched, interruption: type[BaseException]) -> None:
     cache, started, go_on = ChunkCache(10_000), threading.Event(), threading.Event()
     turns = iter([True, False])
 
@@ -156,7 +156,7 @@ def test_an_interrupted_load_is_taken_over_by_who_waits(store: Watched, interrup
         loading.result(30)
 
 
-def test_who_waits_for_a_load_ahead_never_sees_its_error(store: Watched) -> None:
+def test_a_reader_that_waits_for_a_load_ahead_never_sees_its_error(store: Watched) -> None:
     cache, started, go_on = ChunkCache(10_000), threading.Event(), threading.Event()
     reader = reader_of(store, cache)
     turns = iter([True, False])
@@ -180,7 +180,7 @@ def test_who_waits_for_a_load_ahead_never_sees_its_error(store: Watched) -> None
         assert isinstance(ahead.exception(30), StorageUnavailable)
 
 
-def test_what_is_loaded_ahead_counts_until_it_is_read_or_dropped(store: Watched) -> None:
+def test_chunks_loaded_ahead_count_until_they_are_read_or_dropped(store: Watched) -> None:
     cache = ChunkCache(2000)
     reader = reader_of(store, cache)
     assert cache.load_ahead(reader.log, reader.chunks_of(0, 2000), threading.Event()) == 2000
@@ -207,13 +207,13 @@ def test_an_error_names_object_chunk_and_reason(write_segment: WriteSegment) -> 
 
 
 class InPieces(MemoryStore):
-    """As from a socket: of no size that anybody asked for."""
+    """A store that answers in pieces of odd sizes, as a socket does."""
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         return super().stream_range(key, range, 300_000)
 
 
-def test_what_was_read_stays_while_the_cache_takes_the_memory_of_what_it_drops(write_segment: WriteSegment) -> None:
+def test_a_view_stays_valid_while_the_cache_reuses_dropped_memory(write_segment: WriteSegment) -> None:
     log = b"".join(number.to_bytes(4, "big") for number in range(6 * MIB // 4))
     store = InPieces()
     write_segment(store, log, chunk_bytes=MIB)

@@ -1,4 +1,4 @@
-"""The chunk index: Aiven's own vectors, and what damage does."""
+"""The chunk index: Aiven's own vectors, and the effects of damage."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def test_an_empty_log_has_one_empty_chunk_that_no_lookup_finds(index: ChunkIndex
 
 def test_a_position_is_found_in_its_chunk_and_none_past_the_end() -> None:
     index = ChunkIndex.of_variable(100, 250, [10, 20, 30])
-    found = [index.chunk_at(position) for position in (0, 99, 100, 249, 250, -1)]
-    assert [None if chunk is None else chunk.id for chunk in found] == [0, 0, 1, 2, None, None]
+    chunks = [index.chunk_at(position) for position in (0, 99, 100, 249, 250, -1)]
+    assert [None if chunk is None else chunk.id for chunk in chunks] == [0, 0, 1, 2, None, None]
 
 
 def test_positions_past_two_gigabytes_do_not_overflow() -> None:
@@ -162,5 +162,5 @@ def test_an_offset_is_found_in_the_chunk_where_its_batch_begins() -> None:
     batches = [(0, Offset(100)), (60, Offset(110)), (130, Offset(120)), (410, Offset(200))]
     firsts = first_offsets(batches, chunk_bytes=100, file_bytes=450)
     assert firsts == (100, 120, None, None, 200)
-    wanted = {90: 0, 100: 0, 119: 0, 120: 1, 199: 1, 200: 4, 10_000: 4}
-    assert {offset: chunk_of_offset(firsts, offset) for offset in wanted} == wanted
+    expected = {90: 0, 100: 0, 119: 0, 120: 1, 199: 1, 200: 4, 10_000: 4}
+    assert {offset: chunk_of_offset(firsts, offset) for offset in expected} == expected

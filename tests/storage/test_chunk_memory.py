@@ -1,4 +1,4 @@
-"""The memory of chunks that come in pieces: used again, and never while anybody holds a view of it."""
+"""The memory of chunks that come in pieces: used again, and never while a view of it is held."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def address(view: memoryview) -> int:
     return int(np.frombuffer(view, np.uint8).ctypes.data)
 
 
-def test_what_was_forgotten_is_given_to_the_next_of_its_size() -> None:
+def test_freed_memory_is_given_to_the_next_chunk_of_its_size() -> None:
     memory = ChunkMemory(2)
     first = memory(MIB)
     where = address(first)
@@ -26,7 +26,7 @@ def test_what_was_forgotten_is_given_to_the_next_of_its_size() -> None:
     assert address(memory(MIB)) == where
 
 
-def test_what_somebody_holds_a_part_of_is_not_written_to() -> None:
+def test_memory_with_a_held_view_is_not_written_to() -> None:
     memory = ChunkMemory(2)
     first = memory(MIB)
     put(first, 0, b"kept")
@@ -42,7 +42,7 @@ def test_a_smaller_chunk_does_not_hold_the_memory_of_a_larger_one() -> None:
     assert address(memory(MIB)) != where
 
 
-def test_no_more_waits_than_may() -> None:
+def test_free_memory_is_bounded() -> None:
     memory = ChunkMemory(2)
     held = [memory(MIB) for _ in range(3)]
     held.clear()
@@ -57,7 +57,7 @@ def test_nothing_waits_of_an_odd_size_or_a_very_large_one(size: int) -> None:
 
 
 def test_others_run_while_pieces_are_copied() -> None:
-    """With the lock of the interpreter held nobody would count."""
+    """If the interpreter's lock were held, no other thread would count."""
     large, counted, over = bytes(64 * MIB), [0], threading.Event()
 
     def count() -> None:
@@ -68,7 +68,7 @@ def test_others_run_while_pieces_are_copied() -> None:
     target = memoryview(bytearray(64 * MIB))
     counter = threading.Thread(target=count)
     patience = sys.getswitchinterval()
-    sys.setswitchinterval(30)  # who has the lock gives it away, or keeps it
+    sys.setswitchinterval(30)  # the holder of the lock gives it away, or keeps it
     counter.start()
     try:
         for copied in (lambda: put(target, 0, large), lambda: joined([memoryview(large)])):

@@ -1,7 +1,7 @@
 """Damaged objects of one segment: found, named, never a short read.
 
-Who finds what; *read* is whoever takes bytes through `SegmentReader`, *verify* its method, *records* stands for the CRC
-and the offsets of record batches (`log/`), which every read of records checks:
+The table says which check finds which damage: *read* is any read by `SegmentReader`, *verify* its method, *records* the
+CRC and the offsets of record batches (`log/`), which every read of records checks:
 
 | damage                           | plain           | zstd            | AES-GCM, with zstd or not          |
 |----------------------------------|-----------------|-----------------|------------------------------------|
@@ -49,13 +49,13 @@ R = TypeVar("R")
 
 
 def some_log(log_bytes: int = 10_240) -> bytes:
-    """Other bytes at every call."""
+    """Return different bytes at every call."""
     return b"".join(CHANCE.choices(WORDS, k=log_bytes))[:log_bytes]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One that is whole, to take objects from."""
+    """A whole segment, from which objects are taken."""
 
     store: MemoryStore
     log: bytes
@@ -65,7 +65,7 @@ class Segment:
 
     @property
     def borders(self) -> list[int]:
-        """Where chunks begin and end in the log object."""
+        """Return where chunks begin and end in the log object."""
         chunks = self.reader(self.store).manifest.chunks
         return [0, *(chunk.stored_stop for chunk in chunks)]
 
@@ -82,7 +82,7 @@ class Segment:
         return [reader.indexes(kind) for kind in IndexKind]
 
     def damaged(self, key: str, data: bytes | None) -> MemoryStore:
-        """A store with one object replaced, or without it."""
+        """Return a store with one object replaced, or without it."""
         store = MemoryStore()
         for each in (LOG_KEY, INDEXES_KEY, MANIFEST_KEY):
             if each != key:
@@ -111,7 +111,7 @@ def new_segment(write_segment: WriteSegment, compression: Compression, encrypted
 
 
 def places(borders: list[int], more: int = 20) -> list[int]:
-    """At, before and after every border, and anywhere."""
+    """Return positions at, before and after every border, and anywhere."""
     near = {at + step for at in borders for step in (-1, 0, 1)}
     return sorted(at for at in near | {CHANCE.randrange(borders[-1]) for _ in range(more)} if 0 <= at < borders[-1])
 
@@ -125,7 +125,7 @@ def cut(data: bytes, borders: list[int]) -> list[bytes]:
 
 
 def orders(count: int) -> Iterator[list[int]]:
-    """Neighbours swapped, the first and the last, all reversed, all moved by one, and any."""
+    """Yield orders: neighbours swapped, the first and the last, all reversed, all moved by one, and any."""
     whole = list(range(count))
     for one, other in [*itertools.pairwise(whole), (0, count - 1)]:
         yield [other if at == one else one if at == other else at for at in whole]
@@ -144,7 +144,7 @@ def tried(read: Callable[[], R]) -> R | CorruptData:
 
 
 def log_or_error(segment: Segment, store: MemoryStore) -> bytes | CorruptData:
-    """Through every way to read: all at once, and each chunk by itself. An error names object and chunk."""
+    """Read in every way: all at once, and each chunk by itself. An error names object and chunk."""
     reader = segment.reader(store)
     log = tried(lambda: b"".join(reader.read_log()))
     chunks = reader.manifest.chunks
@@ -171,7 +171,7 @@ def test_a_whole_segment_verifies(segment: Segment) -> None:
     assert log_or_error(segment, segment.store) == segment.log
 
 
-def test_a_log_that_is_cut_off_is_found_by_whoever_reads_the_chunk(segment: Segment) -> None:
+def test_a_log_that_is_cut_off_is_found_by_any_read_of_the_chunk(segment: Segment) -> None:
     stored, borders = segment.store.get(LOG_KEY), segment.borders
     for at in places(borders):
         store = segment.damaged(LOG_KEY, stored[:at])
@@ -200,13 +200,13 @@ def test_a_flipped_bit_of_the_log_is_found(segment: Segment) -> None:
     stored, borders = segment.store.get(LOG_KEY), segment.borders
     for at in places(borders):
         store = segment.damaged(LOG_KEY, flipped(stored, at))
-        found = log_or_error(segment, store)
-        if isinstance(found, CorruptData):
-            assert found.facts["chunk"] == next(chunk for chunk, stop in enumerate(borders[1:]) if stop > at)
+        outcome = log_or_error(segment, store)
+        if isinstance(outcome, CorruptData):
+            assert outcome.facts["chunk"] == next(chunk for chunk, stop in enumerate(borders[1:]) if stop > at)
         else:
             assert not segment.encrypted, "an encrypted chunk opened although it was changed"
-            assert found != segment.log or segment.compressed  # a few bits of a frame mean nothing
-        if found != segment.log:
+            assert outcome != segment.log or segment.compressed  # a few bits of a frame have no meaning
+        if outcome != segment.log:
             assert_verify_finds(segment, store, LOG_KEY)
 
 
@@ -216,12 +216,12 @@ def test_chunks_in_another_order_are_found(segment: Segment) -> None:
     equal_size = 0
     for order in orders(len(chunks)):
         store = segment.damaged(LOG_KEY, b"".join(chunks[at] for at in order))
-        found = log_or_error(segment, store)
+        outcome = log_or_error(segment, store)
         if segment.encrypted or segment.compressed:
             same_sizes = all(len(chunks[at]) == len(chunks[to]) for to, at in enumerate(order))
             equal_size += same_sizes
-            assert same_sizes or isinstance(found, CorruptData)
-        assert found != segment.log
+            assert same_sizes or isinstance(outcome, CorruptData)
+        assert outcome != segment.log
         assert_verify_finds(segment, store, LOG_KEY)
     assert equal_size or segment.compressed or not segment.encrypted, "the case that only checksums tell was not met"
 
@@ -230,9 +230,9 @@ def test_the_log_of_another_segment_is_found(segment: Segment, write_segment: Wr
     compression = Compression.ZSTD if segment.compressed else Compression.NONE
     other = new_segment(write_segment, compression, segment.encrypted)
     store = segment.damaged(LOG_KEY, other.store.get(LOG_KEY))
-    found = log_or_error(segment, store)
-    assert found != segment.log
-    assert isinstance(found, CorruptData) or not segment.encrypted
+    outcome = log_or_error(segment, store)
+    assert outcome != segment.log
+    assert isinstance(outcome, CorruptData) or not segment.encrypted
     assert_verify_finds(segment, store, LOG_KEY)
 
 
@@ -251,18 +251,18 @@ def test_a_missing_object_is_not_found_under_its_own_name(segment: Segment, key:
 
 
 def indexes_or_error(segment: Segment, store: MemoryStore) -> list[bytes | None] | CorruptData:
-    """Each index by itself; an error names object and position."""
-    found = tried(lambda: segment.indexes(store))
-    if isinstance(found, CorruptData):
-        assert found.facts["file"] == INDEXES_KEY
-        assert isinstance(found.facts["position"], int)
+    """Read each index by itself; an error names object and position."""
+    outcome = tried(lambda: segment.indexes(store))
+    if isinstance(outcome, CorruptData):
+        assert outcome.facts["file"] == INDEXES_KEY
+        assert isinstance(outcome.facts["position"], int)
     else:
         whole = segment.indexes(segment.store)
-        assert [each and len(each) for each in found] == [each and len(each) for each in whole], "a short read"
-    return found
+        assert [each and len(each) for each in outcome] == [each and len(each) for each in whole], "a short read"
+    return outcome
 
 
-def test_indexes_that_are_cut_off_are_found_by_whoever_reads_them(segment: Segment) -> None:
+def test_indexes_that_are_cut_off_are_found_by_any_read(segment: Segment) -> None:
     stored = segment.store.get(INDEXES_KEY)
     for at in places(segment.index_borders):
         store = segment.damaged(INDEXES_KEY, stored[:at])
@@ -310,7 +310,7 @@ def test_a_manifest_that_is_cut_off_or_extended_opens_nothing(segment: Segment) 
 
 
 def test_a_manifest_that_lost_only_blanks_is_read_and_found_by_verify(segment: Segment) -> None:
-    """An encrypted one ends in blanks, for a longer key to come (docs/decisions/0018)."""
+    """An encrypted manifest ends in blanks, for a longer key to come (docs/decisions/0018)."""
     stored = segment.store.get(MANIFEST_KEY)
     record = stored.rstrip(b" ")
     assert (record != stored) is segment.encrypted
@@ -320,7 +320,7 @@ def test_a_manifest_that_lost_only_blanks_is_read_and_found_by_verify(segment: S
         assert_verify_finds(segment, store, MANIFEST_KEY)
 
 
-def test_whatever_bit_of_a_manifest_is_flipped_what_verifies_reads_as_before(segment: Segment) -> None:
+def test_a_manifest_that_verifies_reads_as_before_any_flipped_bit(segment: Segment) -> None:
     stored = segment.store.get(MANIFEST_KEY)
     step = 11 if segment.encrypted else 1  # opening an encrypted one takes a private key
     refused = 0

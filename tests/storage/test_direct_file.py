@@ -1,4 +1,4 @@
-"""What a folder stores goes past the page cache, whole and in order, on file systems that can and those that cannot."""
+"""Files of a folder store bypass the page cache, whole and in order, on file systems that can and those that cannot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = [0, 1, PAGE, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BY
 
 @contextmanager
 def written(path: Path, data: bytes, piece_bytes: int) -> Iterator[int]:
-    """The file's descriptor, after `DirectFile.sync`."""
+    """Yield the file's descriptor, after `DirectFile.sync`."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
     try:
         file = DirectFile(descriptor)
@@ -68,7 +68,7 @@ def test_what_a_folder_stores_is_not_in_the_page_cache_but_for_its_end(tmp_path:
     assert store.get("a/log") == NOISE
 
 
-def test_where_there_are_no_such_writes_the_bytes_go_through_the_cache() -> None:
+def test_bytes_go_through_the_cache_without_direct_writes() -> None:
     """A socket refuses the flag as a file system without it does."""
     reading, writing = socket.socketpair()
     got = bytearray()
@@ -87,7 +87,7 @@ def test_where_there_are_no_such_writes_the_bytes_go_through_the_cache() -> None
 
 
 @pytest.mark.parametrize("room", [BLOCK_BYTES + PAGE, BLOCK_BYTES + 100, 2 * BLOCK_BYTES + 5], ids=str)
-def test_a_disk_that_gets_full_in_the_middle_of_a_block_is_told_and_nothing_is_left(tmp_path: Path, room: int) -> None:
+def test_a_disk_that_gets_full_inside_a_block_is_an_error_and_nothing_is_left(tmp_path: Path, room: int) -> None:
     store, before = DirectoryStore(tmp_path / "store"), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
     try:

@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("killed_writer.py")
 
 
 def run(how: str, work: str, folder: Path) -> list[str]:
-    """What the program printed."""
+    """Run the program; return the lines that it printed."""
     folder.mkdir()
     done = subprocess.run(
         [sys.executable, str(PROGRAM), how, work, str(folder if how != "steps" else folder / "store")],
@@ -33,8 +33,8 @@ def run(how: str, work: str, folder: Path) -> list[str]:
 
 
 def content(store: DirectoryStore) -> bytes | None:
-    """Of the one object there may be, as listing, head and get agree."""
-    keys = [found.key for found in store.list()]
+    """Return the content of the only object, if there is one, as listing, head and get agree."""
+    keys = [info.key for info in store.list()]
     if not keys:
         return None
     assert keys == [KEY]
@@ -44,7 +44,7 @@ def content(store: DirectoryStore) -> bytes | None:
 
 
 def reopened(folder: Path) -> DirectoryStore:
-    """As after a restart. Nothing unfinished is left, in the temporary folder or anywhere else."""
+    """Open the store as after a restart. Nothing unfinished is left, in the temporary folder or anywhere else."""
     store = DirectoryStore(folder)
     assert os.listdir(folder / TEMPORARY_FOLDER) == []
     files = [name for _, _, names in os.walk(folder) for name in names]
@@ -57,10 +57,10 @@ def test_a_put_killed_before_any_step_leaves_the_whole_object_or_none_and_can_be
     outcomes = []
     for at in range(1, survived + 1):
         store = reopened(tmp_path / "killed" / str(at))
-        found = content(store)
-        assert found in (None, NEW), f"killed before step {at}"
-        outcomes.append(found is not None)
-        if found is None:
+        data = content(store)
+        assert data in (None, NEW), f"killed before step {at}"
+        outcomes.append(data is not None)
+        if data is None:
             assert store.put_stream(KEY, [NEW]) == len(NEW)
         else:
             with pytest.raises(ObjectExists):
@@ -76,10 +76,10 @@ def test_a_replacement_killed_before_any_step_leaves_the_old_object_or_the_new_o
     outcomes = []
     for at in range(1, survived + 1):
         store = reopened(tmp_path / "killed" / str(at))
-        found = content(store)
-        assert found in (OLD, NEW), f"killed before step {at}"
-        outcomes.append(found == NEW)
-        assert store.replace_if_same(KEY, NEW, OLD) is (found == OLD)
+        data = content(store)
+        assert data in (OLD, NEW), f"killed before step {at}"
+        outcomes.append(data == NEW)
+        assert store.replace_if_same(KEY, NEW, OLD) is (data == OLD)
         assert content(store) == NEW
     assert outcomes == sorted(outcomes)
     assert set(outcomes) == {False, True}
@@ -90,9 +90,9 @@ def test_a_delete_killed_before_any_step_leaves_the_object_or_none_and_can_be_do
     outcomes = []
     for at in range(1, survived + 1):
         store = reopened(tmp_path / "killed" / str(at))
-        found = content(store)
-        assert found in (OLD, None), f"killed before step {at}"
-        outcomes.append(found is None)
+        data = content(store)
+        assert data in (OLD, None), f"killed before step {at}"
+        outcomes.append(data is None)
         store.delete(KEY)
         assert content(store) is None
         store.put_if_absent(KEY, NEW)
@@ -101,7 +101,7 @@ def test_a_delete_killed_before_any_step_leaves_the_object_or_none_and_can_be_do
 
 
 def test_an_object_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_put_returns(tmp_path: Path) -> None:
-    """A kill loses nothing that was written; a power loss loses what was not synced, and no test can cut the power."""
+    """A kill loses nothing that was written; a power loss loses unsynced data, and no test can cut the power."""
     steps = run("steps", "put", tmp_path / "counted")
     named = steps.index("link")
     written = max(at for at, step in enumerate(steps) if step == "write")

@@ -1,4 +1,4 @@
-"""The disk cache: it may lose anything at any time, and never serves what is wrong."""
+"""The disk cache: it may lose anything at any time, and never serves wrong bytes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_file_of_another_chunk_is_damage(folder: Path) -> None:
     assert cache.counts.damaged == 1
 
 
-def test_files_that_somebody_removed_are_misses(folder: Path) -> None:
+def test_removed_files_are_misses(folder: Path) -> None:
     cache = opened(folder)
     cache.put(KEY, 3, b"stored")
     files(folder)[0].unlink()
@@ -151,13 +151,13 @@ def test_the_least_recently_used_goes_first_also_after_a_restart(folder: Path) -
     assert cache.get(KEY, 4, 6) is not None
 
 
-def test_one_process_has_it_and_the_second_does_without_and_says_so(folder: Path) -> None:
-    told: list[Event] = []
+def test_one_process_has_it_and_the_second_does_without_and_warns(folder: Path) -> None:
+    events: list[Event] = []
     first = opened(folder)
-    assert open_disk_cache(folder, MIB, told.append) is None
-    assert told == [ChunkCacheOff(str(folder), "another process uses it")]
+    assert open_disk_cache(folder, MIB, events.append) is None
+    assert events == [ChunkCacheOff(str(folder), "another process uses it")]
     first.close()
-    assert open_disk_cache(folder, MIB, told.append) is not None
+    assert open_disk_cache(folder, MIB, events.append) is not None
 
 
 def test_a_folder_it_did_not_make_is_refused_and_left_as_it_is(folder: Path) -> None:
@@ -187,7 +187,7 @@ def test_no_other_user_may_read_it(folder: Path) -> None:
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file of this process may grow above 64 KiB: what a full disk is to a writer."""
+    """Limit files of this process to 64 KiB: to a writer this is a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65536, limits[1]))
@@ -197,19 +197,19 @@ def small_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_files")
-def test_without_room_it_turns_itself_off_once_and_says_so(folder: Path) -> None:
-    told: list[Event] = []
-    cache = open_disk_cache(folder, MIB, told.append)
+def test_without_room_it_turns_itself_off_and_warns_once(folder: Path) -> None:
+    events: list[Event] = []
+    cache = open_disk_cache(folder, MIB, events.append)
     assert cache is not None
     cache.put(KEY, 1, b"stored")
     for id in (2, 3):
         cache.put(KEY, id, bytes(100_000))
-    assert told == [ChunkCacheOff(str(folder), os.strerror(errno.EFBIG))]
+    assert events == [ChunkCacheOff(str(folder), os.strerror(errno.EFBIG))]
     assert cache.get(KEY, 1, 6) is None
     assert list((folder / "unfinished").iterdir()) == []
 
 
-def test_what_is_encrypted_in_the_store_is_encrypted_on_disk(folder: Path, golden: Golden) -> None:
+def test_chunks_encrypted_in_the_store_are_encrypted_on_disk(folder: Path, golden: Golden) -> None:
     segment = golden("aiven/zstd-aes")
     disk = opened(folder)
     log = b"".join(segment.reader(ChunkCache(0, disk)).read_log())
@@ -238,7 +238,7 @@ def test_a_damaged_file_is_read_again_from_the_store(folder: Path, golden: Golde
     assert disk.counts.hits == segment.reader().manifest.chunks.count
 
 
-def test_what_does_not_open_is_never_put_there(folder: Path, golden: Golden) -> None:
+def test_a_chunk_that_does_not_open_is_never_put_there(folder: Path, golden: Golden) -> None:
     segment = golden("aiven/zstd-aes")
     data = bytearray(segment.object(ObjectKind.LOG))
     data[20] ^= 1

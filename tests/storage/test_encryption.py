@@ -1,4 +1,4 @@
-"""Encrypting a segment: what Aiven's classes wrote byte for byte, a key of its own each time, no change unseen."""
+"""Encrypting a segment: byte for byte as Aiven's classes do, with a new key each time, and no change goes unnoticed."""
 
 from __future__ import annotations
 

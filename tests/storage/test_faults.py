@@ -55,7 +55,7 @@ def test_a_store_that_is_full_at_any_write_leaves_no_object_of_that_write(write_
             refused = error.facts["key"]
         else:
             break
-        assert refused not in [found.key for found in store.list()]
+        assert refused not in [info.key for info in store.list()]
         with pytest.raises(ObjectNotFound):
             store.head(MANIFEST_KEY)
         delete_segment(store, write_segment(MemoryStore(), LOG, compression=Compression.ZSTD))
@@ -262,7 +262,7 @@ def test_a_folder_that_is_not_mounted_is_unavailable_not_empty(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mount_point", [False, True])
-def test_a_folder_that_goes_away_under_a_write_is_not_made_anew(tmp_path: Path, mount_point: bool) -> None:
+def test_a_folder_that_goes_away_under_a_write_is_not_recreated(tmp_path: Path, mount_point: bool) -> None:
     disk = tmp_path / "disk"
     store = DirectoryStore(disk)
 
@@ -279,8 +279,8 @@ def test_a_folder_that_goes_away_under_a_write_is_not_made_anew(tmp_path: Path, 
     assert list(disk.rglob("*")) == []
 
 
-def test_a_folder_that_is_away_when_it_is_opened_is_unavailable_not_made_anew(tmp_path: Path) -> None:
-    """Else an agent that starts before the disk is mounted copies beside it, and finds every object "gone"."""
+def test_a_folder_that_is_away_at_its_opening_is_unavailable_not_recreated(tmp_path: Path) -> None:
+    """Otherwise an agent that starts before the disk is mounted copies to the wrong disk, and misses every object."""
     disk = tmp_path / "disk"
     open_store(disk.as_uri(), make=True).put_if_absent("a", b"x")
     for mount_point in (False, True):  # nothing there; an empty folder for the disk

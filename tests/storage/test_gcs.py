@@ -1,7 +1,7 @@
 """Google Cloud Storage on fake-gcs-server: the whole contract, and a network that fails.
 
 Where fake-gcs-server 1.56 is not Google:
-- it never checks credentials, so no test here says anything about permissions;
+- it never checks credentials, so no test here shows anything about permissions;
 - a part that arrives twice is kept twice, where Google ignores bytes it has; ``x-goog-hash`` of the last part is not
   compared. So a lost answer within an upload damages the object there, which we must notice; that the upload goes on at
   Google is shown on `GoogleSession`, a twin of what Google documents;
@@ -62,7 +62,7 @@ def test_the_store_keeps_its_promise(gcs_store: GcsStore, promise: Promise) -> N
 
 
 def at(fault: str, method: str, *numbers: int) -> Fault:
-    """The fault at these requests of the method, counted from 0; at all of them without numbers."""
+    """Return the fault at these requests of the method, counted from 0; at all of them without numbers."""
     count = itertools.count()
     return lambda asked, path: fault if asked == method and (next(count) in numbers or not numbers) else None
 
@@ -120,7 +120,7 @@ def test_an_object_that_is_not_what_was_sent_is_removed_again(
         broken_gcs_store.head("key")
 
 
-def test_of_many_large_puts_one_wins_whole(gcs_store: GcsStore) -> None:
+def test_one_of_many_large_puts_wins_whole(gcs_store: GcsStore) -> None:
     def put(writer: int) -> int | None:
         try:
             gcs_store.put_stream("key", [bytes([writer]) * MIB] * 3, part_bytes=MIB)
@@ -181,13 +181,13 @@ def test_a_store_that_goes_on_asking_to_slow_down_is_throttling(
         list(broken_gcs_store.list())
 
 
-def test_waiting_for_a_store_that_asks_to_slow_down_is_told(gcs_proxy: FaultyProxy, gcs_bucket: str) -> None:
-    told: list[Event] = []
-    store = GcsStore(gcs_bucket, "", StoreOptions(gcs_proxy.endpoint), ManualClock(), listener=told.append)
+def test_waiting_for_a_store_that_asks_to_slow_down_is_reported(gcs_proxy: FaultyProxy, gcs_bucket: str) -> None:
+    events: list[Event] = []
+    store = GcsStore(gcs_bucket, "", StoreOptions(gcs_proxy.endpoint), ManualClock(), listener=events.append)
     gcs_proxy.fault = at("503", "POST", *range(20))
     store.put_if_absent("key", b"whole")
     store.close()
-    assert [type(each) for each in told if not isinstance(each, WriteRepeated)] == [StoreThrottled] * 20
+    assert [type(each) for each in events if not isinstance(each, WriteRepeated)] == [StoreThrottled] * 20
 
 
 def test_a_store_that_does_not_answer_is_unavailable() -> None:
@@ -283,7 +283,7 @@ def test_every_answer_has_its_error(status: int, code: str, reason: str, expecte
 
 
 class GoogleSession:
-    """A resumable session as Google documents it: keeps as much of a part as it likes, ignores what it has.
+    """A resumable session as Google documents it: keeps as much of a part as it likes, ignores bytes that it has.
 
     ``mishaps``: for each request in turn, how many bytes of it are kept (None: all), and whether the answer is lost.
     """
@@ -294,17 +294,17 @@ class GoogleSession:
         self._mishaps = iter(mishaps)
 
     def put(self, url: str, data: bytes, headers: dict[str, str], **more: Any) -> requests.Response:
-        told = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers["Content-Range"])
-        assert told is not None
-        assert int(told[2]) + 1 - int(told[1]) == len(data)
-        assert told[3] != "*" or len(data) % STEP == 0
-        assert int(told[1]) <= len(self.kept)
+        match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers["Content-Range"])
+        assert match is not None
+        assert int(match[2]) + 1 - int(match[1]) == len(data)
+        assert match[3] != "*" or len(data) % STEP == 0
+        assert int(match[1]) <= len(self.kept)
         most, lost = next(self._mishaps, (None, False))
-        self.kept += data[len(self.kept) - int(told[1]) :][:most]
+        self.kept += data[len(self.kept) - int(match[1]) :][:most]
         if lost:
             raise requests.ConnectionError("the answer is lost")
         answer = requests.Response()
-        answer.status_code = 200 if told[3] == str(len(self.kept)) else 308
+        answer.status_code = 200 if match[3] == str(len(self.kept)) else 308
         if answer.status_code == 308 and self.kept:
             answer.headers["Range"] = f"bytes=0-{len(self.kept) - 1}"
         crc = base64.b64encode(google_crc32c.value(bytes(self.kept)).to_bytes(4, "big")).decode()

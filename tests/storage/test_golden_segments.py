@@ -98,7 +98,7 @@ def test_swapped_bytes_of_an_encrypted_chunk_are_corrupt(golden: Golden) -> None
 
 @dataclass(frozen=True)
 class SameKey:
-    """Wraps one data key as a golden manifest has it wrapped: that padding is random."""
+    """A key wrapper with one data key, wrapped as in a golden manifest: its padding is random."""
 
     encryption: Encryption
     data_key: bytes
@@ -113,14 +113,14 @@ def manifest_of(segment: GoldenSegment) -> SegmentManifest:
 
 
 def ivs_of(segment: GoldenSegment) -> Iterator[bytes]:
-    """Of the log's chunks, then of the indexes that are not empty: each stands before what it encrypts."""
+    """Yield the IVs of the log's chunks, then of the non-empty indexes: each precedes its encrypted bytes."""
     log, indexes, manifest = segment.object(ObjectKind.LOG), segment.object(ObjectKind.INDEXES), manifest_of(segment)
     yield from (log[chunk.stored_start :][:IV_BYTES] for chunk in manifest.chunks)
     yield from (indexes[span.position :][:IV_BYTES] for span in manifest.indexes.values() if span and span.size)
 
 
 def written_again(theirs: GoldenSegment) -> GoldenSegment:
-    """Our writer's objects of the same files, under the same key, with the same random bytes."""
+    """Write the same files with our writer, under the same key, with the same random bytes."""
     reader, manifest, store = theirs.reader(), manifest_of(theirs), MemoryStore()
     log = b"".join(reader.read_log())
     offsets, times, snapshot, epochs, transactions = (reader.indexes(kind) for kind in IndexKind)
@@ -154,8 +154,8 @@ def written_again(theirs: GoldenSegment) -> GoldenSegment:
 
 
 def segments(golden: GoldenSegment) -> list[GoldenSegment]:
-    """All of its bucket."""
-    keys = [found.key for found in golden.store.list() if found.key.endswith(ObjectKind.MANIFEST)]
+    """Return all segments of its bucket."""
+    keys = [info.key for info in golden.store.list() if info.key.endswith(ObjectKind.MANIFEST)]
     return [replace(golden, base_key=base_of(key)) for key in keys]
 
 
@@ -165,10 +165,10 @@ def test_our_writer_writes_what_was_written(golden: Golden, bucket: str) -> None
         ours = written_again(theirs)
         assert b"".join(ours.reader().read_log()) == b"".join(theirs.reader().read_log())
         assert ours.object(ObjectKind.INDEXES) == theirs.object(ObjectKind.INDEXES)
-        said, expected = manifest_of(ours), manifest_of(theirs)
-        if expected.compression and zstandard.ZSTD_VERSION != GOLDEN_ZSTD:  # another one may compress to other sizes
-            assert said.chunks.count == expected.chunks.count
-            assert replace(said, chunks=expected.chunks) == expected
+        our_manifest, expected = manifest_of(ours), manifest_of(theirs)
+        if expected.compression and zstandard.ZSTD_VERSION != GOLDEN_ZSTD:  # another one may give other sizes
+            assert our_manifest.chunks.count == expected.chunks.count
+            assert replace(our_manifest, chunks=expected.chunks) == expected
         else:
             assert ours.object(ObjectKind.LOG) == theirs.object(ObjectKind.LOG)
             assert ours.object(ObjectKind.MANIFEST) == theirs.object(ObjectKind.MANIFEST)

@@ -1,4 +1,4 @@
-"""The key ring: wraps under one key, opens under many, and says what is wrong with it."""
+"""The key ring: it wraps under one key, opens under many, and its errors name the fault."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .key_rings import load_ring, write_ring
 KEY = bytes(range(32))
 
 
-def test_the_data_key_of_aivens_segment_is_the_one_beside_it(golden: Golden) -> None:
+def test_the_data_key_of_aivens_segment_is_the_recorded_one(golden: Golden) -> None:
     segment = golden("aiven/zstd-aes")
     encryption = segment.reader().manifest.encryption
     assert encryption is not None
@@ -23,7 +23,7 @@ def test_the_data_key_of_aivens_segment_is_the_one_beside_it(golden: Golden) -> 
     assert segment.keyring.unwrap(encryption.key_id, encryption.wrapped_key) == expected
 
 
-def test_what_one_key_wraps_only_its_own_private_key_opens(tmp_path: Path) -> None:
+def test_only_the_private_key_opens_a_wrapped_key(tmp_path: Path) -> None:
     ring = load_ring(tmp_path, "k2", "k1", "k2")
     key_id, wrapped, fingerprint = ring.wrap(KEY)
     assert (key_id, fingerprint) == ("k2", ring.keys["k2"].fingerprint)
@@ -38,7 +38,7 @@ def test_what_one_key_wraps_only_its_own_private_key_opens(tmp_path: Path) -> No
         ring.unwrap("k3", wrapped)
 
 
-def test_another_key_under_the_same_id_is_told_from_damage(tmp_path: Path) -> None:
+def test_another_key_under_the_same_id_is_not_called_damage(tmp_path: Path) -> None:
     ring = load_ring(tmp_path, "k2", "k1", "k2")
     _, wrapped, fingerprint = ring.wrap(KEY)
     damaged = wrapped[:-1] + bytes([wrapped[-1] ^ 1])

@@ -1,4 +1,4 @@
-"""A rotation acts without a restart, and a damaged file changes nothing but what is said of it."""
+"""A rotation acts without a restart; a damaged file is reported, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATA_KEY = bytes(32)
 
 
 def put(folder: Path, active: str, *key_ids: str) -> Path:
-    """The ring of the process, replaced as `keys new` does it."""
+    """Write the ring of the process as `keys new` replaces it."""
     made = write_ring(folder, active, *key_ids)
     return made.replace(folder / "keyring.toml")
 
@@ -33,9 +33,7 @@ def test_the_active_key_of_a_changed_file_wraps_the_next_data_key_and_the_old_on
 
 
 @pytest.mark.parametrize("damage", ["", 'active = "three"\n', None], ids=["empty", "key missing", "gone"])
-def test_a_damaged_file_is_told_once_and_the_ring_before_goes_on_until_it_is_mended(
-    tmp_path: Path, damage: str | None
-) -> None:
+def test_a_damaged_file_is_reported_once_and_the_old_ring_goes_on(tmp_path: Path, damage: str | None) -> None:
     events: list[Event] = []
     path = put(tmp_path, "one", "one")
     ring = KeyRingFile(path, events.append)

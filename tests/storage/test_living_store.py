@@ -1,4 +1,4 @@
-"""A store seen through signs of life keeps every promise, and every answer and piece is such a sign."""
+"""A store behind signs of life keeps every promise, and every answer and piece is such a sign."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_it_keeps_the_promise_of_its_store(promise: Promise) -> None:
 
 
 class Beats(ManualClock):
-    """Counts how often the thread of the test said that it goes on."""
+    """A clock that counts the signs of life of the test's thread."""
 
     signs = 0
 
@@ -56,10 +56,10 @@ CALLS: dict[str, tuple[Callable[[ObjectStore], object], int]] = {
 
 @pytest.fixture
 def beats() -> Iterator[Beats]:
-    """Of a thread that is in a loop."""
-    found = Beats()
-    with Watchdog(found, {"acts": 60}, Supervisor({}), lambda event, **facts: None), loop("acts"):
-        yield found
+    """Yield the signs of life of a thread that is in a loop."""
+    clock = Beats()
+    with Watchdog(clock, {"acts": 60}, Supervisor({}), lambda event, **facts: None), loop("acts"):
+        yield clock
 
 
 @pytest.mark.parametrize("name", CALLS)

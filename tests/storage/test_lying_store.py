@@ -32,7 +32,7 @@ SMALL = WHOLE[: 100 * 1024]
 REQUESTS_OF_AN_UPLOAD = 5
 """Create, three parts of at most 5 MiB, complete."""
 HASTY = {"connect_timeout": 0.5, "read_timeout": 0.5, "request_timeout": 2, "max_attempts": 2}
-"""For what must fail: sooner."""
+"""Short limits for requests that must fail."""
 _names = itertools.count(1)
 
 
@@ -50,9 +50,9 @@ def toxics(toxiproxy_server: StoreServer, versitygw_endpoint: str) -> Iterator[T
 
 @pytest.fixture
 def proxy(versitygw_endpoint: str) -> Iterator[FaultyProxy]:
-    found = FaultyProxy(versitygw_endpoint)
-    yield found
-    found.close()
+    new_proxy = FaultyProxy(versitygw_endpoint)
+    yield new_proxy
+    new_proxy.close()
 
 
 Connect = Callable[..., S3Store]
@@ -60,7 +60,7 @@ Connect = Callable[..., S3Store]
 
 @pytest.fixture
 def connect(versitygw_bucket: str) -> Iterator[Connect]:
-    """``connect(endpoint)``: a store that sends one part at a time, so that its requests have an order."""
+    """Yield ``connect(endpoint)``: a store that sends one part at a time, so that its requests have an order."""
     stores: list[S3Store] = []
 
     def connect(endpoint: str, clock: Clock | None = None, events: list[Event] | None = None, **more: Any) -> S3Store:
@@ -72,8 +72,8 @@ def connect(versitygw_bucket: str) -> Iterator[Connect]:
             **more,
         }
         options = StoreOptions(endpoint, "us-east-1", credentials=("test", "test"), **limits)
-        told = events if events is not None else []
-        stores.append(S3Store(versitygw_bucket, "", options, clock or SystemClock(), listener=told.append))
+        heard_events = events if events is not None else []
+        stores.append(S3Store(versitygw_bucket, "", options, clock or SystemClock(), listener=heard_events.append))
         return stores[-1]
 
     yield connect
@@ -83,7 +83,7 @@ def connect(versitygw_bucket: str) -> Iterator[Connect]:
 
 @pytest.fixture
 def honest(connect: Connect, versitygw_endpoint: str) -> S3Store:
-    """The store itself, past every proxy."""
+    """Return the store itself, without any proxy."""
     return connect(versitygw_endpoint)
 
 
@@ -96,7 +96,7 @@ def outcome_of(write: Callable[[], object]) -> TierstateError | None:
 
 
 def assert_whole_or_absent(honest: S3Store, data: bytes, outcome: TierstateError | None) -> None:
-    """Success means whole; an error says that nobody knows, and then it is still whole or not there at all."""
+    """Success means whole; after an error the outcome is unknown, and the object is whole or absent."""
     assert outcome is None or isinstance(outcome, (StorageUnavailable, Throttled))
     try:
         assert honest.get(KEY) == data
@@ -105,7 +105,7 @@ def assert_whole_or_absent(honest: S3Store, data: bytes, outcome: TierstateError
 
 
 def sweep(store: S3Store) -> int:
-    """Aborts what is unfinished; how many there were."""
+    """Abort all unfinished uploads; return how many there were."""
     left = list(store.unfinished_uploads())
     for upload in left:
         store.abort_upload(upload)
@@ -134,7 +134,7 @@ def _name(fault: tuple[str, str, dict[str, int]]) -> str:
 
 
 @pytest.mark.parametrize("fault", HARMLESS, ids=_name)
-def test_what_only_slows_or_cuts_once_fails_no_write(
+def test_a_fault_that_only_slows_or_cuts_once_fails_no_write(
     fault: tuple[str, str, dict[str, int]], toxics: Toxics, connect: Connect, honest: S3Store
 ) -> None:
     store = connect(toxics.endpoint)
@@ -178,7 +178,7 @@ def test_a_slow_uplink_is_not_a_dead_one(toxics: Toxics, connect: Connect, hones
     store = connect(toxics.endpoint, connect_timeout=0.5, max_attempts=1, part_bytes=16 * MIB)
     toxics.add(
         "bandwidth", "upstream", rate=8000
-    )  # sending a part takes seconds, and a socket's time-out is half of one
+    )  # sending a part takes seconds, and a socket's timeout is half of one
     assert store.put_stream(KEY, [bytes(17 * MIB)]) == 17 * MIB
     assert honest.head(KEY).size == 17 * MIB
 
@@ -216,7 +216,7 @@ def test_a_body_that_ends_early_again_and_again_is_continued_while_it_moves(
 
 
 def _nth(fault: str, number: int, times: int = 1) -> Callable[[str, str], str | None]:
-    """The fault for ``times`` requests, from the one with this number on."""
+    """Return the fault for ``times`` requests, from this number on."""
     count = itertools.count()
     return lambda method, path: fault if number <= next(count) < number + times else None
 
@@ -244,7 +244,7 @@ def test_a_request_that_arrives_twice_harms_no_upload(
     proxy.fault = _nth("deliver twice", number)
     assert store.put_stream(KEY, PIECES) == len(WHOLE)
     assert honest.get(KEY) == WHOLE
-    # Nobody was told of the upload that a second "create" began: it is found, not known.
+    # The upload that a second "create" began is unknown to its writer: a listing finds it.
     assert sweep(honest) == (1 if number == 0 else 0)
 
 
@@ -307,7 +307,7 @@ def test_an_upload_that_fails_for_good_is_absent_and_aborted(
     assert list(honest.unfinished_uploads()) == []
 
 
-def test_whoever_loses_the_race_is_refused_and_leaves_nothing(
+def test_a_writer_that_loses_the_race_is_refused_and_leaves_nothing(
     proxy: FaultyProxy, connect: Connect, honest: S3Store
 ) -> None:
     store = connect(proxy.endpoint, ManualClock())
@@ -351,7 +351,7 @@ def test_a_storm_that_does_not_end_fails_after_the_time_that_was_set(
         honest.head(KEY)
 
 
-def test_a_store_that_ignores_the_condition_is_told_of(
+def test_a_store_that_ignores_the_condition_is_reported(
     s3_store: S3Store, s3_bucket: str, faulty_proxy: FaultyProxy
 ) -> None:
     options = StoreOptions(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"))
@@ -383,10 +383,10 @@ def test_a_killed_writers_upload_is_found_and_aborted(connect: Connect, honest: 
         broken = False
         with pytest.raises(KeyboardInterrupt):
             store.put_stream(key, pieces())
-    found = list(honest.unfinished_uploads("topic/"))
-    assert sorted(each.key for each in found) == ["topic/0/x.log", "topic/1/y.log"]
-    assert all(abs(each.started_at - SystemClock().now_ms()) < 60_000 for each in found)
-    for upload in found:
+    uploads = list(honest.unfinished_uploads("topic/"))
+    assert sorted(each.key for each in uploads) == ["topic/0/x.log", "topic/1/y.log"]
+    assert all(abs(each.started_at - SystemClock().now_ms()) < 60_000 for each in uploads)
+    for upload in uploads:
         honest.abort_upload(upload)
         honest.abort_upload(upload)
     assert [each.key for each in honest.unfinished_uploads()] == ["other/0/z.log"]

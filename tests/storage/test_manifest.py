@@ -1,4 +1,4 @@
-"""Manifests: written byte for byte as Aiven's, read as strictly as Aiven's reader, extended where it does not look."""
+"""Manifests: written byte for byte as Aiven's, read as strictly as Aiven's reader does, extended where it is blind."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _edited(edit: Callable[[dict[str, Any]], object], text: str = ENCRYPTED) -> 
         ENCRYPTED.encode() + b"{}",
     ],
 )
-def test_what_aivens_reader_rejects_is_corrupt_and_named(data: bytes) -> None:
+def test_manifests_that_aivens_reader_rejects_are_corrupt_and_named(data: bytes) -> None:
     with pytest.raises(CorruptData, match="file=some/key"):
         parse_manifest(data, source="some/key")
 
@@ -125,7 +125,7 @@ def test_a_malformed_data_key_is_corrupt(key: str) -> None:
         _edited(lambda m: m["remoteLogSegmentMetadata"].update(startOffset="x", more={})),
     ],
 )
-def test_what_aivens_reader_accepts_is_read(data: bytes) -> None:
+def test_manifests_that_aivens_reader_accepts_are_read(data: bytes) -> None:
     assert parse_manifest(data, source="m").chunks.file_bytes == 1000
 
 

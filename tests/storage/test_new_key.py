@@ -1,4 +1,4 @@
-"""A new key in a ring: it only adds, keeps what people wrote, and private keys are private."""
+"""A new key in a ring: it is only added, other text is kept, and private keys are private."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_id_that_is_no_file_name_is_refused(tmp_path: Path, key_id: str) -> N
 
 
 @pytest.mark.parametrize("bits", [1024, 2047, 8193])
-def test_a_length_nobody_should_use_is_refused(tmp_path: Path, bits: int) -> None:
+def test_an_unsafe_length_is_refused(tmp_path: Path, bits: int) -> None:
     with pytest.raises(InvalidRequest, match="bits out of range"):
         plan_key(tmp_path / "ring.toml", "key1", bits=bits)
 

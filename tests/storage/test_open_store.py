@@ -1,4 +1,4 @@
-"""A store's URL: what it opens, and what is said about a wrong one."""
+"""The URL of a store: the store that it opens, and the errors for a wrong one."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_keys_are_relative_to_the_prefix(s3_endpoint: str, s3_bucket: str, monke
     inner = open_store(f"s3://{s3_bucket}/a/b", StoreOptions(s3_endpoint, "us-east-1"))
     outer = open_store(f"s3://{s3_bucket}", StoreOptions(s3_endpoint, "us-east-1"))
     inner.put_if_absent("key", b"x")
-    assert [found.key for found in outer.list()] == ["a/b/key"]
-    assert [found.key for found in inner.list()] == ["key"]
+    assert [info.key for info in outer.list()] == ["a/b/key"]
+    assert [info.key for info in inner.list()] == ["key"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_keys_are_relative_to_the_prefix(s3_endpoint: str, s3_bucket: str, monke
         ("s3://[bucket", "not a store URL"),
     ],
 )
-def test_a_wrong_url_is_told_what_would_be_right(url: str, says: str) -> None:
+def test_the_error_for_a_wrong_url_names_the_right_form(url: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         open_store(url)
 
@@ -101,7 +101,7 @@ def test_an_endpoint_is_for_clouds_only(tmp_path: Path) -> None:
         (StoreOptions(region="eu"), "region"),
     ],
 )
-def test_what_only_s3_has_is_refused_elsewhere_not_dropped(scheme: str, options: StoreOptions, says: str) -> None:
+def test_options_of_s3_are_refused_elsewhere_not_dropped(scheme: str, options: StoreOptions, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         open_store(f"{scheme}://name", options)
 
@@ -123,7 +123,7 @@ def test_a_missing_library_is_named_by_its_extra(
         if name == library or name.startswith((f"{library}.", "tierstate.storage.gcs", "tierstate.storage.azure")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingExtra, match=rf"tierstate\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=rf"the extra \[{extra}\]"):
         open_store(url, StoreOptions("http://127.0.0.1:1"))
 
 
@@ -131,8 +131,8 @@ def test_a_google_store_is_opened_by_its_settings(gcs_endpoint: str, gcs_bucket:
     inner = open_store(f"gs://{gcs_bucket}/a/b", StoreOptions(gcs_endpoint))
     outer = open_store(f"gs://{gcs_bucket}", StoreOptions(gcs_endpoint))
     inner.put_if_absent("key", b"x")
-    assert [found.key for found in outer.list()] == ["a/b/key"]
-    assert [found.key for found in inner.list()] == ["key"]
+    assert [info.key for info in outer.list()] == ["a/b/key"]
+    assert [info.key for info in inner.list()] == ["key"]
 
 
 @pytest.mark.slow
@@ -154,15 +154,15 @@ def test_an_azure_store_is_opened_by_its_settings_or_by_a_connection_string(
 SECRET = b64encode(b"hunter2").decode()
 
 
-def test_of_azures_credentials_the_key_comes_first_then_the_connection_string_then_microsofts_search() -> None:
+def test_azure_uses_the_key_then_the_connection_string_then_microsofts_search() -> None:
     text = f"AccountName=two;AccountKey={SECRET}"
     for options, account, searches in (
         (StoreOptions(credentials=("one", SECRET)), "one", False),
         (StoreOptions(), "two", False),
         (StoreOptions("https://three.blob.core.windows.net"), "three", True),
     ):
-        known = None if options.endpoint else text
-        client, search = connected("container", options, known, "az://container")
+        text_given = None if options.endpoint else text
+        client, search = connected("container", options, text_given, "az://container")
         assert client.url == f"https://{account}.blob.core.windows.net/container"
         assert (search is not None) == searches
         client.close()

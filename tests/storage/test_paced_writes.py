@@ -1,4 +1,4 @@
-"""The byte rate of copies as a real S3 server sees it: parts that are sent again are paid for, too."""
+"""The byte rate of copies as a real S3 server sees it: parts that are sent again count, too."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ INDEX_BYTES = 9 * MIB
 def test_a_store_never_gets_more_than_the_rate_and_one_seconds_worth(
     failure: str, faulty_proxy: FaultyProxy, s3_bucket: str
 ) -> None:
-    quota, told = ByteQuota(SystemClock(), RATE), list[Event]()
+    quota, events = ByteQuota(SystemClock(), RATE), list[Event]()
     took, failed, arrived = repeats_taken_from(quota), set[str](), list[tuple[float, int]]()
 
     def listen(event: Event) -> None:
-        told.append(event)
+        events.append(event)
         took(event)
 
     def fault(method: str, path: str) -> str | None:
@@ -49,7 +49,7 @@ def test_a_store_never_gets_more_than_the_rate_and_one_seconds_worth(
     put_indexes(store, "copied", source, pace=quota.take)
     store.close()
 
-    assert sum(event.bytes for event in told if isinstance(event, WriteRepeated)) == LOG_BYTES + INDEX_BYTES
+    assert sum(event.bytes for event in events if isinstance(event, WriteRepeated)) == LOG_BYTES + INDEX_BYTES
     assert sum(size for _, size in arrived) == 2 * (LOG_BYTES + INDEX_BYTES)
     total = 0
     for when, size in arrived:

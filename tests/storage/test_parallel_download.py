@@ -1,4 +1,4 @@
-"""Long ranges are read by several requests at a time; nobody sees it but by the clock."""
+"""Long ranges are read by several requests at a time; only the time shows it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOG = b"".join(number.to_bytes(8, "big") * 128 for number in range(-(-SIZE // 10
 
 
 class Busy(MemoryStore):
-    """Counts requests that are open; a test may hold them."""
+    """A store that counts open requests; a test may hold them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def test_work_is_done_a_few_at_a_time_and_no_further_ahead() -> None:
     results = in_order(todo, 4)
     for number in range(10):
         assert next(results) == number
-        assert max(begun) <= number + 4  # four made or in the making, one in our hands
+        assert max(begun) <= number + 4  # four done or in progress, one in our hands
     results.close()
     assert max(begun) <= 13
 

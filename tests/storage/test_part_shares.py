@@ -28,14 +28,14 @@ ONE = bytes(MIB)
 
 
 def blocked(act: Callable[[], object]) -> threading.Thread:
-    """A thread that has begun ``act``."""
+    """Return a thread that has begun ``act``."""
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
     return thread
 
 
 def can_take(share: UploadShare) -> bool:
-    """Whether it gets one part more without anybody giving one back; it is left waiting otherwise."""
+    """Return whether it gets one part more while none is given back; otherwise it is left waiting."""
     thread = blocked(share.take)
     thread.join(0.2)
     return not thread.is_alive()
@@ -75,7 +75,7 @@ def test_all_uploads_together_never_have_more_parts_than_are_stated() -> None:
     assert most <= MOST
 
 
-def test_who_came_first_has_the_next_part() -> None:
+def test_the_first_to_wait_has_the_next_part() -> None:
     shares, order = PartShares(1), list[int]()
     with ExitStack() as opened:
         holders = [opened.enter_context(shares.upload()) for _ in range(1 + MORE_PARTS)]
@@ -127,12 +127,12 @@ def test_an_upload_that_holds_its_share_for_ever_does_not_stop_the_others() -> N
 
 def test_a_part_is_the_last_one_exactly_when_nothing_follows() -> None:
     def cut(*pieces: bytes) -> list[tuple[bytes, bool]]:
-        found = []
+        parts = []
         with PartShares(1).upload() as share:
             for part in parts_of(pieces, 4, share):
-                found.append((bytes(part.data), part.last))
+                parts.append((bytes(part.data), part.last))
                 share.give_back()
-        return found
+        return parts
 
     assert cut() == [(b"", True)]
     assert cut(b"", b"") == [(b"", True)]
@@ -148,7 +148,7 @@ def pieces(count: int) -> Iterator[bytes]:
 
 
 def peak_of(store: ObjectStore, uploads: int) -> int:
-    """The most bytes that so many uploads of 20 MiB at once allocate; what hangs in cycles counts, too."""
+    """Return the peak of bytes that so many uploads of 20 MiB at once allocate; garbage in cycles counts, too."""
     store.put_stream("before", pieces(11), part_bytes=PART)
     gc.collect()
     gc.disable()
@@ -185,7 +185,7 @@ def test_an_upload_whose_parts_are_refused_frees_its_share_for_the_others(
 
     keys = [f"{kind}-{number}" for number in range(3) for kind in ("refused", "taken")]
     with ThreadPoolExecutor(len(keys)) as pool:
-        found = dict(zip(keys, pool.map(put, keys), strict=True))
+        outcomes = dict(zip(keys, pool.map(put, keys), strict=True))
     store.close()
-    assert {size for key, size in found.items() if key.startswith("taken")} == {11 * MIB}
-    assert {size for key, size in found.items() if key.startswith("refused")} == {-1}
+    assert {size for key, size in outcomes.items() if key.startswith("taken")} == {11 * MIB}
+    assert {size for key, size in outcomes.items() if key.startswith("refused")} == {-1}

@@ -1,4 +1,4 @@
-"""Who asks a store that asks to slow down waits: a write for minutes, a reader not, and an abort hardly at all."""
+"""Waiting for a store that asks to slow down: a write for minutes, a reader not, and an abort hardly at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMITS = Limits(max_attempts=5, request_timeout=120, throttle_timeout=600)
 
 
 class Waits:
-    """A patience, and what was waited."""
+    """A retry policy, and the waits that it made."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.clock, self.seconds = ManualClock(), list[float]()
@@ -95,7 +95,7 @@ def test_a_reader_waits_less_when_throttling_is_given_less() -> None:
     assert waits.took <= 5
 
 
-def test_a_long_read_that_goes_on_has_its_time_anew() -> None:
+def test_a_long_read_that_goes_on_gets_its_time_again() -> None:
     waits = Waits()
     attempts = waits.patience.reading(KEY)
     for _ in range(20):
@@ -118,7 +118,7 @@ def test_an_abort_is_given_up_soon() -> None:
             assert 0 < waits.took <= ABORT_SECONDS
 
 
-def test_a_write_that_nobody_wants_any_more_is_not_waited_for() -> None:
+def test_a_cancelled_write_is_not_waited_for() -> None:
     waits = Waits()
     with pytest.raises(Throttled):
         waits.patience.write(KEY, throttled, lambda: waits.took > 100)
@@ -159,7 +159,7 @@ WRITES: dict[str, Callable[[ObjectStore], object]] = {
 
 
 def storm(store: ObjectStore, proxy: FaultyProxy, clock: ManualClock, act: Callable[[ObjectStore], object]) -> float:
-    """Seconds until ``act`` gives up, by the clock that stands still but for waiting."""
+    """Return the seconds until ``act`` gives up, by a clock that only waiting moves."""
     store.put_if_absent(KEY, b"x")
     proxy.fault = lambda method, path: "503"
     began = clock.monotonic()
@@ -201,7 +201,7 @@ def test_an_abort_at_s3_has_hardly_any_patience(s3: S3Store, faulty_proxy: Fault
 def test_an_upload_that_fails_does_not_wait_for_its_own_throttled_parts(
     faulty_proxy: FaultyProxy, s3_bucket: str, clock: ManualClock
 ) -> None:
-    """Parts on their way are waited for before the abort: one that lands later would keep the upload alive."""
+    """Parts in flight are waited for before the abort: one that lands later would keep the upload alive."""
     options = StoreOptions(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), throttle_timeout=20_000)
     store, storming = S3Store(s3_bucket, "", options, clock), Signal()
 

@@ -1,7 +1,7 @@
 """The policies of `deploy/policies/`: all that agents and readers ask of a store, and nothing else.
 
 moto decides by S3's policies. No emulator decides by Google's roles or Azure's: there the calls of our own code are
-counted, and each stands in a table beside the permission that the cloud's documentation names for it.
+counted, and a table gives each the permission that the cloud's documentation names for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROOT_KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 @pytest.fixture
 def guarded(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], S3Store]:
-    """Opens a bucket with one object as a user who may what a policy says, and no more."""
+    """Return a function that opens a bucket with one object as a user who has only the rights of a policy."""
     number = next(_numbers)
     bucket = f"guarded-{os.getpid()}-{number}"
     root: dict[str, Any] = {"endpoint_url": s3_endpoint, "region_name": "us-east-1", **ROOT_KEYS}
@@ -57,9 +57,9 @@ def guarded(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any]
     s3.put_object(Bucket=bucket, Key="tier/there", Body=b"bytes")
 
     def opened(document: Any) -> S3Store:
-        user, said = f"user-{number}", json.dumps(for_moto(document)).replace("BUCKET", bucket)
+        user, policy = f"user-{number}", json.dumps(for_moto(document)).replace("BUCKET", bucket)
         iam.create_user(UserName=user)
-        iam.put_user_policy(UserName=user, PolicyName="its", PolicyDocument=said)
+        iam.put_user_policy(UserName=user, PolicyName="its", PolicyDocument=policy)
         key = iam.create_access_key(UserName=user)["AccessKey"]
         monkeypatch.setattr(moto_settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
         options = StoreOptions(
@@ -71,7 +71,7 @@ def guarded(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any]
 
 
 def for_moto(document: Any) -> Any:
-    """moto asks for the right to delete many objects at the bucket; S3 asks at each object."""
+    """Adapt a policy: moto asks for the right to delete many objects at the bucket; S3 asks at each object."""
     for statement in document["Statement"]:
         if "s3:DeleteObject" in statement["Action"]:
             statement["Resource"] = [statement["Resource"], "arn:aws:s3:::BUCKET"]
@@ -147,8 +147,8 @@ def test_every_right_of_a_policy_is_needed(name: str, action: str, guarded: Call
     assert not works(guarded(document), everything if name == "s3-agent.json" else reads)
 
 
-def test_nobody_may_remove_versions_or_change_the_bucket() -> None:
-    """So that whoever takes an agent's credentials destroys nothing that versions keep."""
+def test_no_policy_allows_removing_versions_or_changing_the_bucket() -> None:
+    """With an agent's credentials an intruder destroys nothing that versions keep."""
     for name in ("s3-agent.json", "s3-reader.json"):
         assert [each for each in s3_actions(name) if "Version" in each or "*" in each or ":PutBucket" in each] == []
 
@@ -200,15 +200,15 @@ CLIENTS = {"_client", "_bucket", "_session", "_transport", "_container", "_crede
 
 
 def calls(pattern: str) -> set[str]:
-    """Methods of a cloud's client that our store names: called, or handed to what repeats the call."""
-    found = set()
+    """Return the methods of a cloud's client that our store names: called, or passed to a function that repeats."""
+    methods = set()
     for file in (ROOT / "storage").glob(pattern):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute | ast.Name):
                 owner = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id
                 if owner in CLIENTS:
-                    found.add(f"{owner}.{node.attr}")
-    return found
+                    methods.add(f"{owner}.{node.attr}")
+    return methods
 
 
 FIELDS = {
@@ -245,15 +245,15 @@ def test_the_roles_of_google_have_what_the_calls_need_and_no_more() -> None:
 
 def test_the_roles_of_azure_have_what_the_calls_need_and_no_more() -> None:
     needed = set(AZURE.values()) - {NOTHING}
-    for name, wanted in (("agent", needed), ("reader", {each for each in needed if each.endswith(READS)})):
+    for name, expected in (("agent", needed), ("reader", {each for each in needed if each.endswith(READS)})):
         role = policy(f"azure-{name}.json")
-        assert set(role["DataActions"]) == wanted
+        assert set(role["DataActions"]) == expected
         assert role["Actions"] == role["NotActions"] == role["NotDataActions"] == []
         assert role["IsCustom"]
 
 
 def test_readers_only_read() -> None:
-    """The rooms that hold no agent: what they ask of a store is what a reader's policy allows."""
+    """The packages without an agent ask only for what a reader's policy allows."""
     writing = {"put_if_absent", "put_stream", "delete", "delete_many", "replace_if_same", "abort_upload"}
     for room in ("api", "consumer", "fetch", "spark"):
         for file in (ROOT / room).rglob("*.py"):

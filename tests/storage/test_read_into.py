@@ -33,20 +33,20 @@ def store(tmp_path: Path) -> DirectoryStore:
 def test_it_is_what_a_range_is_and_nothing_else_is_touched(store: DirectoryStore) -> None:
     for start, size in ((0, 1), (0, len(DATA)), (7, 300), (len(DATA) - 1, 1), (len(DATA) - 5, 100), (0, 2 * len(DATA))):
         target = bytearray(b"-" * size)
-        found = store.opened("a/b").read_into(start, memoryview(target))
+        length = store.opened("a/b").read_into(start, memoryview(target))
         expected = store.get_range("a/b", ByteRange(start, start + size))
         assert target == expected + b"-" * (size - len(expected))
-        assert found == len(expected)
+        assert length == len(expected)
 
 
-def test_what_is_not_there_is_told(store: DirectoryStore) -> None:
+def test_a_missing_object_is_an_error(store: DirectoryStore) -> None:
     with pytest.raises(RangeNotSatisfiable):
         store.opened("a/b").read_into(len(DATA), memoryview(bytearray(1)))
     with pytest.raises(ObjectNotFound):
         store.opened("a/c")
 
 
-def test_what_follows_is_read_into_the_page_cache_meanwhile(store: DirectoryStore, tmp_path: Path) -> None:
+def test_the_following_bytes_are_read_ahead_into_the_page_cache(store: DirectoryStore, tmp_path: Path) -> None:
     store.put_if_absent("large", bytes(3 * AHEAD_BYTES))
     with (tmp_path / "store" / "large").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ) as mapped:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""The one overwrite there is: of what the caller has seen, whole, and never of what is gone."""
+"""The only overwrite: of the object that the caller has seen, whole, and never of a deleted one."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import ObjectStore
 
 
-def test_what_is_as_it_was_seen_is_replaced(store: ObjectStore) -> None:
+def test_an_unchanged_object_is_replaced(store: ObjectStore) -> None:
     store.put_if_absent("a/b", b"old")
     assert store.replace_if_same("a/b", memoryview(b"newer"), b"old")
     assert store.get("a/b") == b"newer"
-    assert [(found.key, found.size) for found in store.list("")] == [("a/b", 5)]
+    assert [(info.key, info.size) for info in store.list("")] == [("a/b", 5)]
 
 
-def test_what_is_another_by_now_stays(store: ObjectStore) -> None:
+def test_a_changed_object_stays(store: ObjectStore) -> None:
     store.put_if_absent("a/b", b"other")
     assert not store.replace_if_same("a/b", b"newer", b"old")
     assert store.get("a/b") == b"other"
 
 
-def test_what_is_gone_does_not_come_back(store: ObjectStore) -> None:
+def test_a_deleted_object_does_not_come_back(store: ObjectStore) -> None:
     store.put_if_absent("a/b", b"old")
     store.delete("a/b")
     with pytest.raises(ObjectNotFound):
@@ -37,17 +37,17 @@ def test_what_is_gone_does_not_come_back(store: ObjectStore) -> None:
 
 
 def test_a_folder_replaces_under_the_lock_that_deletes_take(tmp_path: Path) -> None:
-    """Between compare and rename nobody deletes: what was deleted would be there again."""
+    """No delete happens between compare and rename: a deleted object would be there again."""
     store = DirectoryStore(tmp_path / "store")
     store.put_if_absent("a", b"old")
     deleted = threading.Event()
 
     class Slow(DirectoryStore):
         def get(self, key: str, limit: int | None = None) -> bytes:
-            found = super().get(key, limit)
+            content = super().get(key, limit)
             deleter.start()
             assert not deleted.wait(0.2)
-            return found
+            return content
 
     def delete() -> None:
         store.delete("a")

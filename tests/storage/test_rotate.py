@@ -1,4 +1,4 @@
-"""Wrapping a manifest's data key anew: the chunks stay readable, and not one other byte changes."""
+"""A manifest's data key is wrapped again: the chunks stay readable, and no other byte changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .key_rings import load_ring, write_ring
 
 @pytest.fixture
 def both(tmp_path: Path) -> KeyRing:
-    """Aiven's golden ``key1`` and a fresh, active ``second``."""
+    """Return a ring of Aiven's golden ``key1`` and a fresh, active ``second``."""
     old = KeyRing.load(DATA / "aiven-kafka" / "keyring.toml")
     new = load_ring(tmp_path, "second", "second")
     return KeyRing("second", {**old.keys, **new.keys})
@@ -48,7 +48,7 @@ def test_a_rewrapped_segment_reads_with_the_new_key_alone(golden: Golden, both: 
 
 
 def test_nothing_but_the_data_key_changes(golden: Golden, both: KeyRing) -> None:
-    """Also not what no reader of ours understands, nor its order, numbers and blanks."""
+    """Fields that our readers do not understand stay too, with their order, numbers and blanks."""
     plain = golden("aiven/zstd-aes").object(ObjectKind.MANIFEST).decode()
     record = json.loads(plain)
     strange = '{"x": 1e40, "n": 12345678901234567890, "f": 1.10,"dataKey" : "k:AA==", "t":"\\u00e4\\/"}'
@@ -65,7 +65,7 @@ def test_nothing_but_the_data_key_changes(golden: Golden, both: KeyRing) -> None
         )
 
 
-def test_what_is_under_the_active_key_or_not_encrypted_is_left_alone(golden: Golden, both: KeyRing) -> None:
+def test_segments_under_the_active_key_and_plain_ones_are_left_alone(golden: Golden, both: KeyRing) -> None:
     encrypted = golden("aiven/zstd-aes").object(ObjectKind.MANIFEST)
     assert rewrapped(golden("aiven/zstd").object(ObjectKind.MANIFEST), both, source="m") is None
     changed = rewrapped(encrypted, both, source="m")
@@ -122,7 +122,7 @@ def test_a_manifest_that_names_its_data_key_twice_is_refused(golden: Golden, bot
 
 
 def test_a_manifest_that_hides_its_data_key_behind_another_is_refused(golden: Golden, both: KeyRing) -> None:
-    """Only the other one would be exchanged: what was changed is read again before it counts."""
+    """Only the other key would be replaced: the change is read again before it counts."""
     text = golden("aiven/zstd-aes").object(ObjectKind.MANIFEST).decode()
     data_key = json.dumps(json.loads(text)["encryption"]["dataKey"])
     hidden = text.replace('"dataKey"', '"data\\u004bey"', 1)
@@ -131,8 +131,8 @@ def test_a_manifest_that_hides_its_data_key_behind_another_is_refused(golden: Go
         rewrapped(hidden.encode(), both, source="m")
 
 
-def test_nothing_goes_back_to_an_older_key_unless_it_is_said(golden: Golden, both: KeyRing) -> None:
-    """A ring that still names the old key as active is one that somebody forgot to change."""
+def test_nothing_goes_back_to_an_older_key_without_a_flag(golden: Golden, both: KeyRing) -> None:
+    """A ring that still names the old key as active was probably not updated."""
     segment = golden("aiven/zstd-aes")
     assert [each.outcome for each in rotate_all(segment.store, both, Rotation(execute=True))] == [Outcome.ROTATED]
     forgotten = KeyRing("key1", both.keys)
@@ -163,7 +163,7 @@ def test_a_ring_file_of_two_keys_rotates_too(golden: Golden, tmp_path: Path) -> 
 
 
 def encrypted(store: ObjectStore, write_segment: WriteSegment, ring: KeyRing, log: bytes) -> RemoteSegment:
-    """A segment of ours as an agent with this ring writes it; its descriptor."""
+    """Write a segment as an agent with this ring does; return its descriptor."""
     plain = MemoryStore()
     write_segment(plain, log)
     manifest = parse_manifest(plain.get(object_key(BASE_KEY, ObjectKind.MANIFEST)), source="m")
@@ -200,7 +200,7 @@ def encrypted(store: ObjectStore, write_segment: WriteSegment, ring: KeyRing, lo
 
 @pytest.fixture(scope="module")
 def rings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KeyRing]:
-    """By id, of one key each: ids and RSA keys of several lengths."""
+    """Return rings of one key each, by id: ids and RSA keys of several lengths."""
     folder = tmp_path_factory.mktemp("rings")
     bits = {"old": 3072, "2": 2048, "a-much-longer-id-than-before": 4096}
     return {key_id: KeyRing.load(write_ring(folder, key_id, key_id, bits=size)) for key_id, size in bits.items()}
@@ -210,7 +210,7 @@ def rings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KeyRing]:
 def test_a_rotated_segment_of_ours_is_what_its_fact_says_to_the_byte(
     store: ObjectStore, write_segment: WriteSegment, rings: dict[str, KeyRing], new_id: str
 ) -> None:
-    """Sizes too, whatever the new key: nobody who compares a manifest with its fact needs to know of rotations."""
+    """Sizes stay too, whatever the new key: comparing a manifest with its fact needs no knowledge of rotations."""
     old, new = rings["old"], rings[new_id]
     log = bytes(range(256)) * 17
     fact = encrypted(store, write_segment, old, log)
@@ -237,12 +237,12 @@ def test_a_reader_with_the_manifest_of_before_goes_on(write_segment: WriteSegmen
 
 
 def bucket(golden: Golden) -> MemoryStore:
-    """One encrypted segment of Aiven's, one that is not."""
+    """Return a store with one encrypted segment of Aiven's, and one that is not."""
     store = golden("aiven/zstd-aes").store
     assert isinstance(store, MemoryStore)
     other = golden("aiven/plain").store
-    for found in other.list("pfx/"):
-        store.put_if_absent(found.key, other.get(found.key))
+    for info in other.list("pfx/"):
+        store.put_if_absent(info.key, other.get(info.key))
     return store
 
 
@@ -260,10 +260,10 @@ def outcomes(
 
 def test_a_dry_run_says_what_a_run_does_and_writes_nothing(golden: Golden, both: KeyRing) -> None:
     store = bucket(golden)
-    writes, wanted = store.writes, [(Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
-    assert outcomes(store, both) == wanted
+    writes, expected = store.writes, [(Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
+    assert outcomes(store, both) == expected
     assert store.writes == writes
-    assert outcomes(store, both, execute=True) == wanted
+    assert outcomes(store, both, execute=True) == expected
     assert store.writes == writes + 1
 
 
@@ -291,16 +291,16 @@ def test_a_missing_private_key_is_named_and_the_others_go_on(
 ) -> None:
     store = bucket(golden)
     lost = load_ring(tmp_path, "lost", "lost")
-    store.delete_many([found.key for found in store.list() if found.key.startswith(BASE_KEY)])
+    store.delete_many([results.key for results in store.list() if results.key.startswith(BASE_KEY)])
     encrypted(store, write_segment, lost, bytes(1000))
     other = golden("aiven/zstd-aes")
     for kind in ObjectKind:
         store.put_if_absent(object_key(f"moved/{other.base_key}", kind), other.object(kind))
-    found = outcomes(store, both, execute=True)
-    assert found == [(Outcome.LOCKED, "lost"), (Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
+    results = outcomes(store, both, execute=True)
+    assert results == [(Outcome.LOCKED, "lost"), (Outcome.PLAIN, None), (Outcome.ROTATED, "key1")]
 
 
-def test_damaged_and_deleted_manifests_stop_nobody(golden: Golden, both: KeyRing) -> None:
+def test_damaged_and_deleted_manifests_do_not_stop_a_rotation(golden: Golden, both: KeyRing) -> None:
     store = bucket(golden)
     key = object_key(golden("aiven/zstd-aes").base_key, ObjectKind.MANIFEST)
     text = store.get(key)
@@ -319,11 +319,11 @@ def test_damaged_and_deleted_manifests_stop_nobody(golden: Golden, both: KeyRing
             store.delete(key)
             return store.replace_if_same(key, data, previous)
 
-    found = outcomes(Deleting(), both, execute=True)
-    assert found == [(Outcome.CORRUPT, None), (Outcome.GONE, "key1"), (Outcome.PLAIN, None)]
+    results = outcomes(Deleting(), both, execute=True)
+    assert results == [(Outcome.CORRUPT, None), (Outcome.GONE, "key1"), (Outcome.PLAIN, None)]
 
 
-def test_a_manifest_that_somebody_else_rotates_meanwhile_is_looked_at_again(golden: Golden, both: KeyRing) -> None:
+def test_a_manifest_that_another_run_rotates_is_looked_at_again(golden: Golden, both: KeyRing) -> None:
     store = bucket(golden)
 
     class Racing(MemoryStore):

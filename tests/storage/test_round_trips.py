@@ -1,4 +1,4 @@
-"""Whatever is written is read back: any bytes, any chunk size, any form, however the log arrives in pieces."""
+"""A written log is read back: any bytes, any chunk size, any form, however the log arrives in pieces."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 2000)), max_siz
 
 
 def in_pieces(log: bytes, cuts: list[int]) -> list[bytes]:
-    """With empty pieces wherever two cuts meet."""
+    """Cut the log, with empty pieces wherever two cuts meet."""
     edges = [0, *sorted(min(cut, len(log)) for cut in cuts), len(log)]
     return [log[start:stop] for start, stop in itertools.pairwise(edges)]
 

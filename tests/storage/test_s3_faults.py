@@ -32,7 +32,7 @@ Connect = Callable[[int], S3Store]
 
 @pytest.fixture
 def connect(faulty_proxy: FaultyProxy, s3_bucket: str) -> Iterator[Connect]:
-    """``connect(max_attempts)``: a store behind the proxy."""
+    """Yield ``connect(max_attempts)``: a store behind the proxy."""
     stores: list[S3Store] = []
 
     def connect(max_attempts: int) -> S3Store:
@@ -52,7 +52,7 @@ def connect(faulty_proxy: FaultyProxy, s3_bucket: str) -> Iterator[Connect]:
 
 
 def _first(fault: str, method: str, path_part: str = "") -> Callable[[str, str], str | None]:
-    """The fault, once."""
+    """Return the fault for the first such request only."""
     once = itertools.count()
 
     def decide(asked: str, path: str) -> str | None:

@@ -23,14 +23,14 @@ LARGE = [bytes(MIB)] * 11
 
 @pytest.fixture
 def open_s3(faulty_proxy: FaultyProxy, s3_bucket: str) -> Iterator[Open]:
-    """``open_s3(option=…)``: a store of a fresh bucket, behind the proxy."""
+    """Yield ``open_s3(option=…)``: a store of a fresh bucket, behind the proxy."""
     stores: list[S3Store] = []
 
     def open_s3(bucket: str = s3_bucket, **more: Any) -> S3Store:
-        wanted = {
+        store_options = {
             "endpoint": faulty_proxy.endpoint, "region": "us-east-1", "credentials": ("test", "test"), **more,
         }  # fmt: skip
-        stores.append(S3Store(bucket, "", StoreOptions(**wanted), ManualClock()))
+        stores.append(S3Store(bucket, "", StoreOptions(**store_options), ManualClock()))
         return stores[-1]
 
     yield open_s3
@@ -40,7 +40,7 @@ def open_s3(faulty_proxy: FaultyProxy, s3_bucket: str) -> Iterator[Open]:
 
 @pytest.fixture
 def head(s3_endpoint: str, s3_bucket: str) -> Iterator[Callable[[str], Any]]:
-    """What the store says of an object."""
+    """Yield a function that returns the store's answer about an object."""
     client = boto3.client(
         "s3",
         endpoint_url=s3_endpoint,
@@ -80,7 +80,7 @@ def test_a_kms_key_without_kms_is_refused() -> None:
 
 
 def test_a_large_put_under_kms_whose_answer_was_lost_is_done(open_s3: Open, faulty_proxy: FaultyProxy) -> None:
-    """ETags of such objects are no MD5 of anything: the object is known by its mark."""
+    """ETags of such objects are no MD5 of anything: the object is recognised by its mark."""
     answers = iter(["lose the answer"])
     faulty_proxy.fault = lambda method, path: next(answers, None) if method == "POST" and "uploadId=" in path else None
     store = open_s3(sse="aws:kms")
@@ -158,7 +158,7 @@ def test_as_many_parts_are_in_flight_as_asked(open_s3: Open, faulty_proxy: Fault
             with lock:
                 running += 1
                 most = max(most, running)
-            together.wait(timeout=20)  # breaks, and fails the upload, when fewer come
+            together.wait(timeout=20)  # the barrier breaks, and fails the upload, if fewer come
             with lock:
                 running -= 1
         return None
@@ -185,7 +185,7 @@ def test_secrets_and_proxies_are_not_shown() -> None:
 
 
 def test_no_body_waits_for_a_go_ahead(open_s3: Open, faulty_proxy: FaultyProxy) -> None:
-    """Some stores never say "100 Continue", and each body would wait a second for it."""
+    """Some stores never answer "100 Continue", and each body would wait a second for it."""
     store = open_s3()
     store.put_if_absent("small", b"x")
     store.put_stream("large", LARGE)

@@ -44,7 +44,7 @@ def check(store: ObjectStore, signed: Callable[[str], str]) -> None:
     assert store.get(KEY) == b"0123456789"
 
 
-def test_of_s3(versitygw_endpoint: str, versitygw_bucket: str) -> None:
+def test_a_signed_url_of_s3(versitygw_endpoint: str, versitygw_bucket: str) -> None:
     options = StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"))
     store = S3Store(versitygw_bucket, "some/prefix", options)
     assert isinstance(store, SignsReads)
@@ -55,13 +55,13 @@ def test_of_s3(versitygw_endpoint: str, versitygw_bucket: str) -> None:
     store.close()
 
 
-def test_of_azure_by_the_accounts_key(azure_store: AzureStore) -> None:
+def test_a_signed_url_of_azure_by_the_accounts_key(azure_store: AzureStore) -> None:
     assert isinstance(azure_store, SignsReads)
     check(azure_store, lambda key: azure_store.signed_url(key, 60))
     assert "sp=r&" in azure_store.signed_url(KEY, 60)
 
 
-def test_of_google_by_a_service_accounts_key(
+def test_a_signed_url_of_google_by_a_service_accounts_key(
     gcs_endpoint: str, gcs_store: GcsStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert gcs_store.signed_url(KEY, 60) is None, "an emulator's credentials sign nothing"

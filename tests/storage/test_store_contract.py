@@ -22,7 +22,7 @@ def test_the_store_keeps_its_promise(request: pytest.FixtureRequest, store: Obje
 
 
 class OverwritingStore(MemoryStore):
-    """Ignores the condition, as some S3 compatibles do."""
+    """A store that ignores the condition, as some S3 compatibles do."""
 
     def put_if_absent(self, key: str, data: Data) -> None:
         self.delete(key)
@@ -48,6 +48,6 @@ def test_the_checksum_that_a_store_keeps_is_the_whole_object_s(
     whole = bytes(range(256)) * 25_000
     store.put_if_absent("small", whole[:1000])
     store.put_stream("large", [whole[:MIB], whole[MIB:]], part_bytes=5 * MIB)
-    found = [store.head(key).crc32c for key in ("small", "large")]
-    wanted = [google_crc32c.value(whole[:1000]), google_crc32c.value(whole)]
-    assert (found == wanted) is (request.node.callspec.params["store"] not in WITHOUT_CHECKSUMS)
+    checksums = [store.head(key).crc32c for key in ("small", "large")]
+    expected = [google_crc32c.value(whole[:1000]), google_crc32c.value(whole)]
+    assert (checksums == expected) is (request.node.callspec.params["store"] not in WITHOUT_CHECKSUMS)

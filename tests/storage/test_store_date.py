@@ -24,7 +24,7 @@ def test_a_folder_is_no_witness(directory_store: DirectoryStore) -> None:
 
 
 @pytest.mark.parametrize("header", [None, "", "yesterday", "Tue, 99 Nov 2023 22:13:20 GMT"])
-def test_a_date_that_nobody_can_read_changes_nothing(header: str | None) -> None:
+def test_an_unreadable_date_changes_nothing(header: str | None) -> None:
     heard = DateHeard(ManualClock())
     heard.hear("Tue, 14 Nov 2023 22:13:20 GMT")
     heard.hear(header)

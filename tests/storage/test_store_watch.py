@@ -1,4 +1,4 @@
-"""A store that does not answer is told of without waiting for it."""
+"""A store that does not answer is reported without waiting for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tierstate.storage.memory import MemoryStore
 from tierstate.storage.store_watch import PATIENCE_S, StoreWatch
 
 
-def test_an_answer_is_enough_and_what_is_refused_is_told_until_it_is_mended() -> None:
+def test_any_answer_is_enough_and_a_refusal_is_reported_until_it_ends() -> None:
     error: list[TierstateError] = []
 
     def faults(operation: str, key: str, writes: int) -> None:
@@ -33,11 +33,11 @@ def test_an_answer_is_enough_and_what_is_refused_is_told_until_it_is_mended() ->
     assert returns == [None], "told once"
 
 
-def test_a_store_that_never_answers_is_told_of_while_it_is_waited_for() -> None:
-    asked, over, clock = threading.Event(), threading.Event(), ManualClock()
+def test_a_store_that_never_answers_is_reported_during_the_wait() -> None:
+    request_seen, over, clock = threading.Event(), threading.Event(), ManualClock()
 
     def faults(operation: str, key: str, writes: int) -> None:
-        asked.set()
+        request_seen.set()
         over.wait(30)
 
     watch = StoreWatch(MemoryStore(faults=faults), clock)
@@ -45,7 +45,7 @@ def test_a_store_that_never_answers_is_told_of_while_it_is_waited_for() -> None:
     watch.returned = returned.set
     thread = threading.Thread(target=watch.look)
     thread.start()
-    assert asked.wait(30)
+    assert request_seen.wait(30)
     assert watch.trouble is None, "too early to say"
     clock.advance(PATIENCE_S)
     assert "does not answer" in str(watch.trouble)

@@ -1,4 +1,4 @@
-"""On a real store: the parts of a dead attempt's upload go, those of a living one and of others do not."""
+"""On a real store, the parts of a dead attempt's upload are deleted, those of a living one and of others are not."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
 
 
-def test_a_dead_attempts_parts_are_aborted_and_nobody_elses(
-    versitygw_endpoint: str, versitygw_bucket: str, tmp_path: Path
-) -> None:
+def test_only_a_dead_attempts_parts_are_aborted(versitygw_endpoint: str, versitygw_bucket: str, tmp_path: Path) -> None:
     store = S3Store(
         versitygw_bucket, "a/b", StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"))
     )
@@ -28,8 +26,8 @@ def test_a_dead_attempts_parts_are_aborted_and_nobody_elses(
     base = KEYS.partition_prefix(world.name, world.topic_id, 0)
     unknown = KEYS.base_key(world.name, world.topic_id, 0, 5, RemoteSegmentId.of(b"u" * 16))
     other = KEYS.base_key(world.name, TopicId.of(b"o" * 16), 0, 0, late.gone.segment_id)
-    wanted = object_key(late.gone.object_key, ObjectKind.LOG)
-    keys = [wanted, object_key(unknown, ObjectKind.LOG), object_key(other, ObjectKind.LOG), f"{base}stray"]
+    log_key = object_key(late.gone.object_key, ObjectKind.LOG)
+    keys = [log_key, object_key(unknown, ObjectKind.LOG), object_key(other, ObjectKind.LOG), f"{base}stray"]
     for key in keys:
         begun = store._client.create_multipart_upload(Bucket=versitygw_bucket, Key=f"a/b/{key}")
         store._client.upload_part(

@@ -1,4 +1,4 @@
-"""From the plain log to what is stored: Aiven's forms, a pipeline that overlaps, ends whole and stays small."""
+"""From the plain log to the stored bytes: Aiven's forms, a pipeline that overlaps, ends whole and stays small."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOG_KEY = object_key(BASE_KEY, ObjectKind.LOG)
 
 
 class NoWrapping:
-    """A key ring for what is never read back."""
+    """A key wrapper for data that is never read back."""
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
         return "none", data_key, "fingerprint"
@@ -40,7 +40,7 @@ FORMS = list(itertools.product(Compression, [None, CIPHER]))
 
 
 class TakingStore(MemoryStore):
-    """Keeps nothing: `put_stream` hands the pieces to a function of the test."""
+    """A store that keeps nothing: `put_stream` hands the pieces to a function of the test."""
 
     def __init__(self, take: Callable[[Iterator[Data]], None]) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def put(
     chunk_bytes: int = 1000,
     ahead_bytes: int = 1,
 ) -> LogObject:
-    """Threads from the second byte on."""
+    """Put a log; threads are used from the second byte on."""
     compression, cipher = form
     return put_log(
         store,
@@ -125,18 +125,18 @@ def test_every_index_is_encrypted_by_itself_and_an_empty_one_is_stored_in_no_byt
 
 
 def test_no_iv_is_used_for_two_chunks_or_indexes() -> None:
-    given: list[bytes] = []
+    ivs: list[bytes] = []
 
     def noted() -> bytes:
-        given.append(iv())
-        return given[-1]
+        ivs.append(iv())
+        return ivs[-1]
 
     store, files = MemoryStore(), SegmentSource([LOG], len(LOG), b"o", b"t", b"", b"e", None)
     put_log(store, BASE_KEY, files, Compression.NONE, cipher=CIPHER, iv=noted, chunk_bytes=1000)
     put_indexes(store, BASE_KEY, files, cipher=CIPHER, iv=noted)
-    assert len(given) == 11 + 3
+    assert len(ivs) == 11 + 3
     stored = store.get(LOG_KEY)
-    assert [stored[at : at + 12] for at in range(0, len(stored), 1000 + OVERHEAD_BYTES)] == given[:11]
+    assert [stored[at : at + 12] for at in range(0, len(stored), 1000 + OVERHEAD_BYTES)] == ivs[:11]
 
 
 def test_a_cipher_without_a_source_of_ivs_is_refused() -> None:
@@ -221,7 +221,7 @@ def test_a_store_that_does_not_take_stops_the_reading(form: tuple[Compression, S
                 too_far.set()
             yield os.urandom(piece)
 
-    # the docstring's: three pieces and what waits; the same again to compress, with a chunk inside zstd, or to encrypt
+    # as documented: three pieces and one waiting; the same again to compress, with a chunk inside zstd, or to encrypt
     most = 3 * piece + ahead_bytes
     if form[0] is Compression.ZSTD:
         most += 3 * piece + ahead_bytes + 1000
@@ -275,10 +275,10 @@ def test_an_error_of_the_store_ends_the_reading_and_every_thread(
 
 @pytest.mark.parametrize("compression", Compression)
 def test_an_error_between_source_and_store_ends_the_copy_and_every_thread(compression: Compression) -> None:
-    given = itertools.count()
+    counter = itertools.count()
 
     def failing() -> bytes:
-        if next(given) == 3:
+        if next(counter) == 3:
             raise OSError("no randomness")
         return iv()
 
@@ -302,7 +302,7 @@ def test_a_key_that_is_taken_is_found_before_anything_is_read(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_memory_is_bounded_by_what_is_said_whatever_the_log(form: tuple[Compression, SegmentCipher | None]) -> None:
+def test_memory_is_bounded_as_documented_for_any_log(form: tuple[Compression, SegmentCipher | None]) -> None:
     log_bytes, chunk_bytes, piece = 96 * MIB, 2 * MIB, MIB // 2
     noise = os.urandom(piece)
 
@@ -327,7 +327,7 @@ def test_memory_is_bounded_by_what_is_said_whatever_the_log(form: tuple[Compress
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_copy_that_begins_beside_another_has_no_threads_and_one_that_begins_alone_has(
+def test_only_a_copy_that_begins_alone_has_threads(
     form: tuple[Compression, SegmentCipher | None],
 ) -> None:
     work_ahead = WorkAhead(1)

@@ -1,4 +1,4 @@
-"""What an upload that never ended left in a store is found, and aborted without touching anything else."""
+"""The parts of an upload that never ended are found in a store, and aborted without touching anything else."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_folder_tells_of_files_whose_writer_is_dead_and_keeps_those_of_living_
         assert [upload.key for upload in left] == [""]
         assert abs(left[0].started_at - SystemClock().now_ms()) < 60_000
         assert list(store.unfinished_uploads("key")) == []
-        for upload in store.unfinished_uploads():  # while it is told
+        for upload in store.unfinished_uploads():  # during the listing
             store.abort_upload(upload)
         assert list(store.unfinished_uploads()) == []
         yield b"second"
@@ -72,7 +72,7 @@ def test_a_folder_aborts_nothing_outside_its_temporary_folder(tmp_path: Path) ->
     assert store.get("object") == b"x"
 
 
-def test_more_uploads_than_a_page_are_all_told(versitygw_endpoint: str, versitygw_bucket: str) -> None:
+def test_more_uploads_than_a_page_are_all_listed(versitygw_endpoint: str, versitygw_bucket: str) -> None:
     store = S3Store(
         versitygw_bucket, "a/b", StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"))
     )
@@ -88,7 +88,7 @@ def test_more_uploads_than_a_page_are_all_told(versitygw_endpoint: str, versityg
 
 
 def test_an_upload_holds_a_few_parts_whatever_the_objects_size(versitygw_store: S3Store) -> None:
-    """Four parts in flight or being filled, and one to spare: (concurrency + 2) is promised."""
+    """Four parts are in flight or being filled, with one to spare: the promise is (concurrency + 2)."""
     tracemalloc.start()
     try:
         versitygw_store.put_stream("large", (bytes(MIB) for _ in range(80)), part_bytes=5 * MIB)
@@ -115,7 +115,7 @@ def test_a_key_above_or_below_another_is_refused_by_stores_over_folders(
     versitygw_store.put_if_absent(first, b"1")
     with pytest.raises(InvalidRequest, match="above or below"):
         versitygw_store.put_if_absent(second, b"2")
-    with pytest.raises((InvalidRequest, StorageUnavailable)):  # versitygw 1.8 says 500 to a stream above another key
+    with pytest.raises((InvalidRequest, StorageUnavailable)):  # versitygw 1.8 answers 500 to a stream above another key
         versitygw_store.put_stream(second, [bytes(MIB)] * 6, part_bytes=5 * MIB)
     assert versitygw_store.get(first) == b"1"
     assert list(versitygw_store.unfinished_uploads()) == []

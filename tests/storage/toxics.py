@@ -27,7 +27,7 @@ class Toxics:
         self._client.close()
 
     def add(self, kind: str, stream: str, **attributes: int) -> None:
-        """``stream``: upstream (what we send) or downstream (what we are answered). Open connections have it, too."""
+        """``stream``: upstream (our bytes) or downstream (the answer's). It affects open connections too."""
         toxic = {"name": f"toxic-{self._toxics}", "type": kind, "stream": stream, "attributes": attributes}
         self._client.post(f"/proxies/{self._name}/toxics", json=toxic).raise_for_status()
         self._toxics += 1

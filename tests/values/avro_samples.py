@@ -11,7 +11,7 @@ from fastavro import parse_schema, schemaless_writer
 
 
 def record(*fields: tuple[Any, ...], name: str = "Order") -> str:
-    """Of names and types, and defaults where there is a third."""
+    """Return a record schema of names and types, and defaults where there is a third item."""
     made = [{"name": each[0], "type": each[1]} | ({"default": each[2]} if len(each) > 2 else {}) for each in fields]
     return json.dumps({"type": "record", "name": name, "fields": made})
 

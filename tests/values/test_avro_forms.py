@@ -1,4 +1,4 @@
-"""``format="avro"``: the whole bytes are one value, of the schema or of the one of the registry that they name."""
+"""``format="avro"``: the whole bytes are one value, of the form's schema or of one that they name in the registry."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 
 
 def read(form: Form, values: list[bytes | None], url: str = "", grows: bool = False) -> tuple[list[Any], list[bool]]:
-    found = form.reader(RegistryAccess(url) if url else None, grows=grows).of(pa.array(values, pa.binary()))
-    assert found.column.type == form.kind()
-    return found.column.to_pylist(), found.corrupt.to_pylist()
+    values_read = form.reader(RegistryAccess(url) if url else None, grows=grows).of(pa.array(values, pa.binary()))
+    assert values_read.column.type == form.kind()
+    return values_read.column.to_pylist(), values_read.corrupt.to_pylist()
 
 
 @contextmanager
 def registered(*schemas: Any) -> Iterator[tuple[Registry, list[int]]]:
-    """With an id for each; a tuple is a status and a body."""
+    """Yield a registry with an id for each schema; a tuple is a status and a body."""
     ids = [next(IDS) for _ in schemas]
-    said: dict[int | str, Answer] = {
+    answers: dict[int | str, Answer] = {
         id: each if isinstance(each, tuple) else (200, {"schema": each}) for id, each in zip(ids, schemas, strict=True)
     }
-    with registry(said) as server:
+    with registry(answers) as server:
         yield server, ids
 
 
@@ -112,7 +112,7 @@ def test_a_schema_that_refers_to_others_is_read_with_them() -> None:
 @pytest.mark.parametrize("kind", [["null", "Order"], {"type": "array", "items": "null"}])
 @pytest.mark.parametrize("grows", [False, True])
 def test_a_schema_within_itself_or_of_endless_lists_is_never_decoded_by(kind: Any, grows: bool) -> None:
-    """The one would end the process, the other its memory; here a value of each that would do no harm."""
+    """The one would end the process, the other exhaust its memory; the value of each here would do no harm."""
     with registered(record(("again", kind))) as (server, (id,)):
         value = b"\0" + id.to_bytes(4, "big") + b"\0"
         assert read(Form("avro", record(("id", "long", 5)), True), [value], server.url, grows) == ([None], [True])
@@ -160,7 +160,7 @@ def test_a_time_or_a_decimal_in_another_unit_is_corrupt_and_never_another_number
         assert read(Form("avro", record(("v", ours)), True), values, server.url)[1] == [True, False]
 
 
-def test_a_schema_with_more_fields_is_told_before_a_row_is_answered() -> None:
+def test_a_schema_with_more_fields_is_reported_before_any_row() -> None:
     new, newer = record(("id", "long"), ("a", "string")), record(("b", "int"), ("id", "long"))
     with registered(ORDER, new, newer) as (server, ids):
         form, access = Form("avro", ORDER, True), RegistryAccess(server.url)
@@ -193,9 +193,9 @@ def test_a_schema_that_cannot_be_joined_is_refused_with_its_id_and_its_field() -
 
 def test_the_newest_schema_of_a_subject_is_a_form_with_all_that_it_refers_to() -> None:
     item = {"type": "record", "name": "Item", "fields": [{"name": "n", "type": "int"}]}
-    said = {"schema": record(("item", "Item")), "references": [{"name": "Item", "subject": "items", "version": 1}]}
+    answer = {"schema": record(("item", "Item")), "references": [{"name": "Item", "subject": "items", "version": 1}]}
     answers: dict[int | str, Answer] = {
-        "/subjects/shop%2Forders-value/versions/latest": (200, said | {"id": 9, "version": 4}),
+        "/subjects/shop%2Forders-value/versions/latest": (200, answer | {"id": 9, "version": 4}),
         "/subjects/items/versions/1": (200, {"schema": json.dumps(item)}),
         "/subjects/proto-value/versions/latest": (200, {"schema": "…", "schemaType": "PROTOBUF", "id": 3}),
         "/subjects/nested-value/versions/latest": (200, {"schema": record(("a", "Order")), "id": 4}),
@@ -229,8 +229,8 @@ def test_a_form_that_cannot_be_read_is_refused_before_any_value(form: Form, says
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_a_registry_that_is_too_slow_is_said_to_be_that(retries: int) -> None:
-    """Whoever waits for it beside the request has the same patience: either may be over first."""
+def test_a_registry_that_is_too_slow_is_a_timeout(retries: int) -> None:
+    """The caller and the request have the same time limit: either may end first."""
     go = Event()
 
     def wait(path: str) -> None:

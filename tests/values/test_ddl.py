@@ -35,7 +35,7 @@ def test_the_largest_decimal_has_38_digits() -> None:
         ("", "a name is due"),
     ],
 )
-def test_what_is_no_schema_or_not_ours_is_refused_and_named(text: str, says: str) -> None:
+def test_a_text_that_is_no_schema_of_ours_is_refused_and_named(text: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=r"option value\.schema") as raised:
         struct_of(text, "option value.schema")
     assert raised.match(says)

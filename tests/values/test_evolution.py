@@ -1,4 +1,4 @@
-"""Evolution: the form that has the columns of two, by which what was written before is read as before."""
+"""Evolution: the form that has the columns of two reads earlier values as before."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_json_evolves_by_added_fields_and_wider_types_and_drops_none(ours: str, 
         ("at date", "at timestamp", "field=at type=date wanted=timestamp"),
     ],
 )
-def test_what_json_cannot_evolve_into_is_refused_and_the_field_named(ours: str, wanted: str, says: str) -> None:
+def test_an_impossible_evolution_of_json_is_refused_and_the_field_named(ours: str, wanted: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         evolved(Form("json", ours), Form("json", wanted))
 
@@ -114,7 +114,7 @@ def decimal(precision: int, scale: int) -> dict[str, Any]:
         (Form("avro", '"int"', True), Form("json", "a int"), "another format. format=avro wanted=json"),
     ],
 )
-def test_what_avro_cannot_evolve_into_is_refused_and_the_field_named(ours: Form, wanted: Form, says: str) -> None:
+def test_an_impossible_evolution_of_avro_is_refused_and_the_field_named(ours: Form, wanted: Form, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         evolved(ours, wanted)
 
@@ -128,7 +128,7 @@ def test_a_form_that_has_all_of_another_is_itself() -> None:
     assert evolved(Form("avro", '"int"'), Form("avro", '{"type": "int"}')).schema == '"int"'
 
 
-def test_a_default_is_of_the_first_type_of_a_union_also_of_one_that_came() -> None:
+def test_a_default_has_the_first_type_of_a_union_even_of_an_added_one() -> None:
     made = evolved(avro(("a", "string", "x")), avro(("a", ["null", "string"]), ("b", ["int", "null"], 5)))
     fields = {field["name"]: (field["type"], field["default"]) for field in json.loads(made.schema)["fields"]}
     assert fields == {"a": (["string", "null"], "x"), "b": (["null", "int"], None)}
@@ -142,7 +142,7 @@ def test_a_field_that_ours_knows_by_an_alias_is_no_new_one() -> None:
 
 
 class Pairs:
-    """Two schemas of one record, where the second is the first, evolved; and values of the first."""
+    """Two schemas of one record, the second evolved from the first; and values of the first."""
 
     def __init__(self, seed: int) -> None:
         self._chance, self._names = random.Random(seed), 0
@@ -150,17 +150,17 @@ class Pairs:
     def record(self, depth: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
         name = self._name()
         same: dict[str, Any] = {"name": self._name(), "type": "int"}
-        ours, wanted = [same], [same]
+        ours, expected = [same], [same]
         for _ in range(self._chance.randrange(1, 5)):
             field, (old, new) = self._name(), self._kinds(depth)
             place = self._chance.random()
             if place < 0.8:
                 ours.append({"name": field, "type": old})
             if place > 0.2:
-                wanted.append({"name": field, "type": new})
-        self._chance.shuffle(wanted)
+                expected.append({"name": field, "type": new})
+        self._chance.shuffle(expected)
         made: dict[str, Any] = {"type": "record", "name": name}
-        return made | {"fields": ours}, made | {"fields": wanted}
+        return made | {"fields": ours}, made | {"fields": expected}
 
     def _kinds(self, depth: int) -> tuple[Any, Any]:
         choice, more = self._chance.randrange(12), depth < 3
@@ -237,7 +237,7 @@ class Pairs:
 
 
 def aligned(value: Any, kind: pa.DataType) -> Any:
-    """A value of an older type as a row of a newer one: what was not there is null."""
+    """Return a value of an older type as a row of a newer one: missing fields are null."""
     if value is None or not pa.types.is_nested(kind):
         return value
     if pa.types.is_struct(kind):
@@ -249,12 +249,12 @@ def aligned(value: Any, kind: pa.DataType) -> Any:
 
 @settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
-def test_what_was_written_before_is_read_by_the_evolved_form_as_by_its_own(seed: int) -> None:
+def test_earlier_values_are_read_by_the_evolved_form_as_by_their_own(seed: int) -> None:
     pairs = Pairs(seed)
-    ours, wanted = pairs.record()
-    old, new = (Form("avro", json.dumps(each), True) for each in (ours, wanted))
+    ours, expected = pairs.record()
+    old, new = (Form("avro", json.dumps(each), True) for each in (ours, expected))
     values = [pairs.value(ours) for _ in range(5)]
-    later = [pairs.value(wanted) for _ in range(5)]
+    later = [pairs.value(expected) for _ in range(5)]
     made = evolved(old, new)
     assert evolved(made, new) is made
     assert evolved(made, old) is made
@@ -266,17 +266,17 @@ def test_what_was_written_before_is_read_by_the_evolved_form_as_by_its_own(seed:
 
 
 def narrowed(value: Any, kind: pa.DataType) -> Any:
-    """Of a row the fields that the type has, in their order."""
+    """Return the fields of a row that the type has, in their order."""
     return value if value is None or not pa.types.is_nested(kind) else aligned(value, kind)
 
 
 def read(form: Form, writer: Form, values: list[Any]) -> list[Any]:
-    """By the way of a registry that has the writer's schema under one id."""
+    """Read through a registry that has the writer's schema under one id."""
     _writer.cache_clear()
     with registry({7: (200, {"schema": writer.schema})}) as server:
-        found = form.reader(RegistryAccess(server.url)).of(
+        values_read = form.reader(RegistryAccess(server.url)).of(
             pa.array([written(writer.schema, value, 7) for value in values], pa.binary())
         )
-    assert not any(found.corrupt.to_pylist())
-    made: list[Any] = found.column.to_pylist()
+    assert not any(values_read.corrupt.to_pylist())
+    made: list[Any] = values_read.column.to_pylist()
     return made

@@ -1,4 +1,4 @@
-"""``format="json"``: exactly one object whose known fields have their types; anything else is corrupt, and told."""
+"""``format="json"``: exactly one object whose known fields have their types; any other value is marked as corrupt."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PLAIN = [b'{"id":%d,"tags":["a"]}' % number for number in range(100)]
 
 
 def read(values: list[bytes | None], form: Form | None = None) -> tuple[list[Any], list[bool]]:
-    found = (form or Form("json", DDL)).reader(None).of(pa.array(values, pa.binary()))
-    assert found.column.type == (form or Form("json", DDL)).kind()
-    assert found.corrupt.null_count == 0
-    return found.column.to_pylist(), found.corrupt.to_pylist()
+    values_read = (form or Form("json", DDL)).reader(None).of(pa.array(values, pa.binary()))
+    assert values_read.column.type == (form or Form("json", DDL)).kind()
+    assert values_read.corrupt.null_count == 0
+    return values_read.column.to_pylist(), values_read.corrupt.to_pylist()
 
 
 def row(**fields: Any) -> dict[str, Any]:
@@ -40,9 +40,7 @@ def row(**fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("before", [0, 20, 700])
-def test_what_is_not_exactly_one_object_of_the_schema_is_corrupt_and_its_neighbours_are_not(
-    text: bytes, before: int
-) -> None:
+def test_a_value_that_is_not_one_object_is_corrupt_and_its_neighbours_are_not(text: bytes, before: int) -> None:
     around = [*(PLAIN * 8)[:before], text, None, *PLAIN[:5]]
     rows, corrupt = read(around)
     assert [at for at, each in enumerate(corrupt) if each] == [before]
@@ -50,7 +48,7 @@ def test_what_is_not_exactly_one_object_of_the_schema_is_corrupt_and_its_neighbo
     assert rows[-1] == row(id=4, tags=["a"])
 
 
-def test_an_object_is_a_row_and_fields_that_nobody_named_are_left_out() -> None:
+def test_an_object_is_a_row_without_its_unknown_fields() -> None:
     texts = [b"{}", b' {"id":1}\r\n', b'{"id":null,"x":[[{"a":{}}]],"y":"}]]"}', b'{"nested":{"a":2,"b":3}}', None]
     rows, corrupt = read(texts)
     assert rows == [row(), row(id=1), row(), row(nested={"a": 2}), None]
@@ -90,7 +88,7 @@ def test_values_in_parts_and_in_slices_are_those_that_are_read_one_by_one() -> N
 
 
 class Counted(StrictJson):
-    """``slow``: how many values went one by one, each time."""
+    """``slow`` lists how many values went one by one, each time."""
 
     def __init__(self, ddl: str) -> None:
         super().__init__(Form("json", ddl).kind())
@@ -103,8 +101,8 @@ class Counted(StrictJson):
 
 def test_a_poison_value_sends_no_other_values_the_slow_way() -> None:
     counted = Counted(DDL)
-    found = counted.of(pa.array([*PLAIN * 20, b'{"id":1},"w":{}', *PLAIN * 20], pa.binary()))
-    assert found.corrupt.to_pylist().count(True) == 1
+    values = counted.of(pa.array([*PLAIN * 20, b'{"id":1},"w":{}', *PLAIN * 20], pa.binary()))
+    assert values.corrupt.to_pylist().count(True) == 1
     assert 0 < sum(counted.slow) <= FEW
 
 
@@ -134,7 +132,7 @@ def test_a_form_that_is_none_is_refused(said: tuple[Any, ...], says: str) -> Non
 
 
 @pytest.mark.parametrize("said", [{}, {"format": "json", "schema": "a int", "registered": 1}, [], None])
-def test_what_is_no_form_is_refused_when_it_is_read(said: Any) -> None:
+def test_a_text_that_is_no_form_is_refused_when_it_is_read(said: Any) -> None:
     with pytest.raises(InvalidRequest, match="this is no form of values"):
         Form.of_json(said)
 

@@ -1,4 +1,4 @@
-"""JSON as `from_json` in PERMISSIVE mode: what Arrow reads at once, what goes row by row, what nobody here can say.
+"""JSON as `from_json` in PERMISSIVE mode: values that Arrow reads at once, that go row by row, or that need a JVM.
 
 That both ways are `from_json`'s is shown against Spark itself, in tests/spark/test_typed_json.py.
 """
@@ -76,7 +76,7 @@ def test_nulls_stay_nulls_when_a_batch_is_read_at_once() -> None:
 
 
 class Counted(JsonValues):
-    """``slow``: how many rows went one by one, each time."""
+    """``slow`` lists how many rows went one by one, each time."""
 
     def __init__(self, ddl: str) -> None:
         super().__init__(struct_of(ddl, "the schema"))
@@ -112,7 +112,7 @@ def test_a_batch_whose_values_are_all_odd_is_not_tried_over_and_over(odd: bytes)
         (b'{"other":' + b"[" * 501 + b"]" * 501 + b"}", "nested deeper than 500"),
     ],
 )
-def test_what_nobody_but_a_jvm_can_decide_is_refused_and_its_row_named(text: bytes, says: str) -> None:
+def test_a_value_that_only_a_jvm_can_decide_is_refused_with_its_row(text: bytes, says: str) -> None:
     with pytest.raises(RowRefused, match=says) as raised:
         values_of(FAST).of(binary([*PLAIN, text]))
     assert raised.value.row == 100
