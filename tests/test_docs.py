@@ -145,7 +145,7 @@ def test_every_other_setting_is_read_somewhere() -> None:
         (ROOT / "runtime" / name).read_text() for name in ("settings.py", "gateway_settings.py", "proxy_settings.py")
     )
     for path in FIELDS:
-        match = re.search(rf"\b(settings|wanted|tls|own|self|cache|auth)\.(\w+\.)*{path[-1]}\b", read)
+        match = re.search(rf"\b(settings|section|wanted|tls|own|self|cache|auth)\.(\w+\.)*{path[-1]}\b", read)
         assert match, f"{'.'.join(path)}: nobody reads it"
 
 

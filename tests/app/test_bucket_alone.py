@@ -150,7 +150,7 @@ def test_a_past_that_is_not_kept_is_refused(kept: Kept) -> None:
     for moment, why in (("0/999", "does not hold this position"), ("7/1", "no such tier-state partition")):
         with pytest.raises(InvalidRequest, match=why):
             kept.read(as_of=moment)
-    with pytest.raises(InvalidRequest, match="not a position"):
+    with pytest.raises(InvalidRequest, match="not a time"):
         kept.read(as_of="yesterday")
     shutil.rmtree(kept.files("archive")[0].parent)
     with pytest.raises(InvalidRequest, match="there is no archive"):
