@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -59,8 +59,8 @@ def command(
     """Decode PATH: a partition folder, a segment (.log), or a copied segment's manifest (a file or a store's URL).
 
     Under read_committed, transactions that nothing here decides are hidden and named; the exit code is then 1. What is
-    aborted is read from the markers: a transaction index that contradicts them is named in the end, exit code 4. So is
-    a copied segment whose log is not the one that its manifest was written for.
+    aborted is read from the markers: a transaction index that contradicts them is named in the end, exit code 4. The
+    code is 4, too, for a copied segment whose log is not the one that was copied: this is said first.
     """
     code = DONE
     with _opened(context, path, keyring) as dumped:
@@ -70,11 +70,10 @@ def command(
             _print_rows(context, map(_batch_row, dumped.batches()))
         else:
             committed = Isolation(isolation) is Isolation.READ_COMMITTED
-            hashed, pieces = sha256(), dumped.log.pieces(committed=committed)
-            _print_records(dumped, _told(pieces, hashed.update), encoding)
-            if (wrong := _another_log(dumped.log, hashed.digest())) is not None:
-                context.output.note(f"corrupt: {wrong}")
+            if (wrong := _another_log(dumped.log)) is not None:
+                context.output.note(f"corrupt: {wrong}; what follows is what is there now")
                 code = CORRUPT
+            _print_records(dumped, dumped.log.pieces(committed=committed), encoding)
             code = max(code, _undecided(context, dumped.log)) if committed else code
         for file, difference in dumped.log.differences.items():
             context.output.note(f"corrupt: the transaction index {file} contradicts the markers: {difference}")
@@ -83,23 +82,27 @@ def command(
         raise click.exceptions.Exit(code)
 
 
-def _told(pieces: Iterable[LogPiece], tell: Callable[[bytes], object]) -> Iterator[LogPiece]:
-    for piece in pieces:
-        tell(piece.data)
-        yield piece
+def _another_log(log: LogFiles | CopiedSegment) -> str | None:
+    """Return why the log is not the named segment; None if it is, or if another program's manifest cannot tell.
 
-
-def _another_log(log: LogFiles | CopiedSegment, found: bytes) -> str | None:
-    """Return why the log is not the named segment; None if it is, or if another program's manifest cannot tell."""
+    It reads the whole log: a dump says so before the first record, not after the last.
+    """
     from ..log.folder import LogFiles
+    from ..state.errors import CorruptData
 
     block = None if isinstance(log, LogFiles) else log.reader.manifest.tierstate
     if isinstance(log, LogFiles) or block is None:
         return None
     if base_of(log.key).split("/")[-3:] != block.segment.object_key.split("/")[-3:]:  # it may lie below another prefix
         return f"the manifest {log.key} describes another segment, {block.segment.object_key}"
-    if found != block.segment.log_sha256:
-        return f"the log of {log.key} is not the one that was copied: its SHA-256 is another"
+    hashed = sha256()
+    try:
+        for piece in log.reader.read_log():
+            hashed.update(piece)
+    except CorruptData:  # the dump ends with it, after the records before it
+        return None
+    if hashed.digest() != block.segment.log_sha256:
+        return f"the log is not the one that was copied: its SHA-256 is another: {log.log_key}"
     return None
 
 

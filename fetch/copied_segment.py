@@ -46,6 +46,11 @@ class CopiedSegment:
     differences: dict[str, str] = field(default_factory=dict)
 
     @property
+    def log_key(self) -> str:
+        """Return the key of the object that has the records."""
+        return object_key(base_of(self.key), ObjectKind.LOG)
+
+    @property
     def decided_end(self) -> Offset | None:
         """Return where undecided data begins, None when everything is decided."""
         return min(self.undecided.values(), default=None)
@@ -54,16 +59,16 @@ class CopiedSegment:
         """Yield all records, without aborted and undecided ones if ``committed``. Raises CorruptData."""
         aborted = self.aborted if committed else None
         end = self.decided_end if committed else None
-        check = MarkerCheck(AbortFilter(self.aborted), self.key)
+        check = MarkerCheck(AbortFilter(self.aborted), self.log_key)
         for position, data in whole_batches(self.reader):
-            for batch in iter_batches(data, source=self.key, position=position) if committed else ():
+            for batch in iter_batches(data, source=self.log_key, position=position) if committed else ():
                 check.add(batch, data, position)
-            yield LogPiece(self.key, position, data, aborted, end)
+            yield LogPiece(self.log_key, position, data, aborted, end)
 
     def batches(self) -> Iterator[BatchHeader]:
         """Yield every batch header, those of control batches too."""
         for position, data in whole_batches(self.reader):
-            yield from iter_batches(data, source=self.key, position=position)
+            yield from iter_batches(data, source=self.log_key, position=position)
 
 
 def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | None = None) -> CopiedSegment:

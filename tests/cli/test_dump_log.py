@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.damage.segments import Form, made_segments
 from tests.log.batches import plain_batch
 from tests.sampled import sampled
 from tests.scenarios import forked
+from tests.scenarios.house import TIERSTATE
 from tierstate.cli.dump_log import FEW_RECORDS
 from tierstate.log.folder import open_log
 from tierstate.log.json_lines import block_lines
@@ -180,6 +182,9 @@ def test_a_log_that_its_manifest_or_its_name_does_not_mean_is_printed_and_called
         assert (code, [record["offset"] for record in records]) == (0, [*range(40, 80)]), notes
         segments.put({kind: segments.elsewhere[kind] for kind in kinds})
         code, records, notes = dump(manifest, "--json")
+        command = [*TIERSTATE, "dump-log", str(manifest)]
+        printed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
+    assert b"corrupt: " in printed.stdout.splitlines()[0], "it says so before the records"
     assert (code, len(records)) == (4, 40)
     assert "corrupt: " in notes
     assert segments.segment.object_key in notes
