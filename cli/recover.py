@@ -17,7 +17,9 @@ from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..app.recovery import Recovery
+    from ..leader.recover_scan import Bucket
     from ..rules.recovery import PartitionPlan
+    from ..state.ids import TopicIdPartition
     from ..state.offsets import OffsetRange
     from .output import Output
 
@@ -201,15 +203,17 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
             f"  PAUSED     it is neither copied nor trimmed, as the archive has it; if it was resumed after that: "
             f"tierstate resume {plan.topic}:{number}"
         )
-    _list(output, "  GAP", [f"offsets {gap} belong to no tier" for gap in plan.gaps])
+    key = _without_manifest(recovery.bucket, plan.partition)
+    restore = f"; restore the manifest of {key} first, and recover again" if key else ""
+    _list(output, "  GAP", [f"offsets {gap} belong to no tier{restore}" for gap in plan.gaps])
     name = f"{plan.topic}:{plan.partition.partition}"
-    give_up = f"; to give them up: tierstate delete-records {name} --before {{}} --execute"
+    way_out = restore or f"; to give them up: tierstate delete-records {name} --before {{}} --execute"
     _list(
         output,
         "  unproven ",
         [
             f"offsets {each} belong to no tier: deleted after all that is recorded, or lost"
-            + ("" if _has(plan, each) else give_up.format(each.end + 1))
+            + ("" if _has(plan, each) else way_out.format(each.end + 1))
             for each in plan.unproven
         ],
     )
@@ -223,6 +227,12 @@ def is_paused(plan: PartitionPlan) -> bool:
     orders = [each for each in plan.standing if isinstance(each, OperatorOrder)]
     superseding = [each for each in orders if each.kind is not OrderKind.DELETE_RECORDS]
     return bool(superseding) and max(superseding, key=lambda each: each.at).kind is OrderKind.PAUSE
+
+
+def _without_manifest(bucket: Bucket, partition: TopicIdPartition) -> str | None:
+    """Return a key of this partition's objects whose manifest is damaged or missing: they may be the lost records."""
+    keys = [*(each.key for each in bucket.damaged), *(each.base_key for each in bucket.uncommitted)]
+    return next((key for key in keys if f"-{partition.topic_id}/{partition.partition}/" in key), None)
 
 
 def _has(plan: PartitionPlan, offsets: OffsetRange) -> bool:

@@ -131,7 +131,9 @@ def test_a_hole_in_the_bucket_is_named_with_exit_code_4(lost: Lost, tmp_path: Pa
         assert len(gaps) == 1
         assert gaps[0]["start"] == int(manifest.name[:20])
         lost_range = f"{gaps[0]['start']}..{gaps[0]['end']}"
-        assert f"GAP  offsets {lost_range} belong to no tier" in house.run("recover", *lost.fresh, code=4).stdout
+        said = house.run("recover", *lost.fresh, code=4).stdout
+        base = manifest.with_suffix("").relative_to(house.store)
+        assert f"GAP  offsets {lost_range} belong to no tier; restore the manifest of {base} first" in said
     finally:
         kept.rename(manifest)
 

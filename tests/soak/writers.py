@@ -21,7 +21,8 @@ QUEUED = 2_000
 """The most records in flight."""
 ABORTS = 0.25
 PATIENCE_S = 120.0
-TRANSACTION_MS = 90_000
+TRANSACTION_MS = 300_000
+"""Longer than any disturbance: a transaction that times out at the broker is fatal for its producer."""
 
 
 class SoakWriter:
