@@ -1,4 +1,4 @@
-"""A new leader that cannot learn what is copied: this lost a predecessor its backlog (docs/predecessor.md, H5)."""
+"""A new leader that cannot learn what is copied: this lost a predecessor its backlog (tests/predecessor.md, H5)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kafka's own scenarios of tiered storage, re-told: deletions in the remote tier, and their limits.
 
-`docs/scenarios.md` names the class of Kafka's for each of these.
+`tests/scenarios/scenarios.md` names the class of Kafka's for each of these.
 """
 
 from __future__ import annotations

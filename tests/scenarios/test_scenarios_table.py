@@ -1,4 +1,4 @@
-"""`docs/scenarios.md` names tests that exist, and every class of Kafka's tiered-storage scenarios."""
+"""`tests/scenarios/scenarios.md` names tests that exist, and every class of Kafka's tiered-storage scenarios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PAGE = (HERE.parents[1] / "docs" / "scenarios.md").read_text()
+PAGE = (HERE / "scenarios.md").read_text()
 NAMED = sorted(set(re.findall(r"`([\w./]+\.py)::(\w+)`", PAGE)))
 KAFKAS_CLASSES = """
 OffloadAndConsumeFromLeaderTest AlterLogDirTest BaseDeleteSegmentsTest DeleteSegmentsByRetentionSizeTest
