@@ -19,7 +19,8 @@ from tierstate.runtime.settings_keys import FIELDS
 from tierstate.runtime.settings_load import load_settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+TABLES = [ROOT / "tests" / "predecessor.md", ROOT / "tests" / "scenarios" / "scenarios.md"]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *TABLES])
 SPARKS_OWN = {"DATA_SOURCE_NOT_FOUND", "Failed to find the data source: tierstate"}
 ROOMS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name not in {"demo", "bench"})
 SOURCE = {path: path.read_text() for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
