@@ -74,4 +74,4 @@ def test_without_the_extra_the_command_names_it(tmp_path: Path) -> None:
     code = "import sys; sys.modules['fastapi'] = None; from tierstate.cli.main import run; sys.exit(run(['gateway']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert done.returncode == 2
-    assert "tierstate[gateway]" in done.stderr
+    assert "needs the extra [gateway]" in done.stderr

@@ -215,6 +215,7 @@ FIELDS = {
     "_session.hooks",
     "blob.metadata",
     "blob.name",
+    "blob.last_modified",
     "blob.size",
     "blob.updated",
     "blob.crc32c",
