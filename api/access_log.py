@@ -25,7 +25,7 @@ ACCESS = "tierstate.access"
 
 
 class AccessLog:
-    """``write``: one line; None where nobody keeps any. ``listener``: is told of every call."""
+    """Gives every call to ``listener``, and as a line to ``write`` (None: no log is kept)."""
 
     def __init__(self, clock: Clock, listener: Listener = ignore, write: Callable[[str], None] | None = None) -> None:
         self.clock, self.listener, self.write = clock, listener, write
@@ -36,7 +36,7 @@ class AccessLog:
 
 
 class LoggedCall:
-    """One call."""
+    """A call, from its request to the end of its answer."""
 
     def __init__(self, log: AccessLog, client: str, path: str) -> None:
         self._log, self._client, self._path = log, client, path

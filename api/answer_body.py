@@ -247,9 +247,9 @@ class _TooLarge(Exception):
 
 
 class _Shown:
-    """Blocks of exactly the records of [offset, limit) that the isolation shows, ``left`` of them at most.
+    """Yields blocks of exactly the records of [offset, limit) that the isolation shows, ``left`` of them at most.
 
-    Of a ``scan`` those that it looks for, until it stops. ``reached``: behind the last block.
+    A ``scan`` limits them to the records that it looks for, until it stops. ``reached``: behind the last block.
     """
 
     def __init__(

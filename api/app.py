@@ -61,7 +61,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
 
 
 class _App(FastAPI):
-    """``before``: is told of every call first; what it makes of it is routed."""
+    """Passes every call to ``before``, and routes what that returns."""
 
     def __init__(self, before: Callable[[ASGIApp], ASGIApp], **more: Any) -> None:
         super().__init__(**more)
@@ -71,7 +71,7 @@ class _App(FastAPI):
         await self._entered(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """With the schemas of the record forms, which no response model brings in."""
+        """Return the document, with the schemas of the record forms, which no response model has."""
         if self.openapi_schema is None:
             said = super().openapi()
             record = models.BinaryRecord.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -54,7 +54,7 @@ class Door:
         self._hosts = frozenset(host.lower() for host in hosts)
 
     def before(self, app: ASGIApp) -> ASGIApp:
-        """ASGI middleware."""
+        """Return the app with this check before it, as ASGI middleware."""
 
         async def entered(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":

@@ -152,7 +152,7 @@ class HttpConnection(H11Protocol):
         self._stalled = self.loop.call_later(self._of_server.settings.write_timeout, look)
 
     def _reset(self) -> None:
-        """Reset the connection. What the client has not taken is thrown away, also by the kernel."""
+        """Reset the connection. Bytes that the client has not read are dropped, also by the kernel."""
         self._of_server.dropped += 1
         made: socket.socket | None = self.transport.get_extra_info("socket")
         if made is not None:

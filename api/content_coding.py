@@ -16,24 +16,24 @@ _WITH_GZIP_HEADER = 31
 
 
 class Coding(StrEnum):
-    """In order of preference."""
+    """The codings, in order of preference."""
 
     ZSTD = "zstd"
     GZIP = "gzip"
 
 
 class Coder(Protocol):
-    """One answer's."""
+    """Compresses one answer."""
 
     def code(self, data: bytes | memoryview) -> bytes:
-        """What there is of it by now; a client can read all that it was given up to here."""
+        """Compress and flush: a client can decompress all that it has received up to this point."""
         ...
 
     def finish(self) -> bytes: ...
 
 
 def coding_of(accept_encoding: str, media_type: str) -> Coding | None:
-    """What the caller named and wants most; None for the bytes as they are, where those are compressed already."""
+    """Return the coding that the caller prefers, or None for bytes that are already compressed."""
     if media_type in (BATCHES, PARQUET):
         return None
     named = dict(qualities(accept_encoding))
@@ -42,7 +42,7 @@ def coding_of(accept_encoding: str, media_type: str) -> Coding | None:
 
 
 def coder_of(coding: Coding | None) -> Coder | None:
-    """None for None."""
+    """Return a coder, or None for no coding."""
     return None if coding is None else _Zstd() if coding is Coding.ZSTD else _Gzip()
 
 

@@ -66,7 +66,7 @@ def named(principal: str) -> Caller:
 
 
 def basic(mechanism: str, credentials: str) -> Caller:
-    """Of the header's base64 (RFC 7617). NotAuthenticated: it is none."""
+    """Return the caller of a header's base64 (RFC 7617). Raises NotAuthenticated if it is not valid."""
     try:
         user, colon, password = base64.b64decode(credentials, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
@@ -77,7 +77,7 @@ def basic(mechanism: str, credentials: str) -> Caller:
 
 
 def relayed(token: str, principal: str) -> Caller:
-    """By a token that Kafka takes; ``principal``: the claim with the user's name. NotAuthenticated: it has none."""
+    """Return the caller of a token for Kafka. ``principal``: the claim with the name. Raises NotAuthenticated."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})  # the brokers do
     except PyJWTError as error:
@@ -105,7 +105,7 @@ class TokenFile:
         self._refresh()
 
     def caller(self, token: str) -> Caller | None:
-        """None: not one of them, or no more. Unavailable: the file was changed to one that cannot be used."""
+        """Return the caller, or None for a token not in the file. Raises Unavailable if the file is unusable."""
         try:
             self._refresh()
         except InvalidSettings as error:
@@ -178,7 +178,7 @@ class ProviderTokens:
             self._keys = _KeysOfFile(Path(settings.keys))
 
     def caller(self, token: str) -> Caller:
-        """NotAuthenticated: not one of theirs for us, or not now. Unavailable: nobody knows the keys."""
+        """Return the caller. Raises NotAuthenticated (not a valid token for us), Unavailable (the keys are unknown)."""
         settings = self._settings
         try:
             claims = jwt.decode(

@@ -23,7 +23,7 @@ NOBODY_TO_ASK = TopicGroups((), (GroupProblem(None, "this gateway asks no broker
 
 
 class AskingGroups(Protocol):
-    """What is needed of `broker.callers.Callers`. Thread-safe, blocking."""
+    """The part of `broker.callers.Callers` that is used here. Thread-safe, blocking."""
 
     def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups: ...
 
@@ -31,9 +31,9 @@ class AskingGroups(Protocol):
 
 
 class GroupStandings:
-    """``asking`` None: nobody is asked. ``by_kafka`` False: whoever is let in sees what the gateway itself may.
+    """Asks Kafka one question at a time about a caller and a topic.
 
-    One question about a caller and a topic at a time.
+    ``asking`` None: Kafka is not asked. ``by_kafka`` False: every caller sees what the gateway itself may see.
     """
 
     def __init__(
@@ -47,7 +47,10 @@ class GroupStandings:
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     async def of(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
-        """On every partition. Raises NotAuthenticated, AccessDenied, BrokerUnavailable, TimedOut, Throttled."""
+        """Return the groups of every partition.
+
+        Raises NotAuthenticated, AccessDenied, BrokerUnavailable, TimedOut, Throttled.
+        """
         if self._asking is None:
             return NOBODY_TO_ASK
         who = caller if self._by_kafka else ANYBODY
@@ -55,7 +58,7 @@ class GroupStandings:
         return known if known is not None else await self._pool.run(lambda: self._asked(who, topic, partitions))
 
     def now(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
-        """As `of`, in the thread of whoever asks."""
+        """Do the same in the calling thread."""
         if self._asking is None:
             return NOBODY_TO_ASK
         return self._asked(caller if self._by_kafka else ANYBODY, topic, partitions)

@@ -18,7 +18,7 @@ ANOTHER = "another reader"
 
 
 def shown_holder(holder: str, user: str | None) -> str:
-    """Return the holder, for its own user alone. ``user`` None: for somebody who sees all."""
+    """Return the holder, for its own user alone. ``user`` None: the caller sees all."""
     return holder if user is None or user_of_plan(holder) == user else ANOTHER
 
 

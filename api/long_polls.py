@@ -35,13 +35,13 @@ class LongPolls:
         self._closed = False
 
     def close(self) -> None:
-        """Nobody waits any longer: a stopping gateway answers at once. On the event loop."""
+        """End all waits: a stopping gateway answers at once. Call it on the event loop."""
         self._closed = True
         for watch in self._watches.values():
             watch.grown.set()
 
     async def wait_beyond(self, place: Place, offset: int, seconds: float) -> None:
-        """Until the end of the log is above ``offset``, or ``seconds`` passed. Raises what the look raised."""
+        """Wait until the end of the log is above ``offset``, at most ``seconds``. Raises what the look raised."""
         if self._closed:
             return
         watch = self._watches.setdefault(place, _Watch())
@@ -67,12 +67,12 @@ class LongPolls:
         while True:
             try:
                 watch.end = await self._end_of(place)
-            except Exception as error:  # whatever it is, whoever waits raises it
+            except Exception as error:  # each waiting call raises it
                 watch.failure = error
             watch.grown.set()
             watch.grown = asyncio.Event()
             if watch.failure is not None:
-                # whoever comes next begins a watch of its own
+                # the next call begins its own watch
                 if self._watches.get(place) is watch:
                     del self._watches[place]
                 return

@@ -49,7 +49,7 @@ def negotiate(accept: str, served: Sequence[str] = RECORD_TYPES) -> str:
 
 
 def qualities(header: str) -> list[tuple[str, float]]:
-    """Of each thing that a header lists; what cannot be read is left out."""
+    """Return each listed value with its quality; unreadable ones are left out."""
     return [found for part in header.split(",") if (found := _range(part)) is not None]
 
 

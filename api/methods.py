@@ -1,4 +1,4 @@
-"""What may be done with a path, as the header Allow says it."""
+"""The methods that a path allows, for the header Allow."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def _size(segment: RemoteSegment, kind: ObjectKind) -> int:
 
 
 def _asked(header: str | None, size: int) -> tuple[ByteRange, dict[str, str]]:
-    """What of an object is answered. What cannot be read as one range is ignored, as RFC 9110 lets a server."""
+    """Return the range to answer, and its headers. A header that is not one range is ignored (RFC 9110 allows it)."""
     said = None if header is None else _RANGE.fullmatch(header.strip())
     if said is None:
         return ByteRange(0, size), {"Content-Length": str(size), "Accept-Ranges": "bytes"}

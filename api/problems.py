@@ -119,7 +119,7 @@ SHOWN_OF_DAMAGE = frozenset("file chunk position batch expected found reason nex
 
 
 def problem_of(error: BaseException) -> ProblemKind:
-    """What the class of an error says."""
+    """Return the kind of problem for the class of an error."""
     found = next(OF_ERROR[kind] for kind in (*type(error).__mro__, Exception) if kind in OF_ERROR)
     if isinstance(error, errors.UnknownTopic) and "partition" in error.facts:
         return found._replace(error_code=UNKNOWN_PARTITION)
@@ -159,7 +159,7 @@ def _response(problem: ProblemKind, message: str, name: str, facts: dict[str, ob
 
 
 def answer_to(request: Request, error: Exception) -> Response:
-    """As `problem_response`; what is not the caller's fault is logged."""
+    """Return the `problem_response`, and log an error that is not the caller's fault."""
     if problem_of(error).status >= 500:
         log.warning("%s %s: %s", request.method, request.url.path, error)
     return problem_response(error)

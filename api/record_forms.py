@@ -48,7 +48,7 @@ class RecordForm(Protocol):
 
 
 def form_of(media_type: str, topic: str, partition: int, encoding: Encoding, values: AnswerValues | None) -> RecordForm:
-    """Of one answer; batches have none, they are as they are stored. ``values``: of lines and JSON, decoded too."""
+    """Return the form of one answer. ``values`` adds decoded values to lines and JSON. Stored batches have no form."""
     if values is not None:
         around = (b"[", b",\n", b"]") if media_type == media.JSON else (b"", b"\n", b"\n")
         return _Decoded(partial(line_layout, topic, partition, encoding, ends_line=False), values, *around)
@@ -106,7 +106,7 @@ class _Parquet:
 
 
 class _Written(io.RawIOBase):
-    """A file that is written from its beginning to its end, and taken away meanwhile."""
+    """A file that is written sequentially, while its bytes are taken out."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

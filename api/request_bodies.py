@@ -66,7 +66,7 @@ def _announced(scope: Scope) -> int:
 
 
 async def _whole(receive: Receive, seconds: float) -> bytes:
-    """Raises BodyTooLarge, BodyTooSlow."""
+    """Return the whole body. Raises BodyTooLarge, BodyTooSlow."""
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):

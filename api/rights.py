@@ -1,4 +1,4 @@
-"""What a caller may read, as Kafka says, for `gateway.auth.cache`; and never more, whoever is away."""
+"""The rights of a caller, as Kafka has them, kept for `gateway.auth.cache`; never more, also in an outage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROVEN = ""
 
 
 class Asking(Protocol):
-    """What is needed of `broker.callers.Callers`. Thread-safe, blocking."""
+    """The part of `broker.callers.Callers` that is used here. Thread-safe, blocking."""
 
     def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]: ...
 
@@ -33,9 +33,9 @@ class Asking(Protocol):
 
 
 class CallerRights:
-    """``asking`` None: nobody is asked; then no caller has a login. ``by_kafka`` False: who is let in may read all.
+    """Asks Kafka for the rights of callers, one question at a time about each.
 
-    Concurrent questions about one caller are one question at a time.
+    ``asking`` None: Kafka is not asked, and no caller has a login. ``by_kafka`` False: every caller may read all.
     """
 
     def __init__(self, asking: Asking | None, pool: Pool, clock: Clock, cache_s: float, *, by_kafka: bool) -> None:
@@ -75,7 +75,7 @@ class CallerRights:
             missing = [topic for topic in topics if topic not in found]
             if not missing:
                 return found
-            at = self._clock.monotonic()  # before the question: what it says may change as soon as it is said
+            at = self._clock.monotonic()  # before the question: its answer may be old as soon as it is given
             answer = self._answer(caller, missing)
             with self._lock:
                 for topic, rights in answer.items():

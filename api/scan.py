@@ -12,7 +12,7 @@ from ..log.record_filter import RecordFilter
 
 
 class ScanEnd(StrEnum):
-    """``X-Scan-Stopped``."""
+    """The values of the header ``X-Scan-Stopped``."""
 
     END = "end"
     BUDGET = "budget"

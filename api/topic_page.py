@@ -1,4 +1,4 @@
-"""What the page of one topic asks beside its partitions: its summary, times, groups, and what happened last."""
+"""Further questions of a topic's page: its summary, times, groups, and the newest facts."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ async def find_offset(
 async def answer(
     service: FetchService, made: Callable[[Look], BaseModel | dict[str, Any]], pool: Pool | None = None
 ) -> Response:
-    """In this pool, None: of the metadata calls. X-View-Age: no broker was asked, and so old is the view."""
+    """Answer in this pool (None: that of metadata calls). X-View-Age has the age of the view if no broker was asked."""
     look = Look(service)
 
     def dumped() -> bytes:
@@ -219,7 +219,7 @@ def _shown(
     if status.get("held_by"):
         try:
             groups = {each.group for each in service.groups.now(caller, topic, partitions).positions}
-        except Unavailable:  # nobody says which: none
+        except Unavailable:  # unknown: none
             pass
     return shown_status(status, groups, user)
 

@@ -81,7 +81,7 @@ def open_segment(
     require_own(segment)
     try:
         manifest = read_manifest(store, segment.object_key)
-    except InvalidRequest as error:  # a form that nobody reads: but the fact tells of one that is read
+    except InvalidRequest as error:  # an unreadable form, although the fact names a readable one
         raise CorruptData(f"the manifest is damaged: {error.message}", **error.facts) from error
     reader = SegmentReader(store, segment.object_key, manifest, keys=keys, cache=cache)
     require_described(manifest, segment)

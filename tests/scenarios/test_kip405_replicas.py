@@ -1,7 +1,7 @@
 """Kafka's own scenarios of tiered storage, re-told: replicas that move, and leaders that never saw the data.
 
-`tests/scenarios/scenarios.md` names the class of Kafka's for each of these. A new replica gets from its leader only the local
-tier; its agent knows the rest from the view alone.
+`tests/scenarios/scenarios.md` names the class of Kafka's for each of these. A new replica gets from its leader only
+the local tier; its agent knows the rest from the view alone.
 """
 
 from __future__ import annotations
