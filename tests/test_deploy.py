@@ -50,11 +50,15 @@ SETTINGS = "/etc/tierstate/tierstate.toml"
 
 def parse(arguments: list[str]) -> None:
     """Parse a command line as the program would, without running it. Raises click's usage errors."""
-    with click.Context(root, obj=Context()) as ctx:
-        name, command, rest = root.resolve_command(ctx, list(arguments))
-        assert name is not None
-        assert command is not None
-        command.make_context(name, rest, parent=ctx)
+    context = Context()
+    try:
+        with click.Context(root, obj=context) as ctx:
+            name, command, rest = root.resolve_command(ctx, list(arguments))
+            assert name is not None
+            assert command is not None
+            command.make_context(name, rest, parent=ctx)
+    finally:
+        context.deadline.cancel()  # --timeout is armed as it is parsed, and would end this process later
 
 
 def mounts(service: str) -> dict[str, str]:
