@@ -62,8 +62,8 @@ quick: $(STAMP)  ## the pure packages and the formats, in a minute: no broker, n
 test: java $(STAMP)  ## prove each promise of the README once, in minutes; the same examples in every run
 	@PYTHONHASHSEED=0 $(PYTEST) --tier=test
 
-test-rest: java $(STAMP)  ## what CI runs after make test: every other test on real brokers and Spark
-	@$(PYTEST) --tier=rest
+test-rest: java $(STAMP)  ## what CI runs after make test: every other test on real brokers and Spark; WITHIN=3000 ends after so many seconds, and says which tests are left
+	@$(PYTEST) --tier=rest $(WITHIN:%=--within=%)
 
 alerts: java $(STAMP)  ## make every alert fire by its cause on real processes, with a real Prometheus; none fires in a healthy life
 	@$(PYTEST) -n 2 --tier=alerts tests/alerts

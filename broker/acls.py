@@ -92,7 +92,7 @@ AGENT = (
         describe_configs="retention is obeyed",
         delete="the local tier is trimmed (DeleteRecords)",
     ),
-    *_rights(Resource.EVERY_TOPIC, describe="a topic that is gone is told from one that is hidden"),
+    *_rights(Resource.EVERY_TOPIC, describe="it distinguishes a deleted topic from a hidden one"),
     *_rights(Resource.CLUSTER, describe="all consumer groups are listed"),
     *_rights(Resource.EVERY_GROUP, describe="what a group has read is asked for before every trim"),
 )

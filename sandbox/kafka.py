@@ -28,7 +28,7 @@ from .ports import PortLease
 from .process import BrokerProcess
 from .properties import BrokerAddress, broker_properties, write_properties
 
-READY_SECONDS = 90.0
+READY_SECONDS = 240.0
 
 
 class KafkaSandbox:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.scheduling import begins, by_rooms
+from tests.scheduling import another_order_each_day, begins, by_rooms
 from tests.tiers import EXPLORING, TIERS, has_nothing_essential, mark_tier, part_of
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -18,6 +20,8 @@ from tierstate.sandbox.kafka import KafkaSandbox
 _ROOMS = (path.name for path in Path(__file__).parent.iterdir() if path.is_dir())
 pytest.register_assert_rewrite(*(f"tests.{name}" for name in _ROOMS))  # asserts of helpers show their values, too
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us with & ignores it, for children too
+
+TIME_IS_OVER = "the time of this run is over (--within)"
 
 
 # A busy machine is no finding, and every test here that uses a fixture in many examples may.
@@ -30,6 +34,9 @@ settings.load_profile("fixed")  # `make nightly` explores with seeds of its own:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=TIERS, help="run the tests of one verb of the Makefile (tests/tiers.py)")
     parser.addoption("--part", default="1/1", help="run one part of the files, such as 1/2 (make nightly HALF=1)")
+    parser.addoption(
+        "--within", type=float, help="begin no test after so many seconds, and say at the end which are left"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
@@ -37,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         mark_tier(item)
     items[:] = [item for item in items if part_of(item.location[0], config.getoption("part"))]
-    items.sort(key=begins)
+    items.sort(key=another_order_each_day if config.getoption("within") else begins)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -50,18 +57,35 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return by_rooms(config, log) if config.option.dist == "loadfile" else None
 
 
-class SlowestFiles:
-    """The time of a run by file, longest first: the next minute to save is in one of them. Workers run in parallel."""
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of a test start
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.config.option.within and time.time() > item.config.option.within:
+        pytest.skip(TIME_IS_OVER)
+
+
+class FilesOfTheRun:
+    """The time of a run by file, longest first: the next minute to save is in one of them. Workers run in parallel.
+
+    With ``--within``, also the files of which tests are left.
+    """
 
     SHOWN = 20
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.left: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.location[0]] = self.seconds.get(report.location[0], 0.0) + report.duration
+        file = report.location[0]
+        self.seconds[file] = self.seconds.get(file, 0.0) + report.duration
+        if report.skipped and TIME_IS_OVER in str(report.longrepr):
+            self.left[file] += 1
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.left:
+            terminalreporter.section(f"not run, because the time is over: {self.left.total()} tests")
+            for file, tests in sorted(self.left.items()):
+                terminalreporter.write_line(f"{tests:7}  {file}")
         if len(self.seconds) <= self.SHOWN:
             return
         terminalreporter.section(f"the {self.SHOWN} slowest of {len(self.seconds)} files")
@@ -73,7 +97,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("tier"):
         config.option.markexpr = TIERS[config.getoption("tier")]
     if not hasattr(config, "workerinput"):  # not in the workers: they report to the process that waits for them
-        config.pluginmanager.register(SlowestFiles(), "slowest files")
+        config.pluginmanager.register(FilesOfTheRun(), "files of the run")
+        if config.option.within:
+            config.option.within += time.time()  # workers get the moment
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from tests.alerts.prometheus import prometheus
 from tests.alerts.rules import RULES
 from tests.alerts.watched import Watched
 from tests.broker.beheading import alter
+from tests.commits import commit
 from tests.scenarios.house import House, Running, eventually, get
 from tests.scenarios.test_damaged_transaction_index import PRODUCER_ID_AT, write_transactions
 from tests.scenarios.test_outages import flip
@@ -146,10 +147,7 @@ def a_transaction_index_of_the_broker_is_damaged(world: World) -> Iterator[None]
 @makes("TierstateLocalBytesStay", instead={"1d": "10s"})
 def a_group_that_stands_still_keeps_local_data(world: World) -> Iterator[None]:
     topic = world.house.create("held")
-    config = {**world.house.kafka.client_config, "group.id": "stands-still", "log_level": 0}
-    consumer: Any = Consumer(config)
-    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
-    consumer.close()
+    commit(world.house.kafka.client_config, "stands-still", topic, 0, 0)
     world.house.append(topic, RECORDS)
     eventually(lambda: (world.watched.value(f'tierstate_local_excess_bytes{{topic="{topic}"}}') or 0) > 0)
     yield

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
+from tests.commits import commit
 from tests.leader.real import eventually
 from tests.twins.memory_broker import MemoryBroker
 from tierstate.broker.control import BrokerControl
@@ -123,9 +124,7 @@ class KafkaWorld:
         self._open.pop(transaction).abort_transaction(30)
 
     def commit(self, group: str, name: str, partition: int, offset: int) -> None:
-        consumer = Consumer(self._config | {"group.id": group})
-        consumer.commit(offsets=[TopicPartition(name, partition, offset)], asynchronous=False)
-        consumer.close()
+        commit(self._config, group, name, partition, offset)
 
     def join(self, group: str, name: str) -> None:
         consumer = Consumer(self._config | {"group.id": group, "enable.auto.commit": False})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, AclPermissionType, AdminClient, NewTopic, ResourceType
 
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
 from tests.broker.test_callers import allow_tokens
+from tests.commits import commit
 from tierstate.broker.answers import Address
 from tierstate.broker.caller_groups import read_groups_as
 from tierstate.broker.callers import Callers
@@ -34,18 +34,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
         for future in admin.create_topics([NewTopic(name, 2, 1) for name in ("orders", "secrets")]).values():
             future.result(30)
         for group in ("seen", "hidden"):
-            commit(sandbox, group, "orders", 7, partition=1)
-            commit(sandbox, group, "secrets", 3, partition=1)
+            commit(sandbox.client_config, group, "orders", 1, 7)
+            commit(sandbox.client_config, group, "secrets", 1, 3)
         allow(sandbox, [binding("guest", TOPIC, "orders", DESCRIBE), binding("guest", GROUP, "seen", DESCRIBE)])
         yield sandbox
-
-
-def commit(sandbox: KafkaSandbox, group: str, topic: str, offset: int, partition: int = 0) -> None:
-    consumer = Consumer({**sandbox.client_config, "group.id": group})
-    try:
-        consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
-    finally:
-        consumer.close()
 
 
 def callers(sandbox: KafkaSandbox, user: str = "admin") -> Callers:

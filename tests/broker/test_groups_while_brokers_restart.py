@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
+from tests.commits import commit
 from tests.scenarios.house import environment
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -31,20 +31,12 @@ with open_broker(json.loads(sys.argv[1])) as broker:
 """
 
 
-def commit(kafka: KafkaSandbox, group: str) -> None:
-    consumer: Any = Consumer({**kafka.client_config, "group.id": group})
-    try:
-        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
-    finally:
-        consumer.close()
-
-
 def test_a_process_that_asks_for_groups_outlives_rolling_restarts_and_sees_them_all(
     kafka_three: KafkaSandbox, make_topics: Any
 ) -> None:
     make_topics(kafka_three).create("orders")
     for number in range(GROUPS):
-        commit(kafka_three, f"group-{number}")
+        commit(kafka_three.client_config, f"group-{number}", "orders", 0, 1)
     asks = subprocess.Popen(
         [sys.executable, "-c", ASKS, json.dumps(kafka_three.client_config)],
         stdout=subprocess.PIPE,
@@ -58,7 +50,7 @@ def test_a_process_that_asks_for_groups_outlives_rolling_restarts_and_sees_them_
                 kafka_three.stop(index)
                 kafka_three.start(index)
         assert asks.poll() is None, "it was ended by a signal"
-        commit(kafka_three, "one-more")
+        commit(kafka_three.client_config, "one-more", "orders", 0, 1)
         while (line := asks.stdout.readline()) != f"{GROUPS + 1}\n":
             assert line, "it ended"
     finally:

@@ -27,8 +27,8 @@ ME = BrokerId(1)
 class Relay:
     """Passes Kafka's frames on, counts requests by API key, and hangs up before an answer on demand."""
 
-    def __init__(self, port: int) -> None:
-        self.target = 0
+    def __init__(self, port: int, target: Callable[[], int]) -> None:
+        self._target = target
         self.requests: Counter[int] = Counter()
         self.swallow: Counter[int] = Counter()
         self._listener = socket.create_server(("127.0.0.1", port))
@@ -47,7 +47,7 @@ class Relay:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self.target)) as broker:
+        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target())) as broker:
             while (request := self._frame(client)) is not None:
                 (key,) = struct.unpack_from(">h", request, 4)
                 self.requests[key] += 1
@@ -74,9 +74,9 @@ def relayed() -> Iterator[tuple[KafkaSandbox, Relay]]:
     """Run a broker that tells its clients to connect through a relay."""
     ports = PortLease()
     port = ports.take()
-    relay = Relay(port)
-    with KafkaSandbox(properties={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as sandbox:
-        relay.target = sandbox.brokers[0].address.port
+    sandbox = KafkaSandbox(properties={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+    relay = Relay(port, lambda: sandbox.brokers[0].address.port)  # asked while the sandbox opens, too
+    with sandbox:
         yield sandbox, relay
     relay.close()
     ports.release()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
+from tests.commits import commit
 from tests.leader.real import RealTopic, eventually
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import LocalTrimmed, SegmentCopied
@@ -21,14 +20,6 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def topic(kafka: KafkaSandbox, topic_name: str, tmp_path: Path) -> RealTopic:
     return RealTopic(kafka, topic_name[-80:].strip("-"), tmp_path / "store").create()
-
-
-def commit(topic: RealTopic, group: str, offset: int) -> None:
-    consumer: Any = Consumer(
-        {"bootstrap.servers": topic.sandbox.bootstrap, "group.id": group, "enable.auto.commit": False}
-    )
-    consumer.commit(offsets=[TopicPartition(topic.name, 0, offset)], asynchronous=False)
-    consumer.close()
 
 
 def test_everything_rolled_is_copied_and_the_broker_drops_its_files(topic: RealTopic) -> None:
@@ -57,15 +48,15 @@ def test_everything_rolled_is_copied_and_the_broker_drops_its_files(topic: RealT
 def test_a_group_that_lags_holds_the_trim_and_is_named(topic: RealTopic) -> None:
     topic.append(6_000)
     bases = topic.bases()
-    commit(topic, "slow", bases[2] + 5)
-    commit(topic, "quick", 6_000)
+    commit(topic.sandbox.client_config, "slow", topic.name, 0, bases[2] + 5)
+    commit(topic.sandbox.client_config, "quick", topic.name, 0, 6_000)
     with topic.agent() as job:
         job.run_once()
         status = job.leader.board.all()[0]
         assert job.broker.control.bounds(topic.name, 0).local_start == bases[2]
         assert status.held_by == ("slow",)
         assert (status.not_trimmed or "").startswith(f"consumer group slow still reads there, at offset {bases[2] + 5}")
-    commit(topic, "slow", 6_000)
+    commit(topic.sandbox.client_config, "slow", topic.name, 0, 6_000)
     with topic.agent() as job:
         job.run_once()
         assert job.broker.control.bounds(topic.name, 0).local_start == bases[-1]

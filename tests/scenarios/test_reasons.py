@@ -6,12 +6,11 @@ Each scenario declares its reasons; a reason that none of them declares fails `t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from tests.commits import commit
 from tests.leader.real import RECORD, eventually
 from tests.scenarios.reasons_world import ACTS, Desk, NewReasonTopic, ReasonTopic, patch, shows, transaction
 from tierstate.rules.reasons import Reason
@@ -170,10 +169,7 @@ def test_a_consumer_group_lags(topic_for: NewReasonTopic) -> None:
     topic = topic_for()
     bases = topic.roll(3)
     for group, offset in (("slow", 5), ("slower", 3)):
-        config = {"bootstrap.servers": topic.sandbox.bootstrap, "group.id": f"{group}-{topic.name}"}
-        consumer: Any = Consumer(config)
-        consumer.commit(offsets=[TopicPartition(topic.name, 0, offset)], asynchronous=False)
-        consumer.close()
+        commit(topic.sandbox.client_config, f"{group}-{topic.name}", topic.name, 0, offset)
     with topic.desk() as desk:
         asked_at = r"\(asked [\dTZ:-]+\)"
         sentence = rf"consumer group slower-{topic.name} still reads there, at offset 3 {asked_at}, and 1 more group"

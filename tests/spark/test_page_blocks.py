@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,19 @@ from tests.spark.conftest import Orders
 from tests.spark.gateways import planning_gateway
 from tests.spark.test_sessions import SUBMIT
 from tests.spark.tiers import Tiers
+from tierstate.spark.sessions import SHORT_ERRORS
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 START, SUBMITTED, GATEWAY = executed("docs/spark.md", __file__)
 (STREAM,) = executed("docs/spark-streams.md", __file__)
+
+
+@pytest.fixture(autouse=True)
+def the_setting_of_before(spark: SparkSession) -> Iterator[None]:
+    """Take back what a page's `session()` sets in the running session: the other tests of this folder share it."""
+    yield
+    spark.conf.unset(SHORT_ERRORS)
 
 
 def test_the_first_program(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
