@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 
 from ..log.record_columns import record_schema
 from ..state.errors import InvalidRequest
-from ..values.form import Form, Reader, SchemaGrown, TypedColumn
+from ..values.form import Form, SchemaGrown
+from ..values.open import Reader, open_reader
 from ..values.schema_registry import RegistryAccess
+from ..values.typed_column import CORRUPT, CORRUPT_TYPE, TypedColumn, corrupt_column
 from .table_times import beyond_years
 
-CORRUPT = "_corrupt"
-CORRUPT_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
 HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
 """A key may occur several times: its values in their order."""
 AT_ONCE = 16_384
@@ -99,7 +99,7 @@ class Rows:
         self.schema = columns.schema()
         self.corrupt = 0
         self._columns = columns
-        self._readers = {name: form.reader(registry, grows=name in grows) for name, form in columns.forms.items()}
+        self._readers = {name: open_reader(form, registry, grows=name in grows) for name, form in columns.forms.items()}
 
     def of(self, records: pa.Table) -> pa.Table:
         """Return as many rows, in the same order. ``records``: as `log.decode` makes them, with headers.
@@ -116,7 +116,7 @@ class Rows:
             columns[name], bad[name] = typed.column, typed.corrupt
         if self._readers:
             times = records.column("timestamp").combine_chunks()
-            columns[CORRUPT] = _bytes_of(raw, bad, beyond_years(times))
+            columns[CORRUPT] = corrupt_column(raw, bad, beyond_years(times))
             self.corrupt += corrupt_in(columns[CORRUPT])
         if self._columns.headers == "map":
             columns["headers"] = header_map(records.column("headers").combine_chunks())
@@ -133,21 +133,6 @@ def _read(reader: Reader, values: pa.Array) -> TypedColumn:
 def corrupt_in(column: pa.Array | pa.ChunkedArray) -> int:
     """Return the number of corrupt records in a column `_corrupt`."""
     return int(len(column) - column.null_count)
-
-
-def _bytes_of(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], some: pa.Array) -> pa.Array:
-    """Return the column `_corrupt`. ``some``: rows that are marked even if all of their bytes parse."""
-    for flags in bad.values():
-        some = pc.or_(some, flags)
-    count = len(some)
-    if not pc.any(some).as_py():
-        return pa.nulls(count, CORRUPT_TYPE)
-    nothing = pa.scalar(None, pa.binary())
-    parts = [
-        pc.if_else(bad[each.name], raw[each.name], nothing) if each.name in bad else pa.nulls(count, pa.binary())
-        for each in CORRUPT_TYPE
-    ]
-    return pa.StructArray.from_arrays(parts, fields=list(CORRUPT_TYPE), mask=pc.invert(some))
 
 
 def header_map(headers: pa.Array) -> pa.Array:

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from ..log.record_digest import RecordDigest
 from ..state.errors import DiskFull
 from ..state.offsets import TimestampMs
-from .columns import CORRUPT, corrupt_in
+from ..values.typed_column import CORRUPT
+from .columns import corrupt_in
 from .encodings import writer_of
 
 PIECE_BYTES = 1 << 20

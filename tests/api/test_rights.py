@@ -26,8 +26,8 @@ from jwt.algorithms import RSAAlgorithm
 from tests.api.certificates import certificates
 from tests.api.gateways import write_keys
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, unsigned_token
-from tests.broker.test_caller_groups import commit
 from tests.broker.test_callers import allow_tokens
+from tests.commits import commit
 from tests.docs.http_world import app
 from tests.scenarios import forked
 from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
@@ -231,7 +231,7 @@ def test_a_caller_is_shown_those_groups_alone_that_it_may_describe(
 ) -> None:
     topic, seen, hidden = guarded.topic("may-read"), f"seen-{way}", f"hidden-{way}"
     for group in (seen, hidden):
-        commit(tls_kafka, group, topic, 7)
+        commit(tls_kafka.client_config, group, topic, 0, 7)
     allow(tls_kafka, [binding("guest", ResourceType.GROUP, seen, DESCRIBE)])
     with guarded.client(way) as client:
         answer = client.get(f"/v1/topics/{topic}/groups")
