@@ -14,12 +14,11 @@ from fastapi import Request
 
 from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
-from ..app.pool import Pool
-from ..app.registered_values import RegisteredValues
 from ..broker.error_codes import LeaderMoved
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
+from ..runtime.pool import Pool
 from ..runtime.quota import ByteQuota
 from ..state.errors import (
     AccessDenied,
@@ -33,6 +32,7 @@ from ..state.errors import (
 from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
+from ..values.registered_values import RegisteredValues
 from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import ANYBODY, Caller

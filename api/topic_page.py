@@ -10,14 +10,14 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
 from ..app.overview import addresses_of, overview
-from ..app.partition_times import times_of
-from ..app.recent_facts import RecentFact, recent_facts
 from ..broker.groups import GroupPosition
 from ..fetch.piece import LogicalBounds
 from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
 from . import models
 from .look import Look
 from .parameters import WHOLE, check_parameters
+from .partition_times import times_of
+from .recent_facts import RecentFact, recent_facts
 from .service import GatewayReader, Need, caller_of
 from .topics import Asked, TopicName, answer, known
 

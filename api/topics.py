@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field
 
 from ..app.overview import addresses_of, facts_lost, overview, worst_first
 from ..app.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
-from ..app.pool import Pool
 from ..app.remote_records import remote_records
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..rules.cut_elsewhere import cut_elsewhere
+from ..runtime.pool import Pool
 from ..state.errors import BrokerUnavailable, Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView

@@ -10,13 +10,13 @@ from ..app.bucket_connection import BucketConnection
 from ..app.connection import Connection, ShowProgress, store_options
 from ..app.gateway_access import GatewayAccess
 from ..app.partitions import find_partitions
-from ..app.registry_access import registry_access
 from ..app.split_reads import LogAccess, access_by
 from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
 from ..state.ids import TopicId
 from ..storage.memory import MemoryStore
 from ..storage.options import StoreOptions
+from ..values.registry_access import registry_access
 from .export import Export
 from .exported_log import ExportedLog, OwnLog, gateway_log
 from .jobs import Place, Run, TaskAccess

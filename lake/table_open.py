@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..app.connection import Connection
-from ..app.registry_access import registry_access
 from ..app.split_reads import access_by
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
@@ -16,6 +15,7 @@ from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
 from ..state.ids import FactId
+from ..values.registry_access import registry_access
 from .any_job import AnyRun
 from .kept import Keep, leased
 from .table_catalog import LakeCatalog

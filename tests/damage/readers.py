@@ -24,7 +24,6 @@ from tests.log.batches import TIME
 from tierstate.api.app import create_app
 from tierstate.api.media import BATCHES, JSON
 from tierstate.api.service import FetchService
-from tierstate.app.pool import Pool
 from tierstate.app.split_reads import SplitReads
 from tierstate.cli import dump_log as dump
 from tierstate.cli.digest import _count
@@ -54,6 +53,7 @@ from tierstate.proxy.cold_reads import ColdRead, Shared
 from tierstate.proxy.fetch_request import Wanted
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.pool import Pool
 from tierstate.spark.batch import BatchReader
 from tierstate.spark.options import parse_options
 from tierstate.state import errors
