@@ -28,7 +28,8 @@ from ..values.registered_values import open_registered_values
 from .access_log import AccessLog
 from .app import create_app
 from .connections import Connections, http_server
-from .service import FetchService, GatewayReader
+from .look import GatewayReader
+from .service import FetchService
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1
