@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -95,7 +95,7 @@ class JsonValues:
         value.decode()  # msgspec does not look at the text of other fields
         if len(value) >= SURE_BYTES and _depth(value) > MAX_DEPTH:
             raise msgspec.DecodeError("it is nested too deep")
-        return self._strict.decode(value)
+        return msgspec.to_builtins(self._strict.decode(value), builtin_types=(date, datetime, Decimal))
 
     def at_once(self, values: pa.Array) -> pa.Array | None:
         """Convert all values with Arrow, or return None if one may be corrupt, or differ from `one_by_one`."""
@@ -130,8 +130,10 @@ class JsonValues:
 def _decoded(kind: pa.DataType) -> Any:
     """Return the Python type of a value, for msgspec."""
     if pa.types.is_struct(kind):
-        fields = {field.name: _decoded(field.type) | None for field in kind}
-        return TypedDict("Fields", fields, total=False)  # type: ignore[operator]  # its fields are known at run time
+        # a TypedDict loses fields whose names are not ASCII (msgspec 0.22.0)
+        names = {f"field{at}": field.name for at, field in enumerate(kind)}
+        fields = [(name, _decoded(field.type) | None, None) for name, field in zip(names, kind, strict=True)]
+        return msgspec.defstruct("Row", fields, rename=names)
     if pa.types.is_list(kind):
         return list[_decoded(kind.value_type) | None]  # type: ignore[misc]
     if pa.types.is_map(kind):

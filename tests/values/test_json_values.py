@@ -101,6 +101,18 @@ def test_a_value_of_another_type_is_corrupt_and_what_is_not_is_that_value(
     assert row is None or str(read.column[-1].as_py()["d"]) == row
 
 
+def test_a_field_may_have_any_name() -> None:
+    """msgspec's decoder of a TypedDict loses names that are not ASCII."""
+    read = values_of("`é` string, `of two words` int, `日` struct<`本`:int>")
+    texts = binary(['{"é":"x","of two words":1,"日":{"本":2}}'.encode(), b'{"\\u00e9":"y"}'])
+    rows = read.one_by_one(texts).column.to_pylist()
+    assert rows == [
+        {"é": "x", "of two words": 1, "日": {"本": 2}},
+        {"é": "y", "of two words": None, "日": None},
+    ]
+    assert read.of(texts).column.to_pylist() == rows
+
+
 @settings(max_examples=4)
 @given(seed=st.integers(0, 2**32))
 def test_what_arrow_reads_at_once_is_what_the_strict_decoder_reads(seed: int) -> None:
