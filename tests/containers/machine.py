@@ -68,17 +68,17 @@ class Machine:
         file.chmod(mode)
 
     def boot(self, *services: str) -> None:
-        """Start systemd with these services, and nothing else but its basic target. Returns when it is up."""
+        """Start systemd with these services, and nothing else but its basic target. Returns when systemd is up."""
         self.write(
             f"/etc/systemd/system/{TARGET}",
             f"[Unit]\nRequires=basic.target\nAfter=basic.target\nWants={' '.join(services)}\n",
         )
         binds = [f"--bind={source}:{place}" for place, source in self._binds.items()]
         options = ["--quiet", "--boot", "--register=no", "--keep-unit", "--console=read-only", "--link-journal=no"]
-        command = ["systemd-nspawn", *options, f"--directory={self.root}", *binds, f"--unit={TARGET}"]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr)
+        command = ["systemd-nspawn", *options, f"--directory={self.root}", *binds, "--", f"--unit={TARGET}"]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + BOOT_S
-        while not (self._find_first() and self.run("systemctl", "is-active", TARGET, check=False) == "active"):
+        while not (self._find_first() and self.run("systemctl", "is-active", "basic.target", check=False) == "active"):
             assert self._process.poll() is None, "systemd-nspawn ended"
             assert time.monotonic() < deadline, self.run("systemctl", "list-jobs", check=False)
             time.sleep(0.2)

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ EXPOSURE = "30"
 """The most that `systemd-analyze security` may find, in tenths: 3.0 of 10."""
 RECORDS = 3000
 TOPIC = "orders"
+AS_AGENT = ("runuser", "-u", "kafka", "--", "env", "LD_LIBRARY_PATH=/opt/python/lib", "TIERSTATE_STATE_DIR=/tmp/init")
 AGENT_EDIT = """\
 User=kafka
 Group=kafka
@@ -53,7 +54,10 @@ class Site:
         self.machine.boot(*(f"tierstate-{name}.service" for name in NAMES))
 
     def ready(self, name: str) -> bool:
-        return get(f"http://{self.management[name]}/readyz")[0] == 200
+        try:
+            return get(f"http://{self.management[name]}/readyz")[0] == 200
+        except OSError:
+            return False  # it does not listen yet
 
     def produce(self, first: int) -> None:
         """Append records that roll some segments."""
@@ -75,6 +79,14 @@ class Site:
                 return int(pids[0])
         raise AssertionError(f"no process {inside} of tierstate-{name}")
 
+    def soon(self, look: Callable[[], object]) -> None:
+        """Wait until ``look`` is true. A failure shows the end of every journal."""
+        try:
+            eventually(look, 240)
+        except AssertionError as error:
+            ends = [f"{name}:\n{self.machine.journal(f'tierstate-{name}')[-3000:]}" for name in NAMES]
+            raise AssertionError("\n".join([str(error), *ends])) from None
+
     def restarts(self, name: str) -> int:
         return int(self.machine.shows(f"tierstate-{name}", "NRestarts"))
 
@@ -88,9 +100,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     management = {name: f"127.0.0.1:{lease.take()}" for name in NAMES}
     gateway, proxy = f"127.0.0.1:{lease.take()}", f"127.0.0.1:{lease.take()}"
     with KafkaSandbox() as kafka, machines.machine(kafka=kafka.folder, store=store) as machine:
-        AdminClient(kafka.client_config).create_topics(
-            [NewTopic(TOPIC, 1, 1, config={"segment.bytes": "100000", "file.delete.delay.ms": "1000"})]
-        )[TOPIC].result(60)
+        admin = AdminClient(kafka.client_config)
+        rolled = {"internal.segment.bytes": "100000", "file.delete.delay.ms": "1000"}
+        admin.create_topics([NewTopic(TOPIC, 1, 1, config=rolled)])[TOPIC].result(60)
         site = Site(machine, kafka, store, management, gateway, proxy)
         _install(site)
         yield site
@@ -114,7 +126,7 @@ def _install(site: Site) -> None:
     for name in NAMES:
         unit = f"/etc/systemd/system/tierstate-{name}.service"
         own = AGENT_EDIT if name == "agent" else "ReadWritePaths=/srv/store\n"
-        address = f"Environment=TIERSTATE_MANAGEMENT__LISTEN={site.management[name]}\n"
+        address = f"Environment=TIERSTATE_MANAGEMENT__LISTEN={site.management[name]} LD_LIBRARY_PATH=/opt/python/lib\n"
         site.machine.write(unit, (ROOT / "deploy" / f"tierstate-{name}.service").read_text())
         site.machine.write(f"{unit}.d/override.conf", f"[Service]\n{own}{address}LimitNOFILE={files}\n")
 
@@ -134,22 +146,22 @@ def test_systemd_understands_every_line_and_calls_no_unit_exposed(site: Site) ->
 def test_a_day_of_the_four_services(site: Site) -> None:
     machine = site.machine
     site.boot()
-    machine.run("/opt/tierstate/bin/tierstate", "--config", "/etc/tierstate/tierstate.toml", "init")
-    eventually(lambda: all(site.ready(name) for name in NAMES))
+    machine.run(*AS_AGENT, "/opt/tierstate/bin/tierstate", "--config", "/etc/tierstate/tierstate.toml", "init")
+    site.soon(lambda: all(site.ready(name) for name in NAMES))
     site.produce(0)
-    eventually(lambda: site.copied() > 5)
+    site.soon(lambda: site.copied() > 5)
 
     # a process that dies is started again, and goes on where it was
     before, restarts = site.copied(), site.restarts("agent")
     os.kill(site.pid("agent"), signal.SIGKILL)
-    eventually(lambda: site.restarts("agent") > restarts and site.ready("agent"))
+    site.soon(lambda: site.restarts("agent") > restarts and site.ready("agent"))
     site.produce(RECORDS)
-    eventually(lambda: site.copied() > before + 5)
+    site.soon(lambda: site.copied() > before + 5)
 
     # one that hangs is ended by the watchdog
     restarts = site.restarts("agent")
     os.kill(site.pid("agent"), signal.SIGSTOP)
-    eventually(lambda: site.restarts("agent") > restarts and site.ready("agent"))
+    site.soon(lambda: site.restarts("agent") > restarts and site.ready("agent"))
     assert "watchdog" in machine.run("journalctl", "--no-pager", "--unit=tierstate-agent").lower()
 
     # gateway and proxy read what was copied and what was not
@@ -165,8 +177,8 @@ def test_a_day_of_the_four_services(site: Site) -> None:
     machine.power_off()
     site.produce(2 * RECORDS)
     site.boot()
-    eventually(lambda: all(site.ready(name) for name in NAMES))
-    eventually(lambda: site.copied() > before + 5)
+    site.soon(lambda: all(site.ready(name) for name in NAMES))
+    site.soon(lambda: site.copied() > before + 5)
     assert read_all(site.proxy) == list(range(3 * RECORDS))
 
 
