@@ -104,7 +104,12 @@ def _avro(quick: bool) -> list[Row]:
         ours, wider = json.dumps(old), json.dumps(new)
         return [
             _alone("Avro orders", open_reader(Form("avro", ours), None), bare, quick),
-            _alone("Avro orders, resolved", open_reader(Form("avro", wider, True), RegistryAccess(server.url)), named, quick),
+            _alone(
+                "Avro orders, resolved",
+                open_reader(Form("avro", wider, True), RegistryAccess(server.url)),
+                named,
+                quick,
+            ),
         ]
 
 
