@@ -39,7 +39,7 @@ from .printing import dump_each
 from .proxy import EAGER, TRIMMED
 from .rows import RUNS, Row
 
-PLACES, CLIENTS, SECONDS = 32, 64, 2.0
+PLACES, CLIENTS, SECONDS = 16, 64, 2.0
 FORMS = {
     "batches": (BATCHES, "nginx, from files", "≥ 0.5x"),
     "Arrow": (ARROW, "tierstate.connect", "≥ 0.8x"),
@@ -63,7 +63,7 @@ http {
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """The run takes about 8 minutes."""
+    """The run takes about 12 minutes."""
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name, ExitStack() as opened:
         folder, enter = Path(name), opened.enter_context
         kafka = enter(KafkaSandbox())

@@ -17,8 +17,6 @@ from functools import partial
 from typing import cast
 
 BUFFER_BYTES = 256 << 10
-RETRY_S = 0.05
-"""Seconds to wait after a 429."""
 LINE = -1
 """Yielded by a reader that wants a line next, in place of a number of bytes to be thrown away."""
 
@@ -36,7 +34,7 @@ class Taken:
 async def taken(address: str, paths: Iterator[str], media_type: str, clients: int, seconds: float) -> Taken:
     """Return the answers to ``paths``, which the clients share. Raises SystemExit for any answer but 200 and 429.
 
-    ``address`` may begin with https://: any certificate is accepted.
+    ``address`` may begin with https://: any certificate is accepted. A refused client waits as long as the answer asks.
     """
     scheme, host, port = address.replace("//", "").split(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if scheme == "https" else None
@@ -71,7 +69,7 @@ class _Client(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def begin(self, until: float) -> None:
-        """Send the first call. No call begins at or after ``until``."""
+        """Send the first call. None is sent at or after ``until``."""
         self._until = until
         self._next()
 
@@ -117,11 +115,11 @@ class _Client(asyncio.BufferedProtocol):
                     yield size + 2
                 while (yield LINE):
                     pass  # a trailer
-            self._answered(status, body)
+            self._answered(status, body, float(head.get(b"retry-after", 0)))
 
-    def _answered(self, status: bytes, body: int) -> None:
+    def _answered(self, status: bytes, body: int, retry_s: float) -> None:
         if b" 429 " in status:
-            asyncio.get_running_loop().call_later(RETRY_S, self._ask)
+            self._ask(retry_s)
         elif b" 200 " in status:
             self.times.append(time.perf_counter() - self._asked_at)
             self.body_bytes += body
@@ -130,13 +128,16 @@ class _Client(asyncio.BufferedProtocol):
             self.ended.set_exception(SystemExit(f"{self._path}: {status!r}"))
 
     def _next(self) -> None:
-        if time.perf_counter() >= self._until:
-            self.ended.set_result(None)
-            self._transport.close()
-            return
         self._path, self._asked_at = next(self._paths), time.perf_counter()
         self._ask()
 
-    def _ask(self) -> None:
-        head = f"GET {self._path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._media_type}\r\n\r\n"
-        self._transport.write(head.encode())
+    def _ask(self, wait_s: float = 0.0) -> None:
+        """Send the call in ``wait_s``, or end if that is too late."""
+        if time.perf_counter() + wait_s >= self._until:
+            self.ended.set_result(None)
+            self._transport.close()
+        elif wait_s:
+            asyncio.get_running_loop().call_later(wait_s, self._ask)
+        else:
+            head = f"GET {self._path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._media_type}\r\n\r\n"
+            self._transport.write(head.encode())
