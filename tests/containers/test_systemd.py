@@ -10,10 +10,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from moto.server import ThreadedMotoServer
 
 from tests.containers import engine as engines
 from tests.containers import machine as machines
@@ -29,11 +32,13 @@ EXPOSURE = "30"
 """The most that `systemd-analyze security` may find, in tenths: 3.0 of 10."""
 RECORDS = 3000
 TOPIC = "orders"
-AS_AGENT = ("runuser", "-u", "kafka", "--", "env", "LD_LIBRARY_PATH=/opt/python/lib", "TIERSTATE_STATE_DIR=/tmp/init")
+BUCKET, REGION = "tierstate", "eu-central-1"
+KEYS = {"aws_access_key_id": "an-id", "aws_secret_access_key": "a-secret"}
+MANIFEST = ".rsm-manifest"
 AGENT_EDIT = """\
 User=kafka
 Group=kafka
-ReadWritePaths=/srv/kafka /srv/store
+ReadWritePaths=/srv/kafka
 WatchdogSec=20s
 TimeoutAbortSec=5s
 """
@@ -45,7 +50,7 @@ class Site:
 
     machine: Machine
     kafka: KafkaSandbox
-    store: Path
+    store: Any
     management: dict[str, str]
     gateway: str
     proxy: str
@@ -61,13 +66,21 @@ class Site:
 
     def produce(self, first: int) -> None:
         """Append records that roll some segments."""
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
+        failures = list[object]()
+
+        def delivered(error: object, message: object) -> None:
+            if error is not None:
+                failures.append(error)
+
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap, "batch.num.messages": 50})
         for number in range(first, first + RECORDS):
-            producer.produce(TOPIC, key=b"%d" % number, value=b"x" * 400)
+            producer.produce(TOPIC, key=b"%d" % number, value=b"x" * 400, on_delivery=delivered)
         assert producer.flush(60) == 0
+        assert failures == []
 
     def copied(self) -> int:
-        return len(list(self.store.rglob("*.manifest")))
+        listed = self.store.list_objects_v2(Bucket=BUCKET).get("Contents", ())
+        return sum(each["Key"].endswith(MANIFEST) for each in listed)
 
     def pid(self, name: str) -> int:
         """Return the service's process, as this machine counts processes."""
@@ -92,42 +105,49 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site() -> Iterator[Site]:
     """The machine is off. Its broker runs as another user than the agent, so the agent gets the folders given."""
     if reason := machines.missing():
         engines.skip_or_fail(reason)
-    lease, store = PortLease(), tmp_path_factory.mktemp("store")
+    lease, moto = PortLease(), ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    moto.start()
+    endpoint = "http://{}:{}".format(*moto.get_host_and_port())
+    store = boto3.client("s3", endpoint_url=endpoint, region_name=REGION, **KEYS)
+    store.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
     management = {name: f"127.0.0.1:{lease.take()}" for name in NAMES}
     gateway, proxy = f"127.0.0.1:{lease.take()}", f"127.0.0.1:{lease.take()}"
-    with KafkaSandbox() as kafka, machines.machine(kafka=kafka.folder, store=store) as machine:
+    with KafkaSandbox() as kafka, machines.machine(kafka=kafka.folder) as machine:
         admin = AdminClient(kafka.client_config)
         rolled = {"internal.segment.bytes": "100000", "file.delete.delay.ms": "1000"}
         admin.create_topics([NewTopic(TOPIC, 1, 1, config=rolled)])[TOPIC].result(60)
         site = Site(machine, kafka, store, management, gateway, proxy)
-        _install(site)
+        _install(site, endpoint)
         yield site
+    moto.stop()
     lease.release()
 
 
-def _install(site: Site) -> None:
+def _install(site: Site, endpoint: str) -> None:
     for user in ("kafka", "tierstate"):
         subprocess.run(["chroot", str(site.machine.root), "useradd", "--system", user], check=True)
-    for folder in (site.store, site.kafka.folder):
-        subprocess.run(["chmod", "-R", "a+rwX", str(folder)], check=True)
+    subprocess.run(["chmod", "-R", "a+rwX", str(site.kafka.folder)], check=True)
     logs = site.kafka.brokers[0].log_dir.relative_to(site.kafka.folder)
     site.machine.write(
         "/etc/tierstate/tierstate.toml",
         f'state_dir = "/var/lib/tierstate"\n[kafka]\n"bootstrap.servers" = "{site.kafka.bootstrap}"\n'
-        '[store]\nurl = "file:///srv/store"\n[tier_state]\npartitions = 2\nreplication_factor = 1\n'
+        f'[store]\nurl = "s3://{BUCKET}/tier"\nendpoint = "{endpoint}"\nregion = "{REGION}"\n'
+        "[tier_state]\npartitions = 2\nreplication_factor = 1\n"
         f'[tiering]\ninclude = ["{TOPIC}"]\n[agent]\nlog_dirs = ["/srv/kafka/{logs}"]\n'
         f'[gateway]\nlisten = "{site.gateway}"\n[proxy]\nlisten = "{site.proxy}"\n',
     )
     files = min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     for name in NAMES:
         unit = f"/etc/systemd/system/tierstate-{name}.service"
-        own = AGENT_EDIT if name == "agent" else "ReadWritePaths=/srv/store\n"
+        own = AGENT_EDIT if name == "agent" else ""
         address = f"Environment=TIERSTATE_MANAGEMENT__LISTEN={site.management[name]} LD_LIBRARY_PATH=/opt/python/lib\n"
         site.machine.write(unit, (ROOT / "deploy" / f"tierstate-{name}.service").read_text())
+        secrets = "".join(f"{key.upper()}={value}\n" for key, value in KEYS.items())
+        site.machine.write(f"/etc/tierstate/{name}.env", secrets, mode=0o600)
         site.machine.write(f"{unit}.d/override.conf", f"[Service]\n{own}{address}LimitNOFILE={files}\n")
 
 
@@ -146,7 +166,9 @@ def test_systemd_understands_every_line_and_calls_no_unit_exposed(site: Site) ->
 def test_a_day_of_the_four_services(site: Site) -> None:
     machine = site.machine
     site.boot()
-    machine.run(*AS_AGENT, "/opt/tierstate/bin/tierstate", "--config", "/etc/tierstate/tierstate.toml", "init")
+    environment = [f"{key.upper()}={value}" for key, value in KEYS.items()]
+    environment += ["TIERSTATE_STATE_DIR=/tmp/init", "TIERSTATE_CONFIG=/etc/tierstate/tierstate.toml"]
+    machine.run("env", *environment, "/opt/tierstate/bin/tierstate", "init")
     site.soon(lambda: all(site.ready(name) for name in NAMES))
     site.produce(0)
     site.soon(lambda: site.copied() > 5)
@@ -165,7 +187,7 @@ def test_a_day_of_the_four_services(site: Site) -> None:
     assert "watchdog" in machine.run("journalctl", "--no-pager", "--unit=tierstate-agent").lower()
 
     # gateway and proxy read what was copied and what was not
-    page = get(f"http://{site.gateway}/v1/topics/{TOPIC}/partitions/0/records?offset=0&limit=1")[1]
+    page = get(f"http://{site.gateway}/v1/topics/{TOPIC}/partitions/0/records?offset=0&max_records=1")[1]
     assert json.loads(page.decode().splitlines()[0])["offset"] == 0
     assert read_all(site.proxy) == list(range(2 * RECORDS))
 
@@ -185,7 +207,13 @@ def test_a_day_of_the_four_services(site: Site) -> None:
 def read_all(address: str) -> list[int]:
     """Return the numbers of all records, as a client of this address reads them."""
     consumer = Consumer(
-        {"bootstrap.servers": address, "group.id": "all", "auto.offset.reset": "earliest", "enable.partition.eof": True}
+        {
+            "bootstrap.servers": address,
+            "group.id": "all",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
     )
     keys = list[int]()
     try:
