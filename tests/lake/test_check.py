@@ -13,11 +13,11 @@ import pytest
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, World
-from tierstate.lake.checked import Checked, check
-from tierstate.lake.ledger import document
+from tierstate.lake.export_check import Checked, check
+from tierstate.lake.export_ledger import document
+from tierstate.lake.export_plan import ExportedFile, TaskDone
+from tierstate.lake.export_task import sha256_of
 from tierstate.lake.names import manifest_key, task_key
-from tierstate.lake.plan import ExportedFile, TaskDone
-from tierstate.lake.task import sha256_of
 from tierstate.state.offsets import Offset
 from tierstate.storage.memory import MemoryStore
 

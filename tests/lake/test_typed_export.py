@@ -34,8 +34,8 @@ from tests.lake.typed_logs import (
     poisoned,
 )
 from tests.servers.schema_registry import registry
-from tierstate.lake.checked import check
 from tierstate.lake.columns import Columns
+from tierstate.lake.export_check import check
 from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.state.errors import InvalidRequest, Unavailable
@@ -221,9 +221,9 @@ def test_files_are_the_same_bytes_for_any_pieces_of_values(log_of: LogOf, monkey
 def rewritten(world: World, change: Callable[[pa.Table], pa.Table]) -> World:
     """Return the place with one file's rows changed, and a ledger that vouches for them."""
     from tests.lake.test_check import with_object
-    from tierstate.lake.ledger import document
+    from tierstate.lake.export_ledger import document
+    from tierstate.lake.export_task import sha256_of
     from tierstate.lake.names import task_key
-    from tierstate.lake.task import sha256_of
 
     [plan] = world.ledger.plans()
     done = world.ledger.done(plan)[0]
@@ -261,7 +261,7 @@ def test_a_typed_value_that_is_not_the_logs_is_found(log_of: LogOf, change: Call
 
 def test_a_manifest_that_says_another_count_of_corrupt_records_is_found(log_of: LogOf) -> None:
     from tests.lake.test_check import with_object
-    from tierstate.lake.ledger import document
+    from tierstate.lake.export_ledger import document
     from tierstate.lake.names import task_key
 
     world = World(log_of(orders()), columns=TYPED)
