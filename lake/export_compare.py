@@ -21,7 +21,7 @@ from .columns import Rows
 from .export_plan import ExportedFile, ExportPlan, TaskDone
 from .export_task import sha256_of
 from .jobs import Task
-from .names import day_name, file_key
+from .names import day_name, file_key, has_range_of
 from .row_groups import by_date, laid_out, row_groups
 
 
@@ -57,7 +57,7 @@ def check_task(
     """
     findings = [each for file in done.files for each in check_bytes(file, place)]
     files, rows = _Known(plan, task, done, place, {each.key for each in findings}), Rows(plan.shape.columns, registry)
-    if any(file.first_offset < task.start for file in done.files):
+    if not all(has_range_of(task, file.key) for file in done.files):
         more, records = _compare_rest(files, batches, rows)
         return TaskChecked((*findings, *more), records)
     return TaskChecked((*findings, *_compare_all(files, batches, rows)), done.records)

@@ -39,6 +39,11 @@ def is_file_of(plan: ExportPlan, key: str) -> bool:
     return key.startswith(f"{plan.topic}/") and key.removesuffix(".parquet").partition("+")[0].endswith(_whose(plan))
 
 
+def has_range_of(task: Task, key: str) -> bool:
+    """Return whether a file's name has the range of this task, which begins later where the log does."""
+    return key.rpartition("/")[2].startswith(_range(task))
+
+
 def table_file(attempt: str, task: Task, day: int, part: int) -> str:
     """Return the name of a table's file, which belongs to one attempt. Arguments as of `file_key`."""
     return f"{day_folder(day)}/{attempt}-{_range(task)}{_again(part)}.parquet"
