@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -121,6 +123,17 @@ def test_every_byte_of_an_unfit_topic_is_in_corrupt_and_none_is_lost(golden_log:
     digest.update(pa.table(columns, names=list(EVERY_COLUMN)).cast(record_schema()).combine_chunks())
     assert (digest.count, digest.hexdigest()) == log_digest(world)
     assert done.corrupt == len(whole) - whole.null_count > 0
+    assert check(world.export()).findings == []
+
+
+def test_a_value_that_is_no_number_is_the_logs(log_of: LogOf) -> None:
+    """NaN equals nothing, itself included; the check compares the bits."""
+    values = [struct.pack("<d", value) for value in (0.5, math.nan, math.inf)] * 100
+    world = World(
+        log_of([(None, value) for value in values]), columns=Columns(EVERY_COLUMN, None, Form("avro", '"double"'))
+    )
+    world.export().do(world.wanted())
+    assert str(rows_of(world)["value"].to_pylist()[:3]) == "[0.5, nan, inf]"
     assert check(world.export()).findings == []
 
 
