@@ -9,8 +9,8 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..app.pool import Pool
 from ..fetch.piece import Fetched
+from ..runtime.pool import Pool
 from ..state.offsets import Offset
 from ..state.routing import Tier
 from .answer_body import AnswerBody, Call, Chunk, StoredBody

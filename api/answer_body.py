@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..app.registered_values import AnswerValues
 from ..fetch.as_written import as_written, below
 from ..fetch.piece import Fetched, naming
 from ..log.decode import RecordBlock, bytes_below, decode_records
@@ -25,6 +24,7 @@ from ..log.json_lines import CHUNK_BYTES, Encoding
 from ..state.errors import BatchTooLarge, CorruptData, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
+from ..values.registered_values import AnswerValues
 from .answer_memory import Held
 from .content_coding import Coding, coder_of
 from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET

@@ -15,9 +15,9 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..app.pool import Pool
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
+from ..runtime.pool import Pool
 from ..state.errors import InvalidRequest, InvalidSettings, TierstateError
 from .access_log import ACCESS, AccessLog, LoggedCall
 from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, relayed, subject_of

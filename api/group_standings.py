@@ -8,10 +8,10 @@ from typing import Protocol
 
 from cachetools import LRUCache
 
-from ..app.pool import Pool
 from ..broker.groups import GroupProblem, TopicGroups
 from ..broker.sasl import Login
 from ..runtime.clock import Clock
+from ..runtime.pool import Pool
 from ..state.errors import AccessDenied
 from .credentials import ANYBODY, Caller
 from .problems import NotAuthenticated

@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..state.errors import BrokerUnavailable, Unavailable
+from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .service import FetchService
 
 R = TypeVar("R")
 
 
-class Look:
-    """One answer's, by one thread. Once no broker answered, this look asks none."""
+class GatewayReader(Protocol):
+    """The part of `fetch.reader.LogReader` that the gateway calls. Thread-safe, blocking."""
 
-    def __init__(self, service: FetchService) -> None:
-        self._service, self._reader = service, service.reader
+    def topics(self) -> list[str]: ...
+
+    def topic(self, name: str) -> LogicalTopic: ...
+
+    def view(self, topic: str, partition: int) -> PartitionView: ...
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds: ...
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int,
+        isolation: Isolation,
+        tier: Tier,
+    ) -> Fetched: ...
+
+    def is_tiered(self, topic: str) -> bool: ...
+
+    def tiered_without_brokers(self, topic: str) -> bool: ...
+
+    def topics_without_brokers(self) -> list[str]: ...
+
+    def topic_without_brokers(self, name: str) -> LogicalTopic: ...
+
+    def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]: ...
+
+    def fetch_without_brokers(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
+    ) -> Fetched: ...
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None: ...
+
+
+class Look:
+    """The reads for one answer, by one thread. Once no broker answered, this look asks none."""
+
+    def __init__(self, reader: GatewayReader, alone: bool, fell_dark: Callable[[BaseException], bool]) -> None:
+        """``alone``: no broker is asked. ``fell_dark`` judges whether an error says that no broker answers."""
+        self._reader, self._fell_dark = reader, fell_dark
         self.view_age_s: float | None = None
         """No broker was asked, and so old is the oldest view that was looked at."""
-        self.alone = service.is_dark
+        self.alone = alone
         """Whether no broker is asked."""
 
     def topics(self) -> list[str]:
@@ -62,7 +99,7 @@ class Look:
             try:
                 return ask()
             except Unavailable as error:
-                if not self._service.fell_dark(error):
+                if not self._fell_dark(error):
                     raise
                 self.alone = True
         return alone()

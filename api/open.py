@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable
 
 from ..app.plans import Plans
-from ..app.registered_values import open_registered_values
 from ..broker.callers import Callers
 from ..broker.sasl import DEFAULT_MECHANISM
 from ..log import loaded_kernels as loaded_kernels  # not at the first call: to compile them takes seconds
@@ -25,10 +24,12 @@ from ..runtime.service import Service
 from ..runtime.setting_types import Address
 from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
+from ..values.registered_values import open_registered_values
 from .access_log import AccessLog
 from .app import create_app
 from .connections import Connections, http_server
-from .service import FetchService, GatewayReader
+from .look import GatewayReader
+from .service import FetchService
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1

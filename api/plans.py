@@ -20,10 +20,10 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..app.plans import Place, Plans, SegmentPlace
-from ..app.pool import Pool
 from ..fetch.plan import SPLIT_BYTES
 from ..fetch.plan_lines import plan_lines
 from ..fetch.segment_grant import NAMES
+from ..runtime.pool import Pool
 from ..state.errors import InvalidRequest
 from ..state.ids import RemoteSegmentId
 from ..state.object_keys import ObjectKind

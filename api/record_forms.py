@@ -22,13 +22,13 @@ from typing import Any, Protocol
 import orjson
 import pyarrow as pa
 
-from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
 from ..log.json_lines import Encoding, Layout, json_records, line_layout, rest_layout
 from ..log.kernels import KEY_AT, VALUE_AT
 from ..log.record_block import RecordBlock
 from ..log.record_columns import RECORD_SCHEMA
 from ..state.routing import Tier
+from ..values.registered_values import AnswerValues
 from . import media
 from .problems import NotJson
 

@@ -16,14 +16,14 @@ from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from ..app.pool import Pool
-from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
 from ..log.json_lines import Encoding
 from ..log.record_filter import RecordFilter
+from ..runtime.pool import Pool
 from ..state.errors import InvalidRequest, OffsetOutOfRange, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
+from ..values.registered_values import AnswerValues
 from .access_log import ACCESS
 from .answer import Answer, AnswerResponse, answer_of
 from .answer_body import AnswerBody, Call, StoredBody

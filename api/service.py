@@ -7,19 +7,18 @@ import re
 import threading
 from collections.abc import Coroutine, Iterable
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from cachetools import LRUCache
 from fastapi import Request
 
 from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
-from ..app.pool import Pool
-from ..app.registered_values import RegisteredValues
 from ..broker.error_codes import LeaderMoved
-from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
+from ..fetch.piece import Fetched, LogicalBounds
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
+from ..runtime.pool import Pool
 from ..runtime.quota import ByteQuota
 from ..state.errors import (
     AccessDenied,
@@ -30,15 +29,15 @@ from ..state.errors import (
     Unavailable,
     UnknownTopic,
 )
-from ..state.offsets import Offset, TimestampMs
-from ..state.partition_view import PartitionView
+from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
+from ..values.registered_values import RegisteredValues
 from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import ANYBODY, Caller
 from .group_standings import AskingGroups, GroupStandings
 from .long_polls import LongPolls, Place
-from .look import Look
+from .look import GatewayReader, Look
 from .rights import Asking, CallerRights
 
 R = TypeVar("R")
@@ -52,45 +51,6 @@ PRINCIPALS = 10_000
 """Quotas remembered; the one unused longest is forgotten."""
 PARTITIONS = 100_000
 """Partitions whose local start is remembered."""
-
-
-class GatewayReader(Protocol):
-    """The part of `fetch.reader.LogReader` that the gateway calls. Thread-safe, blocking."""
-
-    def topics(self) -> list[str]: ...
-
-    def topic(self, name: str) -> LogicalTopic: ...
-
-    def view(self, topic: str, partition: int) -> PartitionView: ...
-
-    def bounds(self, topic: str, partition: int) -> LogicalBounds: ...
-
-    def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        tier: Tier,
-    ) -> Fetched: ...
-
-    def is_tiered(self, topic: str) -> bool: ...
-
-    def tiered_without_brokers(self, topic: str) -> bool: ...
-
-    def topics_without_brokers(self) -> list[str]: ...
-
-    def topic_without_brokers(self, name: str) -> LogicalTopic: ...
-
-    def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]: ...
-
-    def fetch_without_brokers(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
-    ) -> Fetched: ...
-
-    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None: ...
 
 
 class Need(Enum):
@@ -180,6 +140,10 @@ class FetchService:
             raise AccessDenied("this user may not read the topic", topic=topic)
         return topic
 
+    def look(self) -> Look:
+        """Return a look at topics for one answer."""
+        return Look(self.reader, self.is_dark, self.fell_dark)
+
     @property
     def is_dark(self) -> bool:
         """Return whether no broker answered in the last `SILENT_S`."""
@@ -198,7 +162,7 @@ class FetchService:
 
     async def topics(self, caller: Caller) -> list[str]:
         """Names of tiered topics that the caller may know of."""
-        names = [name for name in await self.pools.metadata.run(Look(self).topics) if self.serves(name)]
+        names = [name for name in await self.pools.metadata.run(self.look().topics) if self.serves(name)]
         rights = await self.rights.of(caller, names)
         return [name for name in names if rights[name].describe]
 

@@ -10,15 +10,15 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
 from ..app.overview import addresses_of, overview
-from ..app.partition_times import times_of
-from ..app.recent_facts import RecentFact, recent_facts
 from ..broker.groups import GroupPosition
 from ..fetch.piece import LogicalBounds
 from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
 from . import models
-from .look import Look
+from .look import GatewayReader, Look
 from .parameters import WHOLE, check_parameters
-from .service import GatewayReader, Need, caller_of
+from .partition_times import times_of
+from .recent_facts import RecentFact, recent_facts
+from .service import Need, caller_of
 from .topics import Asked, TopicName, answer, known
 
 router = APIRouter(prefix="/v1/topics/{topic}", tags=["topics"], dependencies=[Depends(check_parameters)])
@@ -95,7 +95,7 @@ async def list_facts(
 async def list_groups(request: Request, service: Asked, topic: TopicName, partition: Which) -> Response:
     caller = caller_of(request)
     await service.permit(caller, topic, Need.DESCRIBE)
-    wanted = await service.pools.metadata.run(lambda: _which(Look(service), topic, partition))
+    wanted = await service.pools.metadata.run(lambda: _which(service.look(), topic, partition))
     described = await service.pools.metadata.run(lambda: service.reader.topic(topic))
     seen = await service.groups.of(caller, topic, described.partitions)
 

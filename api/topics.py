@@ -12,20 +12,20 @@ from pydantic import BaseModel, Field
 
 from ..app.overview import addresses_of, facts_lost, overview, worst_first
 from ..app.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
-from ..app.pool import Pool
 from ..app.remote_records import remote_records
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..rules.cut_elsewhere import cut_elsewhere
+from ..runtime.pool import Pool
 from ..state.errors import BrokerUnavailable, Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
 from .credentials import Caller
 from .hidden_names import shown_holder, shown_status
-from .look import Look
+from .look import GatewayReader, Look
 from .parameters import A_TIME, LONGEST_TIME, WHOLE, check_parameters, time_of
-from .service import FetchService, GatewayReader, Need, caller_of, service_of
+from .service import FetchService, Need, caller_of, service_of
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(check_parameters)])
 
@@ -151,7 +151,7 @@ async def answer(
     service: FetchService, made: Callable[[Look], BaseModel | dict[str, Any]], pool: Pool | None = None
 ) -> Response:
     """Answer in this pool (None: that of metadata calls). X-View-Age has the age of the view if no broker was asked."""
-    look = Look(service)
+    look = service.look()
 
     def dumped() -> bytes:
         try:

@@ -19,13 +19,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
 
+from tierstate.api.media import BATCHES, NDJSON
+
 from .consumer import SIZES
-from .gateway import FORMS
 
 ELSEWHERE = "127.0.0.2"
 AGAIN_S, SETTLED_S = 0.5, 1.0
 """Seconds after which a closed connection comes again; and after which all of them have begun."""
-BATCHES, JSON = FORMS["batches"][0], FORMS["ndjson"][0]
 LOCAL, COLD, BOMBS = "bench-local", "bench-cold", "bench-bombs"
 COLD_RECORDS, COLD_READERS = SIZES["1 KB lz4"][2], 64
 CHUNK_RECORDS = 6_500
@@ -106,14 +106,14 @@ async def _forever(count: int, connect: Connect, act: Callable[[Streams, int], A
 async def _ask_and_read_nothing(streams: Streams, number: int) -> None:
     cast(asyncio.Transport, streams[1].transport).pause_reading()
     for offset in itertools.count(0, 64):
-        streams[1].write(_request(f"{LOCAL}/partitions/0/records?max_bytes=1048576&offset={offset % 6400}", JSON))
+        streams[1].write(_request(f"{LOCAL}/partitions/0/records?max_bytes=1048576&offset={offset % 6400}", NDJSON))
         await streams[1].drain()
         await asyncio.sleep(0.1)
 
 
 async def _ask_for_what_is_refused(streams: Streams, number: int) -> None:
     for query in itertools.cycle(("offset=x", "max_recrods=1", "offset=-7", "offset=0&max_bytes=none")):
-        streams[1].write(_request(f"{LOCAL}/partitions/0/records?{query}", JSON))
+        streams[1].write(_request(f"{LOCAL}/partitions/0/records?{query}", NDJSON))
         await _answer(streams[0])
 
 
@@ -127,7 +127,7 @@ async def _read_cold(streams: Streams, number: int) -> None:
 
 async def _ask_for_bombs(streams: Streams, number: int) -> None:
     while True:
-        streams[1].write(_request(f"{BOMBS}/partitions/0/records?max_records=1&max_bytes=1&offset=0", JSON))
+        streams[1].write(_request(f"{BOMBS}/partitions/0/records?max_records=1&max_bytes=1&offset=0", NDJSON))
         await _answer(streams[0])
 
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tierstate.lake.encodings import LEVEL, writer_of
+from tierstate.lake.parquet import LEVEL, writer_of
 from tierstate.sandbox.kafka import KafkaSandbox
 
 from .agent_site import TIERSTATE, Site, Spent

@@ -1,157 +1,181 @@
-"""Answers of the HTTP gateway, compared with a server that returns the same bytes from memory.
+"""Answers of the HTTP gateway, each call once, compared with other ways to the same records.
 
-Both are one process of uvicorn. Clients are connections of one process; each asks for 1 MiB as stored, one call after
-the other, of the remote tier of one partition in a directory: the same 64 places, whose bytes are in the chunk cache.
-In ``each call once`` no two calls are equal.
+No two calls are equal. A call asks for 4 MiB as stored, as tierstate's own client does, or for the API's default of
+1 MiB. The remote tier is a directory; its bytes are in the chunk caches of the gateway and of `tierstate.connect`,
+which decodes the same offsets in one process. nginx has the answers of 4 MiB in files. Behind nginx are 64 clients with
+TLS, and `deploy/nginx.conf`. The clients are one process. They and nginx share both cores with the gateways.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import cycle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, cycle
 from pathlib import Path
 
+import httpx
+import pyarrow as pa
+
+from tests.servers.nginx_server import nginx, shipped
+from tierstate.api.media import ARROW, BATCHES, NDJSON
+from tierstate.api.records import DEFAULT_BYTES
+from tierstate.consumer.connect import Log, connect
+from tierstate.fetch.gateway import PAGE_BYTES
 from tierstate.sandbox.kafka import KafkaSandbox
 
 from .consumer import SIZES, TieredPlace
-from .http_clients import Taken, taken
+from .http_clients import taken
+from .printing import dump_each
+from .proxy import EAGER, TRIMMED
 from .rows import RUNS, Row
 
-BARE = "the same bytes from memory"
-CALL_BYTES = 1 << 20
-SECONDS = 1.5
-CLIENTS = (1, 64)
-ONCE = 10_000
+PLACES, CLIENTS, SECONDS = 16, 64, 2.0
 FORMS = {
-    "batches": ("application/vnd.tierstate.batches", "≥ 0.7x"),
-    "Arrow": ("application/vnd.apache.arrow.stream", "≥ 0.5x"),
-    "ndjson": ("application/x-ndjson", "≥ 0.25x"),
+    "batches": (BATCHES, "nginx, from files", "≥ 0.5x"),
+    "Arrow": (ARROW, "tierstate.connect", "≥ 0.8x"),
+    "ndjson": (NDJSON, "tierstate.connect and orjson.dumps of each record", "≥ 0.5x"),
 }
+SETTINGS = EAGER + '[gateway]\ntrusted_proxies = ["127.0.0.1"]\n'
+FILES = """
+user root;
+pid /run/nginx.pid;
+events {}
+http {
+    access_log off;
+    sendfile on;
+    keepalive_requests 1000000;
+    server {
+        listen 443;
+        root .;
+    }
+}
+"""
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """The run takes about 9 minutes."""
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder, KafkaSandbox() as kafka:
-        place = TieredPlace(kafka, Path(folder), '[trim]\ndelay = "0s"\nrespect_groups = false\n')
-        for number, (what, (value_bytes, codec, count)) in enumerate(SIZES.items()):
-            count = count // 20 if quick else count
-            place.fill(f"bench-{number}", value_bytes, codec, count)
-            with gateway_of(place.settings) as address:
-                path = f"/v1/topics/bench-{number}/partitions/0/records?tier=remote&max_bytes={CALL_BYTES}&offset="
-                rows += rows_of(address, path, count * 3 // 4, what, Path(folder), quick)
-    return rows
-
-
-def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick: bool) -> list[Row]:
-    """``below`` is the end of the offsets that are asked for, exclusive."""
-    rows: list[Row] = []
-    for form, (media_type, goal) in FORMS.items():
-        paths, bodies = asyncio.run(_walk(address, path, below, media_type))
-        (folder / "answers").write_bytes(json.dumps([[len(each) for each in bodies], paths]).encode() + b"\n")
-        with (folder / "answers").open("ab") as file:
-            file.writelines(bodies)
-        with _bare(folder / "answers", media_type) as bare:
-            series: dict[tuple[str, int], list[Taken]] = {}
-            for _ in range(1 if quick else RUNS):
-                for clients in CLIENTS:
-                    for at in (address, bare):
-                        took = asyncio.run(taken(at, paths, media_type, clients, 0.5 if quick else SECONDS))
-                        series.setdefault((at, clients), []).append(took)
-        rate = {key: statistics.median(each.rate for each in runs) / 2**20 for key, runs in series.items()}
-        rows += [
-            Row(f"{form}, {what}, {n} clients", rate[address, n], "MiB/s", rate[bare, n], BARE, goal) for n in CLIENTS
+    """The run takes about 12 minutes."""
+    with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name, ExitStack() as opened:
+        folder, enter = Path(name), opened.enter_context
+        kafka = enter(KafkaSandbox())
+        place = TieredPlace(kafka, folder, SETTINGS)
+        counts = [records // 20 if quick else records for _, _, records in SIZES.values()]
+        for number, (value_bytes, codec, _) in enumerate(SIZES.values()):
+            place.fill(f"bench-{number}", value_bytes, codec, counts[number], **TRIMMED)
+        gateways = [enter(gateway_of(place.settings, f"state_dir={folder}/gateway-{n}")) for n in range(2)]
+        files, *behind = folders = [folder / each for each in ("files", "one", "both")]
+        for each in folders:
+            each.mkdir()
+        hosts = [each.removeprefix("http://") for each in gateways]
+        proxies = [enter(nginx(own, shipped(own, *hosts[: n + 1]))) for n, own in enumerate(behind)]
+        urls = [f"https://127.0.0.1:{port}" for port in proxies]
+        log = enter(connect(kafka.bootstrap, (folder / "store").as_uri()))
+        servers = Servers(gateways[0], urls[0], urls[1], f"http://127.0.0.1:{enter(nginx(files, FILES))}", files, log)
+        gc.freeze()  # as the gateway does: else the peer pays for what the benchmark imported
+        return [
+            row
+            for number, what in enumerate(SIZES)
+            for form in FORMS
+            for row in servers.rows(form, f"bench-{number}", counts[number] * 3 // 4, what, quick)
         ]
-        one, many = (rate[address, n] for n in CLIENTS)
-        rows.append(Row(f"{form}, {what}, {CLIENTS[-1]} clients", many, "MiB/s", one, "one client", "≥ 0.9x"))
-        if form != "batches":
-            seconds = 0.5 if quick else SECONDS
-            once = [
-                asyncio.run(taken(address, _like_no_other(paths, run), media_type, 1, seconds)).rate
-                for run in range(1 if quick else RUNS)
-            ]
-            rows.append(
-                Row(f"{form}, {what}, each call once", statistics.median(once) / 2**20, "MiB/s", rate[bare, 1], BARE)
-            )
-        most = CLIENTS[-1]
-        p50, p99 = (statistics.median(getattr(each, p) for each in series[address, most]) * 1e3 for p in ("p50", "p99"))
-        rows.append(Row(f"{form}, {what}, 64 clients, p99", p99, "ms, less is better", p50, "p50", "≤ 4x"))
-    return rows
 
 
-def _like_no_other(asked: list[str], run: int) -> list[str]:
-    """Return more calls than one client makes in a run, and none that another run makes."""
-    more = range(CALL_BYTES + (run + 1) * ONCE, CALL_BYTES + (run + 2) * ONCE)
-    calls = zip(cycle(asked), more, strict=False)
-    return [path.replace(f"max_bytes={CALL_BYTES}", f"max_bytes={most}") for path, most in calls]
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Addresses of the servers, the folder with the files of one of them, and the peer that decodes."""
+
+    gateway: str
+    behind_one: str
+    behind_both: str
+    of_files: str
+    files: Path
+    log: Log
+
+    def rows(self, form: str, topic: str, below: int, what: str, quick: bool) -> list[Row]:
+        """``below`` is the end of the offsets that may be read, exclusive."""
+        media_type, peer, goal = FORMS[form]
+        paths, size, end = list[str](), 0, 0
+        for path, body, next_offset in _walked(self.gateway, topic, below, media_type):
+            if form == "batches":
+                (self.files / str(len(paths))).write_bytes(body)
+            paths.append(path)
+            size, end = size + len(body), next_offset
+        if self.log.topic(topic).bounds(0).local_start < end:
+            raise SystemExit(f"{topic} is not trimmed: the peer would read the broker")
+        seconds = 0.3 if quick else SECONDS
+        large, small = (_like_no_other(paths, most) for most in (PAGE_BYTES, DEFAULT_BYTES))
+
+        def asked(address: str, clients: int = CLIENTS, paths: Iterator[str] = large) -> float:
+            return asyncio.run(taken(address, paths, media_type, clients, seconds)).rate * end / size
+
+        decoded = partial(_decoded, self.log, topic, end, seconds)
+        peers: dict[str, Callable[[], float]] = {
+            "batches": partial(asked, self.of_files, 1, cycle([f"/{number}" for number in range(len(paths))])),
+            "Arrow": partial(decoded, len),
+            "ndjson": partial(decoded, dump_each),
+        }
+        alone = [partial(asked, self.gateway, 1), partial(asked, self.gateway, 1, small)]
+        sides: list[Callable[[], float]] = [
+            *alone,
+            peers[form],
+            *(partial(asked, at) for at in (self.gateway, self.behind_one, self.behind_both)),
+        ]
+        runs = [[side() for side in sides] for _ in range((1 if quick else RUNS) + 1)][1:]  # the first one warms up
+        one, by_default, other, many, behind_one, behind_both = map(statistics.median, zip(*runs, strict=True))
+        name, unit = f"{form}, {what}", "records/s"
+        return [
+            Row(name, one, unit, other, peer, goal),
+            Row(f"{name}, calls of 1 MiB", by_default, unit, other, peer, goal),
+            Row(f"{name}, {CLIENTS} clients", many, unit, one, "one client", "≥ 0.9x"),
+            Row(f"{name}, two behind nginx", behind_both, unit, behind_one, "one gateway behind nginx", "≥ 1.6x"),
+        ]
 
 
-async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[list[str], list[bytes]]:
-    """Return consecutive paths and their answers; enough that 64 clients do not ask for the same."""
-    host, port = address.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
-    paths: list[str] = []
-    bodies: list[bytes] = []
+def _walked(address: str, topic: str, below: int, media_type: str) -> Iterator[tuple[str, bytes, int]]:
+    """Yield consecutive calls of 4 MiB without their size, with the answer and where the next call begins."""
+    headers = {"accept": media_type, "accept-encoding": "identity"}
     offset = 0
-    while offset < below and len(paths) < 64:
-        paths.append(f"{path}{offset}")
-        head, body = await _call(reader, writer, paths[-1], media_type)
-        bodies.append(body)
-        offset = int(head[b"x-next-offset"])
-    writer.close()
-    return paths, bodies
+    with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
+        for _ in range(PLACES):
+            if offset < below:
+                path = f"/v1/topics/{topic}/partitions/0/records?tier=remote&offset={offset}"
+                answer = client.get(f"{path}&max_bytes={PAGE_BYTES}").raise_for_status()
+                offset = int(answer.headers["x-next-offset"])
+                yield path, answer.content, offset
 
 
-async def _call(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, media_type: str
-) -> tuple[dict[bytes, bytes], bytes]:
-    """Return the head and the body of the answer."""
-    while True:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {media_type}\r\n\r\n".encode())
-        raw = await reader.readuntil(b"\r\n\r\n")
-        status, *lines = raw[:-4].split(b"\r\n")
-        head = dict(line.lower().split(b": ", 1) for line in lines)
-        if b"content-length" in head:
-            body = await reader.readexactly(int(head[b"content-length"]))
-        else:
-            parts = []
-            while size := int(await reader.readline(), 16):
-                parts.append((await reader.readexactly(size + 2))[:-2])
-            await reader.readexactly(2)
-            body = b"".join(parts)
-        if b" 200 " in status:
-            return head, body
-        if b" 429 " not in status:
-            raise SystemExit(f"{path}: {status!r} {body!r}")
-        await asyncio.sleep(0.05)
+def _like_no_other(paths: Sequence[str], least: int) -> Iterator[str]:
+    """Yield the calls again and again for ``least`` bytes, each round for one byte more."""
+    return (f"{path}&max_bytes={most}" for most in count(least) for path in paths)
+
+
+def _decoded(log: Log, topic: str, end: int, seconds: float, use: Callable[[pa.RecordBatch], object]) -> float:
+    """Return how many records a second the peer reads and gives to ``use``."""
+    records, began = 0, time.perf_counter()
+    while (took := time.perf_counter() - began) < seconds:
+        for batch in log.topic(topic).read(end=end):
+            use(batch)
+            records += batch.num_rows
+    return records / took
 
 
 @contextmanager
-def gateway_of(settings: Path) -> Iterator[str]:
+def gateway_of(settings: Path, *options: str) -> Iterator[str]:
+    """Start a gateway and yield its address. ``options``: ``section.key=value``."""
     command = [sys.executable, "-m", "tierstate.cli.main", "gateway", "--listen", "127.0.0.1:0", "--json"]
-    with _process([*command, "--config", str(settings)]) as line:
-        yield json.loads(line)["address"]
-
-
-@contextmanager
-def _bare(answers: Path, media_type: str) -> Iterator[str]:
-    with _process([sys.executable, "-m", "bench.bare_gateway", str(answers), media_type]) as line:
-        yield line.strip()
-
-
-@contextmanager
-def _process(command: list[str]) -> Iterator[str]:
-    """Start a process and yield the first line that it prints."""
+    command += ["--config", str(settings), *(part for option in options for part in ("--set", option))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline()
+            yield json.loads(process.stdout.readline())["address"]
         finally:
             process.terminate()

@@ -20,15 +20,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.servers.store_server import toxiproxy
+from tierstate.api.media import BATCHES
 from tierstate.sandbox.kafka import KafkaSandbox
 
-from .abusers import ABUSES, BATCHES, BOMBS, COLD, LOCAL
+from .abusers import ABUSES, BOMBS, COLD, LOCAL
 from .bucket import bucket
 from .consumer import SIZES, TieredPlace
 from .gateway import gateway_of
@@ -67,9 +69,8 @@ def _fill_with_bombs(kafka: KafkaSandbox) -> None:
 
 
 def _beside(address: str, abuse: str, runs: int, quick: bool) -> Row:
-    calls = [
-        f"/v1/topics/{LOCAL}/partitions/0/records?tier=local&max_bytes=65536&offset={at}" for at in range(0, 6400, 64)
-    ]
+    query = "tier=local&max_bytes=65536&offset="
+    calls = cycle([f"/v1/topics/{LOCAL}/partitions/0/records?{query}{at}" for at in range(0, 6400, 64)])
     alone, beside = list[Taken](), list[Taken]()
     for _ in range(runs):
         alone.append(asyncio.run(taken(address, calls, BATCHES, 1, 1.0 if quick else SECONDS)))

@@ -1,23 +1,22 @@
 """HTTP clients that cost little, so that the server is measured: they throw away their answers, unread.
 
-Each asks one call after the other on a connection of its own. All of one run share a loop, and one buffer that is small
-enough to stay in the processor's cache: clients that keep 64 answers of a few MiB each are slower than any server.
+Each sends one call after the other on a connection of its own. All clients of a run share a loop, and one buffer that
+is small enough to stay in the processor's cache: clients that keep 64 answers of a few MiB each are slower than any
+server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import statistics
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice
 from typing import cast
 
 BUFFER_BYTES = 256 << 10
-RETRY_S = 0.05
-"""Seconds to wait after a 429."""
 LINE = -1
 """Yielded by a reader that wants a line next, in place of a number of bytes to be thrown away."""
 
@@ -28,30 +27,36 @@ class Taken:
 
     rate: float
     """Bytes of bodies a second."""
-    p50: float
-    """Seconds a call."""
     p99: float
+    """Seconds of a call."""
 
 
-async def taken(address: str, asked: Sequence[str], media_type: str, clients: int, seconds: float) -> Taken:
-    """``asked``: paths, in turns; each client begins at another one. Raises SystemExit for any answer but 200, 429."""
-    host, port = address.removeprefix("http://").split(":")
+async def taken(address: str, paths: Iterator[str], media_type: str, clients: int, seconds: float) -> Taken:
+    """Return the answers to ``paths``, which the clients share. Raises SystemExit for any answer but 200 and 429.
+
+    ``address`` may begin with https://: any certificate is accepted. A refused client waits as long as the answer asks.
+    """
+    scheme, host, port = address.replace("//", "").split(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if scheme == "https" else None
+    if context is not None:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     loop, buffer = asyncio.get_running_loop(), bytearray(BUFFER_BYTES)
+    client = partial(_Client, paths, media_type, buffer)
+    opened = [(await loop.create_connection(client, host, int(port), ssl=context))[1] for _ in range(clients)]
     began = time.perf_counter()
-    turns = [islice(cycle(asked), number, None) for number in range(clients)]
-    begun = [partial(_Client, turn, media_type, began + seconds, buffer) for turn in turns]
-    made = [(await loop.create_connection(each, host, int(port)))[1] for each in begun]
-    for each in made:
+    for each in opened:
+        each.begin(began + seconds)
+    for each in opened:
         await each.ended
     took = time.perf_counter() - began
-    times = [call for each in made for call in each.times]
-    cuts = statistics.quantiles(times, n=100) if len(times) > 1 else times * 99
-    return Taken(sum(each.body_bytes for each in made) / took, cuts[49], cuts[98])
+    times = [call for each in opened for call in each.times]
+    p99 = statistics.quantiles(times, n=100)[98] if len(times) > 1 else times[0]
+    return Taken(sum(each.body_bytes for each in opened) / took, p99)
 
 
 class _Client(asyncio.BufferedProtocol):
-    def __init__(self, paths: Iterator[str], media_type: str, until: float, buffer: bytearray) -> None:
-        self._paths, self._media_type, self._until = paths, media_type, until
+    def __init__(self, paths: Iterator[str], media_type: str, buffer: bytearray) -> None:
+        self._paths, self._media_type, self._until = paths, media_type, 0.0
         self._buffer, self._view = buffer, memoryview(buffer)
         self._reading = self._read()
         self._wanted, self._line, self._path = next(self._reading), b"", ""
@@ -62,6 +67,10 @@ class _Client(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+
+    def begin(self, until: float) -> None:
+        """Send the first call. None is sent at or after ``until``."""
+        self._until = until
         self._next()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -106,11 +115,11 @@ class _Client(asyncio.BufferedProtocol):
                     yield size + 2
                 while (yield LINE):
                     pass  # a trailer
-            self._answered(status, body)
+            self._answered(status, body, float(head.get(b"retry-after", 0)))
 
-    def _answered(self, status: bytes, body: int) -> None:
+    def _answered(self, status: bytes, body: int, retry_s: float) -> None:
         if b" 429 " in status:
-            asyncio.get_running_loop().call_later(RETRY_S, self._ask)
+            self._ask(retry_s)
         elif b" 200 " in status:
             self.times.append(time.perf_counter() - self._asked_at)
             self.body_bytes += body
@@ -119,13 +128,16 @@ class _Client(asyncio.BufferedProtocol):
             self.ended.set_exception(SystemExit(f"{self._path}: {status!r}"))
 
     def _next(self) -> None:
-        if time.perf_counter() >= self._until:
-            self.ended.set_result(None)
-            self._transport.close()
-            return
         self._path, self._asked_at = next(self._paths), time.perf_counter()
         self._ask()
 
-    def _ask(self) -> None:
-        head = f"GET {self._path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._media_type}\r\n\r\n"
-        self._transport.write(head.encode())
+    def _ask(self, wait_s: float = 0.0) -> None:
+        """Send the call in ``wait_s``, or end if that is too late."""
+        if time.perf_counter() + wait_s >= self._until:
+            self.ended.set_result(None)
+            self._transport.close()
+        elif wait_s:
+            asyncio.get_running_loop().call_later(wait_s, self._ask)
+        else:
+            head = f"GET {self._path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._media_type}\r\n\r\n"
+            self._transport.write(head.encode())

@@ -74,15 +74,20 @@ def _json(batches: list[pa.RecordBatch]) -> float:
 
 
 def _row_by_row(batches: list[pa.RecordBatch]) -> float:
-    names = [*RECORD_SCHEMA.names, "tier"]
     for batch in batches:
-        times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
-        columns = {name: batch.column(name).to_pylist() for name in names[:-1] if name != "timestamp"}
-        columns |= {name: [data.decode() for data in columns[name]] for name in ("key", "value")}
-        columns |= {"timestamp": times, "tier": ["remote"] * batch.num_rows}
-        for row in zip(*(columns[name] for name in names), strict=True):
-            orjson.dumps(dict(zip(names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
+        dump_each(batch)
     return _records(batches)
+
+
+def dump_each(batch: pa.RecordBatch) -> None:
+    """Make a line of JSON of each record by orjson. Bytes that are not UTF-8 become U+FFFD, as in ours."""
+    names = [*RECORD_SCHEMA.names, "tier"]
+    times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
+    columns = {name: batch.column(name).to_pylist() for name in names[:-1] if name != "timestamp"}
+    columns |= {name: [data.decode(errors="replace") for data in columns[name]] for name in ("key", "value")}
+    columns |= {"timestamp": times, "tier": ["remote"] * batch.num_rows}
+    for row in zip(*(columns[name] for name in names), strict=True):
+        orjson.dumps(dict(zip(names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _records(batches: list[pa.RecordBatch]) -> int:

@@ -25,11 +25,9 @@ from pyspark.sql import functions as F
 
 from tests.servers.schema_registry import registry
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.spark.typed_values import Values
-from tierstate.values.avro_type import struct_of_avro
-from tierstate.values.avro_values import AvroValues
-from tierstate.values.ddl import struct_of
-from tierstate.values.json_values import JsonValues
+from tierstate.values.form import Form
+from tierstate.values.open import Reader, open_reader
+from tierstate.values.schema_registry import RegistryAccess
 
 from .agent_site import Site
 from .rows import Row
@@ -85,7 +83,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _json(what: str, schema: str, broken: int, quick: bool) -> Row:
-    return _alone(what, JsonValues(struct_of(schema, "schema")), orders(BATCH * BATCHES, broken), quick)
+    return _alone(what, open_reader(Form("json", schema), None), orders(BATCH * BATCHES, broken), quick)
 
 
 def _avro(quick: bool) -> list[Row]:
@@ -105,14 +103,17 @@ def _avro(quick: bool) -> list[Row]:
         named = [b"\0\0\0\0\x07" + value for value in bare]
         ours, wider = json.dumps(old), json.dumps(new)
         return [
-            _alone("Avro orders", AvroValues(ours, struct_of_avro(ours, "schema"), None), bare, quick),
+            _alone("Avro orders", open_reader(Form("avro", ours), None), bare, quick),
             _alone(
-                "Avro orders, resolved", AvroValues(wider, struct_of_avro(wider, "schema"), server.url), named, quick
+                "Avro orders, resolved",
+                open_reader(Form("avro", wider, True), RegistryAccess(server.url)),
+                named,
+                quick,
             ),
         ]
 
 
-def _alone(what: str, values: Values, texts: Sequence[bytes], quick: bool) -> Row:
+def _alone(what: str, values: Reader, texts: Sequence[bytes], quick: bool) -> Row:
     """Measure the CPU of this process, which has one thread."""
     batches = [pa.array(texts[at : at + BATCH], pa.binary()) for at in range(0, len(texts), BATCH)][
         : 1 if quick else None

@@ -29,7 +29,7 @@ from .typed_flags import TypedFlags, latest_schema, typed_options
 if TYPE_CHECKING:
     from ..lake.columns import Columns
     from ..lake.export import Export, FailedRange, Wanted
-    from ..lake.open import Into, OpenExport
+    from ..lake.export_open import Into
 
 EXAMPLE = """\b
 Example: tierstate export orders --from @2026-01-01 --into s3://lake/kafka
@@ -85,35 +85,35 @@ def command(
     # before any import: worker processes load their modules at the same time. A call that only looks needs none
     run = by_spark("export --spark") if spark else by_processes(count if execute and not give_up else 1)
 
-    from ..lake.encodings import WRITER
     from ..lake.export import Wanted
-    from ..lake.open import Into
-    from ..lake.plan import Shape
+    from ..lake.export_open import Into
+    from ..lake.export_plan import Shape
+    from ..lake.parquet import WRITER
     from ..log.record_columns import record_schema
 
     level = Isolation(isolation)
     names = record_schema(columns=columns.split(",") if columns else None).names
     note = context.output.note
     making = execute and not check and not give_up
-    with _opened(context, topic, Into(context.settings, into, run, context.output.progress, note, making)) as opened:
+    with _opened(context, topic, Into(context.settings, into, run, context.output.progress, note, making)) as export:
         if check:
-            _check(context, opened.export, topic.topic)
+            _check(context, export, topic.topic)
             return
         if give_up:
-            _give_up(context, opened.export, topic.topic)
+            _give_up(context, export, topic.topic)
             return
-        ranges = _ranges(opened, topic, start, end, level)
-        shape = Shape(_columns(context, opened.export, typed, names, topic.topic), level, row_group_bytes, WRITER)
-        request = Wanted(topic.topic, opened.topic_id, ranges, shape, file_bytes)
+        ranges = _ranges(export, topic, start, end, level)
+        shape = Shape(_columns(context, export, typed, names, topic.topic), level, row_group_bytes, WRITER)
+        request = Wanted(topic.topic, ranges, shape, file_bytes)
         if execute:
-            _do(context, opened.export, request)
+            _do(context, export, request)
         else:
-            _quote(context, opened.export, request, count)
+            _quote(context, export, request, count)
 
 
 @contextmanager
-def _opened(context: Context, topic: TopicArgument, into: Into) -> Iterator[OpenExport]:
-    from ..lake.open import open_export, open_gateway_export
+def _opened(context: Context, topic: TopicArgument, into: Into) -> Iterator[Export]:
+    from ..lake.export_open import open_export, open_gateway_export
 
     if context.gateway is not None:
         with open_gateway_export(gateway_access(context), topic.topic, into) as opened:
@@ -125,9 +125,9 @@ def _opened(context: Context, topic: TopicArgument, into: Into) -> Iterator[Open
 
 
 def _ranges(
-    found: OpenExport, topic: TopicArgument, start: Position, end: Position, isolation: Isolation
+    export: Export, topic: TopicArgument, start: Position, end: Position, isolation: Isolation
 ) -> dict[int, Extent]:
-    source = found.export.log.source
+    source = export.log.source
     numbers = source.partitions(topic.topic)
     if topic.partition is not None and topic.partition not in numbers:
         raise UnknownTopic("no such partition", topic=topic.topic, partition=topic.partition, partitions=len(numbers))
@@ -149,7 +149,7 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
     done = export.do(wanted)
     document = {
         "topic": wanted.topic,
-        "topic_id": str(wanted.topic_id),
+        "topic_id": str(export.ledger.topic_id),
         "into": export.into,
         "exports": [plan.number for plan in done.plans],
         "tasks": done.tasks,
@@ -188,7 +188,7 @@ def _refuse(context: Context, topic: str, not_exported: list[FailedRange]) -> No
 
 def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> None:
     from ..lake.export import Exported
-    from ..lake.quote import quote
+    from ..lake.export_quote import quote
 
     done = Exported()
     plan = export.next_plan(wanted, done)
@@ -210,16 +210,15 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
 
 def _give_up(context: Context, export: Export, topic: str) -> None:
     """Show what is missing; give it up only if ``--execute`` was typed: the default of this command only adds."""
-    from ..lake.give_up import give_up, missing, open_plans
     from ..leader.act import run
 
     current = click.get_current_context()
     execute = current.params["execute"] and current.get_parameter_source("execute") is ParameterSource.COMMANDLINE
     columns, rows = ("export", "partition", "start", "end"), []
-    for plan in open_plans(export.ledger):
+    for plan in export.ledger.open_plans():
         if execute:
-            run(give_up(export.ledger, plan))
-        rows += [(plan.number, task.partition, task.start, task.end) for task in missing(export.ledger, plan)]
+            run(export.ledger.give_up(plan))
+        rows += [(plan.number, task.partition, task.start, task.end) for task in export.ledger.missing(plan)]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     document = {"topic": topic, "into": export.into, "executed": execute, "missing": named}
     context.output.table(columns, rows, document)
@@ -232,7 +231,7 @@ def _give_up(context: Context, export: Export, topic: str) -> None:
 
 
 def _check(context: Context, export: Export, topic: str) -> None:
-    from ..lake.checked import check
+    from ..lake.export_check import check
 
     done = check(export)
     counts = {

@@ -24,7 +24,7 @@ from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..lake.any_job import AnyRun
+    from ..lake.runs import Run
     from ..lake.table import LakeTable
     from ..values.form import Form
 
@@ -221,25 +221,31 @@ def follow(
         raise InvalidRequest("--spark or --processes, not both")
     if once:
         run = (
-            by_spark("table follow --spark") if spark else by_processes(processes, "table_tasks") if processes else None
+            by_spark("table follow --spark")
+            if spark
+            else by_processes(processes, "table_commit")
+            if processes
+            else None
         )
         _follow_once(context, tables, local, run)
     else:
         _follow(context, tables, local)
 
 
-def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: AnyRun | None) -> None:
+def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: Run | None) -> None:
     failed: list[Exception] = []
     rows = []
     with catalog_of(context, new=True) as catalog, context.connected(*NEEDED) as connection:
+        from ..lake.table_commit import by_tasks
+        from ..lake.table_follow import Means
         from ..lake.table_keeper import catch_up
-        from ..lake.table_open import limits_of, means_of, open_log, pace_of
+        from ..lake.table_open import limits_of, open_log, pace_of
 
         for name in tables or catalog.ours():
             try:
                 facts = catalog.table(name).facts
                 with open_log(connection, facts, context.output.note, local=local) as (log, keep):
-                    means = means_of(context.settings, keep, run)
+                    means = Means(keep) if run is None else Means(keep, by_tasks(run))
                     pace = pace_of(context.settings, connection.clock)
                     done = catch_up(catalog, name, log, limits_of(context.settings), pace, means)
             except Exception as error:  # an error of one table: the others are followed
@@ -263,16 +269,15 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
     with catalog_of(context, new=True) as catalog:
         from ..app.services import open_serving_parts
         from ..lake.table_keeper import Keeper, feed_table_metrics
-        from ..lake.table_open import limits_of, log_of, pace_of, reads_of
+        from ..lake.table_open import limits_of, log_of, pace_of
         from ..runtime.service import Service
 
         listens = settings.management.of_table
         with open_serving_parts(settings, logger, "table", listens) as parts:
-            reads = reads_of(settings, parts.clock)
             keeper = Keeper(
                 catalog,
                 tables,
-                lambda facts: log_of(parts.reader, facts, reads, local=local),
+                lambda facts: log_of(settings, parts.reader, facts, local=local),
                 limits_of(settings),
                 pace_of(settings, parts.clock),
                 logger,

@@ -79,7 +79,7 @@ def cell(value: Any) -> object:
 def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[Look, list[Skipped]]]:
     """Return a function that compares a table with its topic. Without brokers or settings it raises the reason."""
     from ..lake.table_follow import look_at, require_tiered
-    from ..lake.table_open import log_of, reads_of
+    from ..lake.table_open import log_of
 
     try:
         connection = opened.enter_context(context.connected(*NEEDED))
@@ -91,10 +91,9 @@ def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[
             raise failure
 
         return fail
-    reads = reads_of(connection.settings, connection.clock)
 
     def look(table: LakeTable) -> tuple[Look, list[Skipped]]:
-        log = log_of(reader, table.facts, reads, local=False)
+        log = log_of(connection.settings, reader, table.facts, local=False)
         require_tiered(table, log)
         progress = look_at(table, log)
         reaches = progress.place.partitions.items()

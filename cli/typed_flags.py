@@ -81,8 +81,8 @@ def latest_schema(settings: Settings) -> Latest:
     """Return a function that reads latest schemas from the registry of the settings."""
 
     def latest(subject: str) -> Form:
-        from ..app.registry_access import registry_access
         from ..values.avro_values import latest_form
+        from ..values.registry_access import registry_access
 
         access = registry_access(settings.registry)
         if access is None:

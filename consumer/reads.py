@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..app.positions import AtOffset, AtTime, Earliest, Latest, Position, offset_of, parse_time
 from ..state.errors import InvalidRequest, TierstateError
@@ -15,11 +15,22 @@ from ..state.routing import Isolation, Tier
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..fetch.gateway import GatewayClient
+    from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource
-    from .connect import Log
 
 When = int | str | datetime
 """An offset; earliest, latest or a time as text; or a time."""
+
+
+class OpenLog(Protocol):
+    """The part of `connect.Log` that a read needs."""
+
+    def opened(self) -> LogReader | GatewayClient: ...
+
+    def source(self, topic: str, partitions: Iterable[int]) -> RecordSource: ...
+
+    def closes(self, read: Generator[object, None, None]) -> None: ...
 
 
 class Read:
@@ -31,7 +42,7 @@ class Read:
 
     def __init__(
         self,
-        log: Log,
+        log: OpenLog,
         topic: str,
         ranges: Mapping[int, tuple[Offset, Offset]],
         columns: list[str] | None,
@@ -76,42 +87,42 @@ class Read:
         Raises LogGap, OffsetOutOfRange, CorruptData, AccessDenied, Unavailable: an answer is never cut short.
         The error of a partition comes after the records of all others.
         """
-        left, done = self._limit, 0
+        return self._batches() if self._limit is None else _first(self._limit, self._batches())
+
+    def _batches(self) -> Generator[pa.RecordBatch, None, None]:
+        done = 0
         failed: TierstateError | None = None
-        total = sum(end - start for start, end in self.ranges.values())
-        source: RecordSource = self._log.source(self.topic, self.ranges)
-        read_columns = self._columns
-        if read_columns is not None and self._progress is not None and "offset" not in read_columns:
-            read_columns = [*read_columns, "offset"]
+        source = self._log.source(self.topic, self.ranges)
         for partition, (start, end) in self.ranges.items():
-            if left == 0:
-                return
-            if start < end:
-                extent = Extent(start, end)
-                pieces = source.records(self.topic, partition, extent, self._isolation, Tier.AUTO, columns=read_columns)
-                self._log.closes(pieces)
-                try:
-                    # closed at once, however the caller leaves: no unused read may go on reading ahead
-                    with closing(pieces):
-                        for batch, _ in pieces:
-                            if batch.num_rows == 0:
-                                continue
-                            taken = batch if left is None else batch.slice(0, left)
-                            yield taken if read_columns == self._columns else taken.select(self._columns)
-                            if left is not None:
-                                left -= taken.num_rows
-                                if left == 0:
-                                    return
-                            if self._progress is not None:
-                                self._progress(done + batch.column("offset")[-1].as_py() + 1 - start, total)
-                except TierstateError as error:
-                    failed = failed or error
+            try:
+                if start < end:
+                    yield from self._batches_of(source, partition, Extent(start, end), done)
+            except TierstateError as error:
+                failed = failed or error
             self._log.opened()  # raises if the log was closed during the read: the records would be incomplete
             done += end - start
-            if self._progress is not None:
-                self._progress(done, total)
+            self._report(done)
         if failed is not None:
             raise failed
+
+    def _batches_of(self, source: RecordSource, partition: int, extent: Extent, done: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of one partition. ``done``: the number of offsets before it."""
+        columns = self._columns
+        if columns is not None and self._progress is not None and "offset" not in columns:
+            columns = [*columns, "offset"]
+        pieces = source.records(self.topic, partition, extent, self._isolation, Tier.AUTO, columns=columns)
+        self._log.closes(pieces)
+        with closing(pieces):  # at once, however the caller leaves: no unused read may go on reading ahead
+            for batch, _ in pieces:
+                if batch.num_rows == 0:
+                    continue
+                yield batch if columns == self._columns else batch.select(self._columns)
+                if self._progress is not None:
+                    self._report(done + batch.column("offset")[-1].as_py() + 1 - extent.start)
+
+    def _report(self, done: int) -> None:
+        if self._progress is not None:
+            self._progress(done, sum(end - start for start, end in self.ranges.values()))
 
     def to_table(self) -> pa.Table:
         """Return all records in memory."""
@@ -125,6 +136,15 @@ class Read:
 
         stream = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
         return stream.__arrow_c_stream__(requested_schema)
+
+
+def _first(limit: int, batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
+    """Yield the first ``limit`` records of the batches."""
+    with closing(batches):
+        while limit and (batch := next(batches, None)) is not None:
+            taken = batch.slice(0, limit)
+            limit -= taken.num_rows
+            yield taken
 
 
 def time_of(argument: str, given: datetime | str | int, now: TimestampMs) -> TimestampMs:

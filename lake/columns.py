@@ -4,7 +4,7 @@
     _corrupt: struct<key: binary, value: binary>      the bytes of what does not parse; null where all does
 
 So no byte of a record is lost: it is in its column, or there. A record whose time a table cannot have is marked with a
-`_corrupt` that is not null, even if it has no bytes (`table_times`).
+`_corrupt` that is not null, even if it has no bytes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ import pyarrow.compute as pc
 
 from ..log.record_columns import record_schema
 from ..state.errors import InvalidRequest
-from ..values.form import Form, Reader, SchemaGrown, TypedColumn
+from ..values.form import Form, SchemaGrown
+from ..values.open import Reader, open_reader
 from ..values.schema_registry import RegistryAccess
-from .table_times import beyond_years
+from ..values.typed_column import CORRUPT, CORRUPT_TYPE, TypedColumn, corrupt_column
 
-CORRUPT = "_corrupt"
-CORRUPT_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
 HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
 """A key may occur several times: its values in their order."""
 AT_ONCE = 16_384
 """How many values a reader gets at once: 20 MiB of Avro's objects instead of 190 for a row group; a fifth faster."""
 Headers = Literal["list", "map"]
+FIRST_US = -62_135_596_800_000_000 + 1
+"""0001-01-01T00:00:00.000001Z."""
+LAST_US = 253_402_300_800_000_000 - 1
+"""9999-12-31T23:59:59.999999Z."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class Rows:
         self.schema = columns.schema()
         self.corrupt = 0
         self._columns = columns
-        self._readers = {name: form.reader(registry, grows=name in grows) for name, form in columns.forms.items()}
+        self._readers = {name: open_reader(form, registry, grows=name in grows) for name, form in columns.forms.items()}
 
     def of(self, records: pa.Table) -> pa.Table:
         """Return as many rows, in the same order. ``records``: as `log.decode` makes them, with headers.
@@ -116,8 +119,8 @@ class Rows:
             columns[name], bad[name] = typed.column, typed.corrupt
         if self._readers:
             times = records.column("timestamp").combine_chunks()
-            columns[CORRUPT] = _bytes_of(raw, bad, beyond_years(times))
-            self.corrupt += corrupt_in(columns[CORRUPT])
+            columns[CORRUPT] = corrupt_column(raw, bad, beyond_years(times))
+            self.corrupt += len(records) - columns[CORRUPT].null_count
         if self._columns.headers == "map":
             columns["headers"] = header_map(records.column("headers").combine_chunks())
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
@@ -130,24 +133,26 @@ def _read(reader: Reader, values: pa.Array) -> TypedColumn:
     return TypedColumn(pa.concat_arrays(columns), pa.concat_arrays(flags))
 
 
-def corrupt_in(column: pa.Array | pa.ChunkedArray) -> int:
-    """Return the number of corrupt records in a column `_corrupt`."""
-    return int(len(column) - column.null_count)
+def within_years(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the records with the times that a table has: `FIRST_US` and `LAST_US` where theirs lie beyond.
+
+    Kafka takes any int64 of milliseconds. A table is partitioned by days, and pyiceberg, Python and Spark name only
+    those of the years 1 to 9999. The bounds are no whole milliseconds, so such a row differs from all others.
+    """
+    times = batch.column("timestamp")
+    micros = times.cast(pa.int64())
+    bounds = pc.min_max(micros).as_py()
+    if bounds["min"] is None or FIRST_US - 1 <= bounds["min"] <= bounds["max"] <= LAST_US:
+        return batch
+    early, late = pc.less(micros, FIRST_US - 1), pc.greater(micros, LAST_US)
+    bounded = pc.if_else(early, FIRST_US, pc.if_else(late, LAST_US, micros))
+    at = batch.schema.get_field_index("timestamp")
+    return batch.set_column(at, batch.schema.field(at), bounded.cast(times.type))
 
 
-def _bytes_of(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], some: pa.Array) -> pa.Array:
-    """Return the column `_corrupt`. ``some``: rows that are marked even if all of their bytes parse."""
-    for flags in bad.values():
-        some = pc.or_(some, flags)
-    count = len(some)
-    if not pc.any(some).as_py():
-        return pa.nulls(count, CORRUPT_TYPE)
-    nothing = pa.scalar(None, pa.binary())
-    parts = [
-        pc.if_else(bad[each.name], raw[each.name], nothing) if each.name in bad else pa.nulls(count, pa.binary())
-        for each in CORRUPT_TYPE
-    ]
-    return pa.StructArray.from_arrays(parts, fields=list(CORRUPT_TYPE), mask=pc.invert(some))
+def beyond_years(times: pa.Array) -> pa.Array:
+    """Return for each time of `within_years` whether it stands for a time beyond the years."""
+    return pc.is_in(times.cast(pa.int64()), value_set=pa.array([FIRST_US, LAST_US]))
 
 
 def header_map(headers: pa.Array) -> pa.Array:
@@ -173,3 +178,39 @@ def header_map(headers: pa.Array) -> pa.Array:
 
 def _ends(counts: np.ndarray) -> np.ndarray:
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+
+
+def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the same rows in this schema: columns and fields by name, null where ``rows`` have none, wider types."""
+    columns = [
+        rows.column(each.name).cast(each.type) if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
+        for each in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def first_difference(these: pa.Table, those: pa.Table) -> tuple[str, int] | None:
+    """Return the first column that differs, and its first row that does. Both have as many rows, and one schema."""
+    for name in these.column_names:
+        one, other = these.column(name).combine_chunks(), those.column(name).combine_chunks()
+        if not same(one, other):
+            return name, next(at for at in range(len(one)) if not same(one.slice(at, 1), other.slice(at, 1)))
+    return None
+
+
+def same(these: pa.Array, those: pa.Array) -> bool:
+    """Return whether two arrays of one type have the same values and nulls; floating ones by their bits: NaN is NaN."""
+    kind = these.type
+    if pa.types.is_floating(kind):
+        bits = {32: pa.int32(), 64: pa.int64()}[kind.bit_width]
+        return bool(these.view(bits).equals(those.view(bits)))
+    if pa.types.is_map(kind):
+        entries = pa.list_(pa.struct([kind.key_field, kind.item_field]))
+        return same(these.cast(entries), those.cast(entries))
+    if pa.types.is_struct(kind):
+        parts = zip(these.flatten(), those.flatten(), strict=True)
+        return these.is_valid().equals(those.is_valid()) and all(same(*pair) for pair in parts)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = (pc.list_value_length(each) for each in (these, those))
+        return next(lengths).equals(next(lengths)) and same(these.flatten(), those.flatten())
+    return bool(these.equals(those))

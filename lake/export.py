@@ -9,50 +9,22 @@ nothing twice: after it was killed, concurrently with itself, or with a larger r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..app.connection import Advance, ShowProgress
-from ..fetch.piece import missing_object
 from ..fetch.plan import Groups
 from ..fetch.planned_split import PlannedPart, PlannedSplit, Skipped
-from ..state.errors import (
-    AccessDenied,
-    InvalidRequest,
-    LineageUnconfirmed,
-    ObjectNotFound,
-    OffsetOutOfRange,
-    PlannedRangeLost,
-    SegmentExpired,
-    TierstateError,
-    Unavailable,
-)
-from ..state.ids import TopicId
+from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset, OffsetRange
-from .encodings import WRITER
-from .exported_log import ExportedLog
-from .jobs import Job, Run, TaskAccess, job_of
-from .kept import Keep
-from .ledger import Ledger, given_up
-from .plan import ExportPlan, ExportTask, Ranges, Shape, TaskDone, covered, kept, uncovered
-
-TRIES = 3
-"""How often a task is tried whose segments were deleted or trimmed while it was read: it is routed again each time."""
-MOVED = (PlannedRangeLost, OffsetOutOfRange, ObjectNotFound, SegmentExpired)
-
-
-def is_of_all(error: TierstateError) -> bool:
-    """Return whether an error ends all tasks: it is about the command, its rights, or something unavailable."""
-    of_all = isinstance(error, (InvalidRequest, AccessDenied, Unavailable))
-    return of_all and not isinstance(error, LineageUnconfirmed)
-
-
-def for_good(error: TierstateError) -> TierstateError:
-    """Return the error of what was routed anew again and again: an object that is still not there is missing."""
-    topic, partition = error.facts.get("topic"), error.facts.get("partition")
-    if not (isinstance(error, ObjectNotFound) and isinstance(topic, str) and isinstance(partition, int)):
-        return error
-    return missing_object(error, topic, partition)
+from .export_ledger import Ledger, given_up
+from .export_plan import ExportPlan, Ranges, Shape, TaskDone, covered, kept, uncovered
+from .export_work import ExportWork, TaskAccess
+from .jobs import MOVED, TRIES, Job, Task, range_error
+from .leases import Keep
+from .log import ExportedLog
+from .parquet import WRITER
+from .runs import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +51,6 @@ class Wanted:
     """The request. ``file_bytes``: about how many bytes of log a task's files have."""
 
     topic: str
-    topic_id: TopicId
     ranges: Ranges
     shape: Shape
     file_bytes: int
@@ -106,9 +77,8 @@ class Exported:
     unfinished: list[int] = field(default_factory=list)
     """Numbers of the exports that lack some of them."""
 
-    def refuse(self, task: ExportTask, error: TierstateError) -> None:
+    def refuse(self, task: Task, error: TierstateError) -> None:
         """Note that a task cannot be done."""
-        error = for_good(error)
         self.not_exported.append(FailedRange(task.partition, task.start, task.end, error))
 
     def count(self, done: TaskDone) -> None:
@@ -119,7 +89,7 @@ class Exported:
         self.skipped += done.skipped
 
 
-Refuse = Callable[[ExportTask, TierstateError], None]
+Refuse = Callable[[Task, TierstateError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +136,22 @@ class Export:
                 return plan
         uncovered_ranges = uncovered(wanted.ranges, covered(have))
         number = plans[-1].number + 1 if plans else 0
-        tasks, skipped = list[ExportTask](), list[Skipped]()
+        tasks, skipped = list[Task](), list[Skipped]()
         failed = {(each.partition, each.start, each.end) for each in done.not_exported}
         for partition, start, end in uncovered_ranges:
             if (partition, start, end) in failed:
                 continue
             try:
-                outline = self.log.outlined(wanted.topic, partition, Extent(start, end), wanted.shape.isolation)
+                outline = self.log.planned(wanted.topic, partition, Extent(start, end), wanted.shape.isolation)
             except TierstateError as error:
-                if is_of_all(error):
-                    raise
-                done.not_exported.append(FailedRange(partition, start, end, error))
+                done.not_exported.append(FailedRange(partition, start, end, range_error(error)))
                 continue
             for split, _ in outline.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
-                tasks.append(ExportTask(len(tasks), partition, split.start, split.end))
+                tasks.append(Task(len(tasks), partition, split.start, split.end))
             skipped += outline.whole.skipped
         if not tasks and not skipped:
             return None
-        return ExportPlan(wanted.topic, wanted.topic_id, number, wanted.shape, tuple(tasks), tuple(skipped))
+        return ExportPlan(wanted.topic, self.ledger.topic_id, number, wanted.shape, tuple(tasks), tuple(skipped))
 
     def do(self, wanted: Wanted) -> Exported:
         """Do all plans. A range that fails is in `Exported.not_exported`, and the rest is exported.
@@ -221,15 +189,15 @@ class Export:
     def _try(
         self,
         plan: ExportPlan,
-        tasks: list[ExportTask],
+        tasks: list[Task],
         done: dict[int, TaskDone],
         advance: Advance,
         refuse: Refuse,
         last: bool,
-    ) -> list[ExportTask]:
+    ) -> list[Task]:
         """Return the tasks that are left because segments were deleted while they read: none the ``last`` time."""
         numbered = {task.number: task for task in tasks}
-        again: list[ExportTask] = []
+        again: list[Task] = []
         # the longest first: else processes wait for a long one at the end
         jobs = sorted(self.jobs(plan, tasks, refuse), key=lambda job: job.task.start - job.task.end)
         for number, outcome in self.run(jobs):
@@ -237,18 +205,23 @@ class Export:
             if isinstance(outcome, MOVED) and not last:
                 again.append(task)
             elif isinstance(outcome, TierstateError):
-                if is_of_all(outcome):
-                    raise outcome
-                refuse(task, outcome)
+                refuse(task, range_error(outcome))
             elif isinstance(outcome, TaskDone):
                 done[number] = outcome
                 advance(task.end - task.start)
             self.keep(spans(each for each in tasks if each.number not in done))
         return again
 
-    def jobs(self, plan: ExportPlan, tasks: Iterable[ExportTask], refuse: Refuse | None = None) -> Iterator[Job]:
+    def jobs(
+        self,
+        plan: ExportPlan,
+        tasks: Iterable[Task],
+        refuse: Refuse | None = None,
+        done: Mapping[int, TaskDone] | None = None,
+    ) -> Iterator[Job]:
         """Yield a job for each task, routed as the log lies now. ``refuse`` is called with a task that cannot be
-        routed; without it the error is raised, as by `ExportedLog`."""
+        routed; without it the error is raised, as by `ExportedLog`. ``done``: what to check, by number of the task.
+        """
         tasks = list(tasks)
         self.keep(spans(tasks))
         runs = deque(_runs(tasks))
@@ -256,12 +229,15 @@ class Export:
             run = runs.popleft()
             extent = Extent(run[0].start, run[-1].end)
             try:
-                planned_range = self.log.routed(plan.topic, run[0].partition, extent, plan.shape.isolation)
+                planned_range = self.log.planned(
+                    plan.topic, run[0].partition, extent, plan.shape.isolation, leased=True
+                )
             except TierstateError as error:
-                if refuse is None or is_of_all(error):
+                if refuse is None:
                     raise
+                reason = range_error(error)
                 if len(run) == 1:
-                    refuse(run[0], error)
+                    refuse(run[0], reason)
                 else:  # some of them may be routed
                     runs.extendleft([task] for task in reversed(run))
                 continue
@@ -272,11 +248,13 @@ class Export:
                     exported=plan.topic_id,
                     now=planned_range.whole.topic_id,
                 )
+            alone = replace(plan, tasks=(), skipped=())
             for task in run:
-                yield job_of(plan, task, _within(planned_range.whole, task), self.access)
+                work = ExportWork(alone, self.access, None if done is None else done[task.number])
+                yield Job.of(task, _within(planned_range.whole, task), self.access.log, work)
 
 
-def spans(tasks: Iterable[ExportTask]) -> dict[int, Extent]:
+def spans(tasks: Iterable[Task]) -> dict[int, Extent]:
     """Return the range from the first to the last offset of each partition's tasks."""
     extents: dict[int, Extent] = {}
     for task in tasks:
@@ -294,9 +272,9 @@ def _require_alike(plan: ExportPlan, shape: Shape) -> None:
         )
 
 
-def _runs(tasks: list[ExportTask]) -> Iterator[list[ExportTask]]:
+def _runs(tasks: list[Task]) -> Iterator[list[Task]]:
     """Yield tasks that follow each other as one list: they are routed at once."""
-    run: list[ExportTask] = []
+    run: list[Task] = []
     for task in tasks:
         if run and (run[-1].partition, run[-1].end) != (task.partition, task.start):
             yield run
@@ -306,7 +284,7 @@ def _runs(tasks: list[ExportTask]) -> Iterator[list[ExportTask]]:
         yield run
 
 
-def _within(whole: PlannedSplit, task: ExportTask) -> PlannedSplit:
+def _within(whole: PlannedSplit, task: Task) -> PlannedSplit:
     offsets = OffsetRange(task.start, Offset(task.end - 1))
     parts = tuple(
         PlannedPart(inside, part.segment)

@@ -1,106 +1,111 @@
-"""A task in any process: one of this machine, or an executor of Spark. Only plain values are sent there."""
+"""The tasks of an export or a table: ranges of offsets, each done by any process. Only plain values are sent there.
+
+An error of a task ends all tasks, or that task, or none: the task is routed again and tried again.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import unquote, urlsplit
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..app.split_reads import LogAccess, SplitReads
+from ..app.split_reads import LogAccess
 from ..fetch.packed_splits import SplitWriter, unpacked
-from ..fetch.planned_split import PlannedSplit, Skipped
-from ..leader.act import run
+from ..fetch.piece import missing_object
+from ..fetch.planned_split import PlannedSplit
 from ..runtime.clock import SystemClock
-from ..state.errors import TierstateError
-from ..storage.open import open_store
-from ..storage.options import StoreOptions
-from ..values.schema_registry import RegistryAccess
-from .ledger import Ledger
-from .plan import ExportPlan, ExportTask, TaskDone
+from ..state.errors import (
+    AccessDenied,
+    InvalidRequest,
+    LineageUnconfirmed,
+    ObjectNotFound,
+    OffsetOutOfRange,
+    PlannedRangeLost,
+    SegmentExpired,
+    TierstateError,
+    Unavailable,
+)
+from ..state.offsets import Offset
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..storage.object_store import ObjectStore
-    from .check import TaskChecked
+TRIES = 3
+"""How often a task is tried whose segments were deleted or trimmed while it was read: it is routed again each time."""
+MOVED = (PlannedRangeLost, OffsetOutOfRange, ObjectNotFound, SegmentExpired)
+
+
+def is_of_all(error: TierstateError) -> bool:
+    """Return whether an error ends all tasks: it is about the command, its rights, or something unavailable."""
+    of_all = isinstance(error, (InvalidRequest, AccessDenied, Unavailable))
+    return of_all and not isinstance(error, LineageUnconfirmed)
+
+
+def range_error(error: TierstateError) -> TierstateError:
+    """Return the error of a range that ends no other range. Raises an error that ends all tasks.
+
+    The range was routed again and again: an object that is still not there is missing.
+    """
+    if is_of_all(error):
+        raise error
+    topic, partition = error.facts.get("topic"), error.facts.get("partition")
+    if not (isinstance(error, ObjectNotFound) and isinstance(topic, str) and isinstance(partition, int)):
+        return error
+    return missing_object(error, topic, partition)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place that an export writes to."""
+class Task:
+    """The records of ``[start, end)`` of one partition: written by one process, and committed as one."""
 
-    url: str
-    options: StoreOptions
+    number: int
+    partition: int
+    start: Offset
+    end: Offset
 
-    def open(self) -> ObjectStore:
-        """Open the store; a missing folder is created. Raises InvalidRequest, AccessDenied, MissingExtra."""
-        return open_store(self.url, self.options, clock=SystemClock(), make=True)
-
-    def is_there(self) -> bool:
-        """Return False for a folder that does not exist yet."""
-        return not self.url.startswith("file:") or os.path.isdir(unquote(urlsplit(self.url).path))
+    def __str__(self) -> str:
+        return f"partition {self.partition}: {self.start}..{self.end - 1}"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskAccess:
-    """Access to the log, to the place, and to a schema registry where there is one; credentials included."""
+class Work(Protocol):
+    """The use that an export or a table makes of the records of a task: plain values, credentials included."""
 
-    log: LogAccess
-    place: Place
-    registry: RegistryAccess | None = None
+    def outcome(self, task: Task, split: PlannedSplit, batches: Iterator[pa.RecordBatch]) -> Any:
+        """Do it, in any process. ``batches``: the records of ``split``. Raises errors of tierstate."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task, and how to read its records now. ``plan``: without tasks. ``done``: what to check; None: do the task."""
+    """A task, how to read its records now, and what to do with them. ``packed``: its split."""
 
-    plan: ExportPlan
-    task: ExportTask
-    splits: bytes
-    access: TaskAccess
-    done: TaskDone | None = None
-    skipped: tuple[Skipped, ...] = ()
+    task: Task
+    packed: bytes
+    access: LogAccess
+    work: Work
+
+    @classmethod
+    def of(cls, task: Task, split: PlannedSplit, access: LogAccess, work: Work) -> Job:
+        return cls(task, SplitWriter().packed([split]), access, work)
 
     @property
     def number(self) -> int:
         return self.task.number
 
-    def made(self) -> Made:
-        # not at the top: kernels take longer to load than all else, and a planning process reads no record
-        from .check import check_task
-        from .task import export_task
+    @property
+    def split(self) -> PlannedSplit:
+        [split] = unpacked(self.packed)
+        return split
 
-        registry = self.access.registry
-        with closing(self.access.place.open()) as place, records_of(self.splits, self.access.log) as batches:
-            if self.done is not None:
-                return check_task(self.plan, self.task, self.done, batches, place, registry)
-            ledger = Ledger(place, self.plan.topic_id)
-            return run(export_task(self.plan, self.task, batches, ledger, registry, self.skipped))
-
-
-Made: TypeAlias = "TaskDone | TaskChecked"
-Outcome: TypeAlias = "Made | TierstateError"
-Run: TypeAlias = Callable[[list[Job]], Iterator[tuple[int, Outcome]]]
-"""Does jobs, several at a time; yields the number and the outcome of each, as they end. An error of tierstate is an
-outcome; any other passes through, and ends the other jobs. Closing it ends them too."""
+    def made(self) -> Any:
+        """Do the job, in any process. Return its outcome; raises errors of tierstate."""
+        split = self.split
+        with closing(records_of(split, self.access)) as batches:
+            return self.work.outcome(self.task, split, batches)
 
 
-def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: TaskAccess) -> Job:
-    alone = replace(plan, tasks=(), skipped=())
-    return Job(alone, task, SplitWriter().packed([split]), access, skipped=split.skipped)
-
-
-@contextmanager
-def records_of(packed: bytes, access: LogAccess) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Yield the records of packed splits, one after another."""
-    splits = unpacked(packed)
-    with access.reads(splits, SystemClock()) as reads, closing(_decoded(splits, reads)) as batches:
-        yield batches
-
-
-def _decoded(splits: tuple[PlannedSplit, ...], reads: SplitReads) -> Generator[pa.RecordBatch, None, None]:
-    for split in splits:
+def records_of(split: PlannedSplit, access: LogAccess) -> Generator[pa.RecordBatch, None, None]:
+    """Yield exactly the records of a split. Close it."""
+    with access.reads([split], SystemClock()) as reads:
         yield from reads.records(split)

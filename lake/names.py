@@ -1,4 +1,4 @@
-"""The names of an export's files: the only file that creates and parses them. Keys are relative to the place.
+"""The names of files of exports and tables: the only file that creates and parses them. Keys are relative to a place.
 
     orders/date=2026-11-24/00003-00000000000000000000-00000000000000120000-x2Qk…-00000000.parquet rows
     _tierstate_export/x2Qk…/00000000/plan.json                                                    what is exported
@@ -9,6 +9,8 @@
 A file's name has its partition, the range of its task (end exclusive), the topic id and the export's number, and ``+1``
 where a task needed another file for a date. So two exports never make a file of one name: files of a given-up export
 may be deleted while another exports the same records. Readers of folders leave out names that begin with ``_``.
+
+A table's file has the id of the attempt that wrote it, so no two writers ever write the same file.
 """
 
 from __future__ import annotations
@@ -17,23 +19,56 @@ import re
 from datetime import date
 
 from ..state.ids import TopicId
-from .plan import ExportPlan, ExportTask
+from .export_plan import ExportPlan
+from .jobs import Task
 
 LEDGER = "_tierstate_export"
 _PLAN = re.compile(rf"{LEDGER}/([A-Za-z0-9_-]{{22}})/([0-9]{{8}})/plan\.json")
+_TABLE_FILE = re.compile(r"/data/date=[^/]+/[A-Za-z0-9_-]{22}-[^/]+\.parquet|/metadata/[^/]+(\.avro|\.metadata\.json)")
+"""An attempt's id has 22 characters."""
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
-def file_key(plan: ExportPlan, task: ExportTask, day: int, part: int) -> str:
-    """Return the key of a file. ``day``: since 1970-01-01, UTC."""
-    again = f"+{part}" if part else ""
-    name = f"{task.partition:05d}-{task.start:020d}-{task.end:020d}{_whose(plan)}{again}.parquet"
-    return f"{plan.topic}/date={day_name(day)}/{name}"
+def file_key(plan: ExportPlan, task: Task, day: int, part: int) -> str:
+    """Return the key of a file. ``day``: since 1970-01-01, UTC. ``part``: the task's earlier files of that day."""
+    return f"{plan.topic}/{day_folder(day)}/{_range(task)}{_whose(plan)}{_again(part)}.parquet"
 
 
 def is_file_of(plan: ExportPlan, key: str) -> bool:
     """Return whether a run of a task of this plan made this file."""
     return key.startswith(f"{plan.topic}/") and key.removesuffix(".parquet").partition("+")[0].endswith(_whose(plan))
+
+
+def has_range_of(task: Task, key: str) -> bool:
+    """Return whether a file's name has the range of this task, which begins later where the log does."""
+    return key.rpartition("/")[2].startswith(_range(task))
+
+
+def table_file(attempt: str, task: Task, day: int, part: int) -> str:
+    """Return the name of a table's file, which belongs to one attempt. Arguments as of `file_key`."""
+    return f"{day_folder(day)}/{attempt}-{_range(task)}{_again(part)}.parquet"
+
+
+def rewritten_file(attempt: str, day: int, partition: int, first_offset: int, reason: str) -> str:
+    """Return the name of a table's file whose rows were in other files before."""
+    return f"{day_folder(day)}/{attempt}-{partition:05d}-{first_offset:020d}-{reason}.parquet"
+
+
+def is_table_file(path: str) -> bool:
+    """Return whether an attempt writes such a path below a table's own location."""
+    return _TABLE_FILE.fullmatch(path) is not None
+
+
+def day_folder(day: int) -> str:
+    return f"date={day_name(day)}"
+
+
+def _range(task: Task) -> str:
+    return f"{task.partition:05d}-{task.start:020d}-{task.end:020d}"
+
+
+def _again(part: int) -> str:
+    return f"+{part}" if part else ""
 
 
 def _whose(plan: ExportPlan) -> str:

@@ -1,70 +1,78 @@
-"""One Parquet file: takes row groups, and gives a finished file on the local disk, with its counts and digests."""
+"""Parquet files of an export or a table, made on the local disk: row groups go in, finished files come out.
+
+Encodings are those that every reader of Parquet knows since 2021: deltas for offsets and times, a dictionary for every
+other column, zstd over all of it. The encoder gives up a dictionary that reaches 1 MiB; the rest of the row group is
+plain: values that never repeat cost no more than without. Each column chunk has its smallest and largest value, so that
+readers find offsets and times without reading the rest.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import IO, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from ..log.record_digest import RecordDigest
 from ..state.errors import DiskFull
-from ..state.offsets import TimestampMs
-from .columns import CORRUPT, corrupt_in
-from .encodings import writer_of
+from .row_groups import RowGroup
 
+ENCODED = 2
+"""Increase it whenever the same rows become other bytes."""
+WRITER = f"pyarrow {pa.__version__}, {ENCODED}"
+DELTAS = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
+LEVEL = 1
+"""Compression level of zstd."""
 PIECE_BYTES = 1 << 20
+
+
+def writer_of(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer with the encodings above."""
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=LEVEL,
+        use_dictionary=[leaf for each in schema if each.name not in DELTAS for leaf in _leaves(each.name, each.type)],
+        column_encoding={name: how for name, how in DELTAS.items() if name in schema.names},
+        write_page_index=True,
+    )
+
+
+def _leaves(name: str, kind: pa.DataType) -> list[str]:
+    """Return the columns that Parquet has for one of our columns."""
+    if pa.types.is_struct(kind):
+        return [leaf for each in kind for leaf in _leaves(f"{name}.{each.name}", each.type)]
+    if pa.types.is_list(kind):
+        return _leaves(f"{name}.list.element", kind.value_type)
+    if pa.types.is_map(kind):
+        return [f"{name}.key_value.key", *_leaves(f"{name}.key_value.value", kind.item_type)]
+    return [name]
 
 
 class ParquetFile:
     """A file that is being made, without a name on disk: it is deleted with its process. Raises DiskFull."""
 
-    def __init__(self, schema: pa.Schema, facts: dict[str, str]) -> None:
-        self.records, self.corrupt, self.first_offset, self.last_offset = 0, 0, -1, -1
-        self._earliest: int | None = None
-        self._latest = 0
-        self._digest = RecordDigest()
+    def __init__(self, schema: pa.Schema) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-export-")
-        with_facts = schema.with_metadata({f"tierstate.{name}": value for name, value in facts.items()})
-        self._writer = writer_of(self._file, with_facts)
-
-    def add(self, records: pa.Table, rows: pa.Table) -> None:
-        """Add a row group: the ``records`` as they were decoded, and the ``rows`` to write for them."""
-        offsets, times = records.column("offset").chunk(0), records.column("timestamp").chunk(0).cast(pa.int64())
-        earliest, latest = (each.as_py() for each in pc.min_max(times).values())
-        if self._earliest is None:
-            self.first_offset, self._earliest, self._latest = offsets[0].as_py(), earliest, latest
-        self._earliest, self._latest = min(self._earliest, earliest), max(self._latest, latest)
-        self.last_offset = offsets[-1].as_py()
-        self.records += records.num_rows
-        self._digest.update(records)
-        if CORRUPT in rows.column_names:
-            self.corrupt += corrupt_in(rows.column(CORRUPT))
-        self.write(rows)
+        self._writer = writer_of(self._file, schema)
 
     def write(self, rows: pa.Table) -> None:
-        """Add a row group that does not count in the digest, the offsets or the times."""
+        """Add a row group with these rows."""
         with _typed():
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
-    @property
-    def times(self) -> tuple[TimestampMs, TimestampMs]:
-        """Return the earliest and the latest timestamp."""
-        return TimestampMs((self._earliest or 0) // 1000), TimestampMs(self._latest // 1000)
-
-    @property
-    def digest(self) -> str:
-        return self._digest.hexdigest()
-
-    def finish(self) -> tuple[int, str]:
-        """End the file. Return its bytes and SHA-256."""
+    def finish(self) -> None:
+        """End the file. From then on it has all its bytes."""
         with _typed():
             self._writer.close()
             self._file.flush()
+
+    def sha256(self) -> tuple[int, str]:
+        """Return the size and the SHA-256 of the finished file."""
         sha, size = hashlib.sha256(), 0
         for piece in self.pieces():
             sha.update(piece)
@@ -83,6 +91,30 @@ class ParquetFile:
             with _typed():
                 self._writer.close()
         self._file.close()
+
+
+F = TypeVar("F", bound=ParquetFile)
+
+
+def finished_files(
+    groups: Iterable[RowGroup], begin: Callable[[], F], add: Callable[[F, pa.Table], None]
+) -> Generator[tuple[str, F], None, None]:
+    """Write row groups into files. Yield each finished file with its name; it is closed when the next one is asked for.
+
+    ``begin`` opens a file, and ``add`` adds records to it. Close the generator: it closes the files.
+    """
+    making: dict[str, F] = {}
+    with ExitStack() as stack:
+        for group in groups:
+            if group.records is not None:
+                if group.name not in making:
+                    making[group.name] = stack.enter_context(closing(begin()))
+                add(making[group.name], group.records)
+                continue
+            file = making.pop(group.name)
+            file.finish()
+            yield group.name, file
+            file.close()
 
 
 @contextmanager

@@ -3,12 +3,13 @@
     pieces of either tier, of any size  ->  groups of `row_group_bytes`  ->  one table per date, in offset order
 
 So the same records make the same files, whatever tier, chunk or window they were read from. Memory: one group, and the
-batch that filled it.
+batch that filled it. Writers and checkers of files use this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ RECORD_BYTES = 32
 """Bytes that count for a record in addition to its key, value and headers."""
 HEADER_BYTES = 16
 DAY_US = 86_400_000_000
+MOST_DATES = 200
+"""The most files of a task that are open at a time. For one more date all are finished, and new ones begun."""
 _ZERO = constant(0, pa.int32())
 
 
@@ -82,3 +85,37 @@ def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
     if first == last:
         return [(first, table)]
     return [(int(day), table.take(as_column(np.flatnonzero(days == day))).combine_chunks()) for day in np.unique(days)]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The next row group of a file: ``records`` as they were decoded. None: the file is complete."""
+
+    name: str
+    records: pa.Table | None
+
+
+def laid_out(
+    batches: Iterable[pa.RecordBatch], group_bytes: int, name_of: Callable[[int, int], str]
+) -> Iterator[RowGroup]:
+    """Yield the row groups of a task's files. They follow from the records alone, whatever the batches.
+
+    ``batches``: exactly the records of the task, as `log.decode` makes them, with headers. ``name_of`` names a file by
+    the day of its records, and by the number of this task's earlier files of that day.
+    """
+    begun: dict[int, str] = {}
+    parts: dict[int, int] = {}
+    for group in row_groups(batches, group_bytes):
+        for day, records in by_date(group):
+            if day not in begun:
+                if len(begun) == MOST_DATES:
+                    yield from _ended(begun)
+                begun[day] = name_of(day, parts.get(day, 0))
+                parts[day] = parts.get(day, 0) + 1
+            yield RowGroup(begun[day], records)
+    yield from _ended(begun)
+
+
+def _ended(begun: dict[int, str]) -> Iterator[RowGroup]:
+    for day in sorted(begun):
+        yield RowGroup(begun.pop(day), None)

@@ -6,7 +6,7 @@ Errors of pyiceberg, its catalogs and its file systems become errors of tierstat
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -29,6 +29,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.table.snapshots import ancestors_of
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..state.errors import (
@@ -40,21 +41,17 @@ from ..state.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from ..state.offsets import Extent, Offset
 from ..values.schema_registry import RegistryAccess
 from .columns import Columns, Rows
-from .file_bounds import bounds_of, single_partition
-from .table_facts import TableFacts, columns_property
-from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property
-from .table_types import iceberg_schema
+from .table_facts import TableFacts, columns_property, iceberg_schema
+from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property, summary_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
 
-
 FIRST_SEQUENCE_NUMBER = 1
 """The sequence number of the first snapshot that a table ever had."""
-
-
 OWN_BOUNDS_ALONE = {
     "write.metadata.metrics.default": "counts",
     **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
@@ -64,8 +61,11 @@ OWN_BOUNDS_ALONE = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The content of one commit: files to add, files to drop, and the new place of the table. ``columns``: of the
-    table's next version.
+    """The content of one commit: files to add, files to drop, and the new place of the table.
+
+    ``columns``: of the table's next version. Its commit makes a snapshot too, which makes it conditional. Otherwise two
+    writers that evolve a table to columns that are equal in Iceberg (smallint and int) would both be first, and the
+    second would change a version that rows were written by.
     """
 
     place: TablePlace
@@ -83,9 +83,11 @@ class LakeTable:
     unavailable, AccessDenied, InvalidRequest for a deleted table.
     """
 
-    def __init__(self, table: Table, facts: TableFacts, registry: RegistryAccess | None = None) -> None:
-        self.iceberg, self.facts, self.registry = table, facts, registry
+    def __init__(self, table: Table, registry: RegistryAccess | None = None) -> None:
+        """``registry``: where schemas are registered. Raises as `TableFacts.of_properties`."""
+        self.iceberg, self.registry = table, registry
         self.name = ".".join(table.name())
+        self._read_facts()
 
     def refresh(self) -> None:
         """Load the table as it is now."""
@@ -94,48 +96,56 @@ class LakeTable:
         self._read_facts()
 
     def _read_facts(self) -> None:
-        facts = TableFacts.of_properties(self.iceberg.properties, self.name)
-        if facts is None:
-            raise InvalidRequest("the table is none of ours any more: its properties are gone", table=self.name)
-        self.facts = facts
+        self.facts = TableFacts.of_properties(self.iceberg.properties, self.name)
 
     def place(self) -> TablePlace:
         """Return the place by the newest snapshot that has it, or by the table's property where that one was expired.
 
         Snapshots of other engines have none. Raises PlaceLost where the property does not fit the rows.
         """
-        current = snapshot = self.iceberg.current_snapshot()
-        while snapshot is not None:
-            properties = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-            if OFFSETS in properties:
-                return TablePlace.of_summary(properties, self.facts.topic_id)
-            parent = snapshot.parent_snapshot_id
-            before = None if parent is None else self.iceberg.snapshot_by_id(parent)
-            # an expired snapshot makes its child look like the first one: only the sequence number shows it
-            if before is None and snapshot.sequence_number != FIRST_SEQUENCE_NUMBER:
-                property_place = place_kept(self.iceberg.properties, self.facts.topic_id, current)
-                if property_place is None or not self._fits(property_place):
-                    raise PlaceLost(
-                        "the snapshots that said how far this table is were expired by another tool, and its property"
-                        f" does not fit its rows; `tierstate table repair {self.name}` finds the place again",
-                        table=self.name,
-                    )
-                return property_place
-            snapshot = before
-        return TablePlace({})
+        current = last = self.iceberg.current_snapshot()
+        for last in ancestors_of(current, self.iceberg.metadata):
+            if OFFSETS in (summary := summary_of(last)):
+                return TablePlace.of_summary(summary, self.facts.topic_id)
+        # an expired snapshot makes its child look like the first one: only the sequence number shows it
+        if last is None or last.sequence_number == FIRST_SEQUENCE_NUMBER:
+            return TablePlace({})
+        place = place_kept(self.iceberg.properties, self.facts.topic_id, current)
+        if place is None or not self._fits(place):
+            raise PlaceLost(
+                "the snapshots that said how far this table is were expired by another tool, and its property"
+                f" does not fit its rows; `tierstate table repair {self.name}` finds the place again",
+                table=self.name,
+            )
+        return place
 
     def _fits(self, place: TablePlace) -> bool:
         """Return whether all files of one Kafka partition are within the place."""
-        schema = self.iceberg.schema()
         for file in self.data_files():
-            number = single_partition(file, schema.find_field("partition").field_id)
-            if number is None:
-                continue
-            first, last = bounds_of(file, schema.find_field("offset").field_id)
-            reach = place.partitions.get(number)
-            if reach is None or not reach.start <= first <= last < reach.end:
-                return False
+            if (own := self.extent_of(file)) is not None:
+                number, (start, end) = own
+                reach = place.partitions.get(number)
+                if reach is None or not reach.start <= start < end <= reach.end:
+                    return False
         return True
+
+    def extent_of(self, file: DataFile) -> tuple[int, Extent] | None:
+        """Return the Kafka partition and the offsets (end exclusive) of a file, by its entry in the manifest.
+
+        None for a file of several partitions, or without bounds: another engine wrote it.
+        """
+        first, last = (self._bounds(each) for each in (file.lower_bounds, file.upper_bounds))
+        if first is None or last is None or first[0] != last[0]:
+            return None
+        return first[0], Extent(Offset(first[1]), Offset(last[1] + 1))
+
+    def _bounds(self, bounds: Mapping[int, bytes]) -> tuple[int, int] | None:
+        """Return the bound of the partition and that of the offset."""
+        ids = [self.iceberg.schema().find_field(name).field_id for name in ("partition", "offset")]
+        partition, offset = (bounds.get(each) for each in ids)
+        if partition is None or offset is None:
+            return None
+        return int.from_bytes(partition, "little", signed=True), int.from_bytes(offset, "little", signed=True)
 
     @property
     def has_own_location(self) -> bool:
@@ -279,10 +289,7 @@ class LakeTable:
 
     def landed(self, attempt: str) -> bool:
         """Return whether a snapshot was made by this attempt."""
-        return any(
-            snapshot.summary is not None and snapshot.summary.additional_properties.get(ATTEMPT) == attempt
-            for snapshot in self.iceberg.snapshots()
-        )
+        return any(summary_of(snapshot).get(ATTEMPT) == attempt for snapshot in self.iceberg.snapshots())
 
 
 def own_location(default: str, table_uuid: UUID) -> str:

@@ -18,9 +18,8 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from ..state.errors import InvalidRequest, TierstateError
 from ..values.schema_registry import RegistryAccess
 from .table import LakeTable, foreign, own_location
-from .table_facts import TOPIC, TableFacts, require_columns
+from .table_facts import TOPIC, TableFacts, iceberg_schema, require_columns
 from .table_metadata import ForeignMetadata, metadata_below
-from .table_types import iceberg_schema
 
 NAME = "tierstate"
 """The name of the catalog, which pyiceberg requires: a SQL catalog keeps it in its rows."""
@@ -44,10 +43,7 @@ class LakeCatalog:
         """Load a table. Raises InvalidRequest where it does not exist, or tierstate did not create it."""
         with foreign(table=name):
             loaded = self._catalog.load_table(_identifier(name))
-        facts = TableFacts.of_properties(loaded.properties, name)
-        if facts is None:
-            raise InvalidRequest("the table was not created by tierstate", table=name)
-        return LakeTable(loaded, facts, self._registry)
+        return LakeTable(loaded, self._registry)
 
     def names(self) -> Iterator[str]:
         """Yield the names of all tables, in order, whatever created them."""
@@ -99,11 +95,8 @@ class LakeCatalog:
 
     def table_with(self, name: str, metadata: ForeignMetadata, io: FileIO) -> LakeTable:
         """Return the table as this metadata file has it. Raises InvalidRequest for a table that is not ours."""
-        facts = TableFacts.of_properties(metadata.metadata.properties, name)
-        if facts is None:
-            raise InvalidRequest("the table was not created by tierstate", table=name)
         table = Table(_identifier(name), metadata.metadata, metadata.url, io, self._catalog)
-        return LakeTable(table, facts, self._registry)
+        return LakeTable(table, self._registry)
 
     def point(self, name: str, metadata_url: str) -> None:
         """Let the catalog name this metadata file for a table, whatever it named before.
@@ -141,7 +134,7 @@ class LakeCatalog:
                 created, (AssertTableUUID(uuid=created.metadata.table_uuid),), (SetLocationUpdate(location=own),)
             )
             created = self._catalog.load_table(_identifier(name))
-        return LakeTable(created, facts, self._registry)
+        return LakeTable(created, self._registry)
 
     def drop(self, name: str) -> None:
         """Remove a table from the catalog; its files stay."""

@@ -19,15 +19,14 @@ from ..log.record_digest import RecordDigest
 from ..runtime.units import counted
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset
-from .columns import Columns, Rows
-from .export import for_good, is_of_all
-from .kept import Keep
+from .columns import Columns, Rows, aligned, beyond_years, first_difference, within_years
+from .jobs import range_error
+from .leases import Keep, no_lease
+from .log import TopicLog
 from .table import LakeTable
-from .table_follow import no_lease, require_tiered
-from .table_log import TopicLog
+from .table_files import between, rows_between
+from .table_follow import require_tiered
 from .table_place import Reach, TablePlace, Written
-from .table_rows import aligned, between, first_difference, rows_between
-from .table_times import beyond_years, within_years
 
 WINDOW_BYTES = 64 * 2**20
 
@@ -100,9 +99,7 @@ def check_table(
             reach = reaches.get(number, Reach(extent.start, extent.start))
             partition_checked = _check_partition(table, log, number, reach, window_bytes, keep, checked.findings)
         except TierstateError as error:
-            if is_of_all(error):
-                raise
-            error = for_good(error)
+            error = range_error(error)
             checked.findings.append(TableFinding(number, f"not compared: {error}"))
             checked.errors.append(error)
             continue

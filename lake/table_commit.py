@@ -5,68 +5,80 @@
 
 A writer may die before any of these steps: until the commit the table is as it was, and no snapshot names what was
 written. The outcome of its commit may be unknown: the place shows whether it landed, and the next round begins there.
+
+Files of new rows are written here, or by a job for each split in other processes; the driver alone commits. A task that
+is done twice, because its executor was lost or was slow, writes other files each time, for their names belong to one
+run of it. The driver commits the files that were reported to it; the others are in no snapshot, and `compact` removes
+them a day later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from itertools import islice
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from ..fetch.planned_split import PlannedSplit
-from ..leader.act import Act
+from ..leader.act import Act, run
+from ..runtime.id_source import RandomIds
+from ..state.errors import TierstateError
+from ..state.ids import FactId
 from ..state.offsets import Extent, Offset
-from .plan import ExportTask
+from ..values.schema_registry import RegistryAccess
+from .columns import Columns, ColumnsGrown
+from .jobs import Job, Task
+from .log import TopicLog
+from .names import rewritten_file
+from .runs import Run
 from .table import Change, LakeTable
 from .table_files import (
     Attempt,
-    day_folder,
+    between,
     give_back,
     grouped,
     nothing_left,
+    of_partition,
     partitions_of,
     rewrite,
+    rows_of_file,
     write_rows,
 )
-from .table_log import TopicLog
-from .table_place import TablePlace
-from .table_rows import between, of_partition, rows_of_file
+from .table_place import PLACE, TablePlace
 
 Splits: TypeAlias = Mapping[int, list[PlannedSplit]]
 """The splits of each partition, in the order of offsets."""
 Write: TypeAlias = Callable[[LakeTable, TopicLog, Attempt, Splits], Act[None]]
 """Makes the attempt's files of the records of splits. An act; files that it leaves when it fails are in no snapshot."""
+FORGOTTEN: dict[str, Any] = {
+    "current_snapshot_id": None,
+    "snapshots": [],
+    "snapshot_log": [],
+    "metadata_log": [],
+    "refs": {},
+    "statistics": [],
+}
+"""Parts of a table's metadata that no task needs: there may be thousands of snapshots."""
 
 
-def append(
-    table: LakeTable, log: TopicLog, attempt: Attempt, place: TablePlace, splits: Splits, write: Write
-) -> Act[bool]:
-    """Add the records of ``splits``, and set the place that they bring the table to. False: another writer was first,
-    or the log changed its lineage while it was read. Raises ColumnsGrown, and then leaves nothing.
-    """
-    lineages = {number: log.lineage(number) for number in splits}
+def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
+    """Return False where another was first; its files are removed. Raises UnknownOutcome, and then leaves them."""
     with nothing_left(table, attempt):
-        yield from write(table, log, attempt, splits)
-        if any(log.lineage(number) != before for number, before in lineages.items()):
-            yield from give_back(table, attempt)
-            return False
-    return (yield from commit(table, attempt, Change(place, tuple(attempt.files))))
-
-
-def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
-    """Write the files in this process, one split after another."""
-    made_by = table.new_rows()
-    for number, parts in splits.items():
-        for at, split in enumerate(parts):
-            with closing(log.read(split)) as batches:
-                task = ExportTask(at, number, split.start, split.end)
-                yield from write_rows(table, attempt, task, batches, made_by)
-    attempt.corrupt = made_by.corrupt
+        yield "write manifests"
+        transaction = table.prepared(change, attempt.id)
+    yield "commit"
+    landed = table.commit(transaction, attempt.id)  # from here on the rows are the table's, and its place includes them
+    if not landed:
+        yield from give_back(table, attempt)
+    return landed
 
 
 def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, Extent]) -> Act[bool]:
@@ -86,28 +98,80 @@ def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapp
                     continue
                 rows = (of_partition(each, number) for each in rows_of_file(table, file))
                 remaining = grouped(_without(each, start, end) for each in rows)
-                name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
+                name = rewritten_file(attempt.id, file.partition[0], number, first, "kept")
                 yield from rewrite(table, attempt, name, remaining)
     attempt.dropped = sum(file.record_count for file in drop.values())
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), tuple(drop.values()))))
 
 
-def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
-    """Return False where another was first; its files are removed. Raises UnknownOutcome, and then leaves them."""
-    with nothing_left(table, attempt):
-        yield "write manifests"
-        transaction = table.prepared(change, attempt.id)
-    yield "commit"
-    landed = table.commit(transaction, attempt.id)  # from here on the rows are the table's, and its place includes them
-    if not landed:
-        yield from give_back(table, attempt)
-    return landed
-
-
-def first_splits(parts: list[PlannedSplit], count: int) -> list[PlannedSplit]:
-    return list(islice(parts, max(1, count)))
-
-
 def _without(rows: pa.Table, start: Offset, end: Offset) -> pa.Table:
     offsets = rows.column("offset")
     return rows.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))
+
+
+def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
+    """Write the files in this process, one split after another."""
+    made_by = table.new_rows()
+    for task, split in tasks_of(splits):
+        with closing(log.read(split)) as batches:
+            yield from write_rows(table, attempt, task, batches, made_by)
+
+
+def by_tasks(run_jobs: Run) -> Write:
+    """Return a `Write` by tasks. Raises as tasks do."""
+
+    def write(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
+        work = TableWork.of(table, attempt)
+        jobs = [Job.of(task, split, log.access, work) for task, split in tasks_of(splits)]
+        yield f"do {len(jobs)} tasks"
+        for _, outcome in run_jobs(jobs):
+            if isinstance(outcome, TierstateError):
+                raise outcome
+            if isinstance(outcome, Columns):
+                raise ColumnsGrown(outcome)
+            attempt.add(outcome)
+
+    return write
+
+
+def tasks_of(splits: Splits) -> Iterator[tuple[Task, PlannedSplit]]:
+    """Yield a task for each split."""
+    for number, split in enumerate(split for parts in splits.values() for split in parts):
+        yield Task(number, split.partition, split.start, split.end), split
+
+
+@dataclass(frozen=True, slots=True)
+class TableWork:
+    """A table as a task needs it, to write files of one attempt; credentials included."""
+
+    attempt: str
+    name: tuple[str, ...]
+    metadata: TableMetadata
+    io: FileIO
+    registry: RegistryAccess | None
+
+    @classmethod
+    def of(cls, table: LakeTable, attempt: Attempt) -> TableWork:
+        iceberg = table.iceberg
+        properties = _shipped(iceberg.metadata.properties)
+        metadata = iceberg.metadata.model_copy(update={**FORGOTTEN, "properties": properties})
+        io = type(iceberg.io)(_shipped(iceberg.io.properties))  # it has the table's properties too
+        return cls(attempt.id, iceberg.name(), metadata, io, table.registry)
+
+    def outcome(self, task: Task, split: PlannedSplit, batches: Iterator[pa.RecordBatch]) -> Attempt | Columns:
+        """Write the rows. Columns as a result: those that the table must grow to first."""
+        table = LakeTable(Table(self.name, self.metadata, "", self.io, NoopCatalog("")), self.registry)
+        # of this run of the task alone: a lost executor may have left a file, or still be writing it
+        mine = Attempt(f"{self.attempt}-{FactId.of(RandomIds().uuid())}")
+        made_by = table.new_rows()
+        try:
+            with nothing_left(table, mine):
+                run(write_rows(table, mine, task, batches, made_by))
+        except ColumnsGrown as grown:
+            return grown.columns
+        return mine
+
+
+def _shipped(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties without the table's place, which grows and which no task reads."""
+    return {name: value for name, value in properties.items() if name != PLACE}

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from ..leader.act import Act, run
+from ..leader.act import run
 from ..state.errors import InvalidRequest
 from ..values.evolution import evolved
 from ..values.form import Form
@@ -29,16 +29,6 @@ class FieldChange:
     field: str
     before: str | None
     after: str
-
-
-def evolve(table: LakeTable, attempt: Attempt, place: TablePlace, columns: Columns) -> Act[bool]:
-    """Commit the next version of the columns, by an empty snapshot of the same place. False: another was first.
-
-    The snapshot makes it conditional. Otherwise two writers that evolve a table to columns that are equal in Iceberg
-    (smallint and int) would both be first, and the second would change a version that rows were written by.
-    Raises InvalidRequest for columns that those of the table cannot become.
-    """
-    return (yield from commit(table, attempt, Change(place, columns=columns)))
 
 
 def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
@@ -67,7 +57,7 @@ def evolve_table(
         changed = list(changes(table.facts.columns.schema(), columns.schema()))
         if columns == table.facts.columns or not execute:
             return changed
-        if run(evolve(table, Attempt(attempt_id()), table.place(), columns)):
+        if run(commit(table, Attempt(attempt_id()), Change(table.place(), columns=columns))):
             return changed
 
 

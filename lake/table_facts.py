@@ -8,6 +8,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _ConvertToIcebergWithoutIDs, visit_pyarrow
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.types import StructType
 
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
@@ -71,12 +77,12 @@ class TableFacts:
         return {**WRITTEN, **properties}
 
     @classmethod
-    def of_properties(cls, said: Mapping[str, str], table: str) -> TableFacts | None:
-        """Return the facts; None for a table that tierstate did not create. Raises CorruptData for incomplete
-        properties, and InvalidRequest where they let pyiceberg repeat commits.
+    def of_properties(cls, said: Mapping[str, str], table: str) -> TableFacts:
+        """Return the facts. Raises InvalidRequest for a table that tierstate did not create, and where properties let
+        pyiceberg repeat commits; CorruptData for incomplete properties.
         """
         if TOPIC not in said:
-            return None
+            raise InvalidRequest("the table was not created by tierstate", table=table)
         try:
             facts = cls(
                 said[TOPIC],
@@ -115,3 +121,30 @@ def require_columns(columns: Columns) -> None:
     missing = [name for name in NEEDED if name not in columns.names]
     if missing:
         raise InvalidRequest("a table needs this column", column=missing[0], columns=",".join(columns.names))
+
+
+def iceberg_schema(columns: pa.Schema) -> Schema:
+    """Return the schema of a new table. Raises InvalidRequest for types that Iceberg cannot hold."""
+    conversion = _Conversion()
+    try:
+        return assign_fresh_schema_ids(visit_pyarrow(columns, conversion))
+    except UnsupportedPyArrowTypeException as error:
+        raise InvalidRequest(
+            "an Iceberg table cannot hold this type", column=conversion.column, type=str(error.field.type)
+        ) from error
+    except ValueError as error:  # Iceberg joins the names of nested fields by dots
+        raise InvalidRequest("two fields of a table would have one name", reason=str(error)) from error
+
+
+class _Conversion(_ConvertToIcebergWithoutIDs):
+    """pyiceberg's conversion, which fails for a record without fields: Parquet has none."""
+
+    @property
+    def column(self) -> str:
+        """Return the field that is converted now, with dots."""
+        return ".".join(self._field_names)
+
+    def struct(self, struct: pa.StructType, field_results: list[Any]) -> StructType:
+        if not field_results:
+            raise InvalidRequest("a record without fields cannot be a column", column=self.column)
+        return super().struct(struct, field_results)

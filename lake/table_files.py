@@ -1,31 +1,30 @@
 """Writes rows into new files of a table, and reads its files: each has one partition and one day, by offset.
 
 A file's name is its attempt's own, so no two writers ever write the same file; files that an attempt leaves behind are
-in no snapshot.
+in no snapshot. Rows are read with the table's present columns: a file that was written before a field was added has
+null there; one that was written before a type was widened has its values in the wider type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
 from ..leader.act import Act
 from ..state.offsets import Extent, Offset
-from .columns import Rows
-from .encodings import WRITER
-from .file_bounds import bounds_of, single_partition
-from .names import day_name
-from .parquet import ParquetFile
-from .parted import laid_out
-from .plan import ExportPlan, ExportTask, Shape
+from .columns import Rows, aligned, within_years
+from .jobs import Task
+from .names import table_file
+from .parquet import ParquetFile, finished_files
+from .row_groups import laid_out
 from .table import LakeTable
-from .table_rows import aligned
-from .table_times import within_years
 
 ROW_GROUP_BYTES = 32 * 2**20
 
@@ -42,40 +41,43 @@ class Attempt:
     dropped: int = 0
     corrupt: int = 0
 
+    def add(self, part: Attempt) -> None:
+        """Add the files of a task."""
+        self.files += part.files
+        self.rows += part.rows
+        self.corrupt += part.corrupt
+
 
 def write_rows(
-    table: LakeTable, attempt: Attempt, task: ExportTask, batches: Iterable[pa.RecordBatch], made_by: Rows
+    table: LakeTable, attempt: Attempt, task: Task, batches: Iterable[pa.RecordBatch], made_by: Rows
 ) -> Act[None]:
-    """Write the records of a task as files by day. ``batches``: as `parted.laid_out` takes them.
+    """Write the records of a task as files by day. ``batches``: as `row_groups.laid_out` takes them.
 
     Raises what ``batches`` and ``made_by`` raise, and DiskFull.
     """
-    shape = Shape(table.facts.columns, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
-    plan = ExportPlan(table.facts.topic, table.facts.topic_id, 0, shape, ())
-    making: dict[str, ParquetFile] = {}
-    with ExitStack() as stack:
-        for group in laid_out(plan, task, map(within_years, batches)):
-            if group.records is not None:
-                if group.key not in making:
-                    making[group.key] = begun = ParquetFile(table.schema, {})
-                    stack.callback(begun.close)
-                making[group.key].write(aligned(made_by.of(group.records), table.schema))
-                continue
-            day, _, name = group.key.rpartition("/")
-            yield from _put(table, attempt, f"{day.rpartition('/')[2]}/{attempt.id}-{name}", making.pop(group.key))
+    schema = table.schema
+    groups = laid_out(map(within_years, batches), ROW_GROUP_BYTES, partial(table_file, attempt.id, task))
+    making = finished_files(
+        groups, lambda: ParquetFile(schema), lambda file, records: file.write(aligned(made_by.of(records), schema))
+    )
+    before = made_by.corrupt
+    with closing(making):
+        for name, file in making:
+            yield from _put(table, attempt, name, file)
+    attempt.corrupt += made_by.corrupt - before
 
 
 def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Act[None]:
     """Write rows of one partition and day, by offset and in the table's schema, as one file: each of ``groups`` is a
     row group. Without rows no file is written.
     """
-    output, count = ParquetFile(table.schema, {}), 0
-    with ExitStack() as stack:
-        stack.callback(output.close)
+    count = 0
+    with closing(ParquetFile(table.schema)) as output:
         for rows in groups:
             output.write(rows)
             count += rows.num_rows
         if count:
+            output.finish()
             yield from _put(table, attempt, name, output)
 
 
@@ -113,31 +115,57 @@ def nothing_left(table: LakeTable, attempt: Attempt) -> Iterator[None]:
         raise
 
 
-def day_folder(file: DataFile) -> str:
-    """Return the folder of a file's day, as in ``date=2026-11-24``."""
-    return f"date={day_name(file.partition[0])}"
-
-
 def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Act[None]:
-    made.finish()
     url = table.url(name)
     yield f"put {url}"
     attempt.files.append(file := table.put(url, made.pieces()))
     attempt.rows += file.record_count
-    made.close()
 
 
 def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
     """Return the offsets (end exclusive) of each Kafka partition in a file. A file of several partitions is read."""
-    schema = table.iceberg.schema()
-    number = single_partition(file, schema.find_field("partition").field_id)
-    offset_id = schema.find_field("offset").field_id
-    if number is not None and offset_id in file.lower_bounds:
-        first, last = bounds_of(file, offset_id)
-        return {number: Extent(Offset(first), Offset(last + 1))}
+    if (own := table.extent_of(file)) is not None:
+        return dict([own])
     with table.opened(file.file_path) as source:
         rows = pq.read_table(source, columns=["partition", "offset"])
     ranges = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).sort_by("partition")
     return {
         row["partition"]: Extent(Offset(row["offset_min"]), Offset(row["offset_max"] + 1)) for row in ranges.to_pylist()
     }
+
+
+def rows_of_file(table: LakeTable, file: DataFile, start: int = 0, end: int = 2**63) -> Iterator[pa.Table]:
+    """Yield row group by row group, in the schema of the table. Memory: one group.
+
+    Row groups without an offset of ``[start, end)`` are left out. pyiceberg's own scan is not used: it shows the
+    headers of a record that has none as an empty list.
+    """
+    with table.opened(file.file_path) as source:
+        parquet = pq.ParquetFile(source)
+        leaf = next(at for at in range(parquet.metadata.num_columns) if parquet.schema.column(at).path == "offset")
+        for at in range(parquet.num_row_groups):
+            statistics = parquet.metadata.row_group(at).column(leaf).statistics
+            if statistics is None or not statistics.has_min_max or (statistics.max >= start and statistics.min < end):
+                yield aligned(parquet.read_row_group(at), table.schema)
+
+
+def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.Table:
+    """Return the rows of these offsets, by offset, in the schema of the table."""
+    tables = [table.schema.empty_table()]
+    for file in table.data_files(between(partition, start, end)):
+        for rows in rows_of_file(table, file, start, end):
+            offsets = rows.column("offset")
+            inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
+            tables.append(of_partition(rows.filter(inside), partition))
+    rows = pa.concat_tables(tables)
+    return rows.take(pc.sort_indices(rows.column("offset")))
+
+
+def of_partition(rows: pa.Table, partition: int) -> pa.Table:
+    """Return the rows of one Kafka partition."""
+    return rows.filter(pc.equal(rows.column("partition"), partition))
+
+
+def between(partition: int, start: int, end: int) -> str:
+    """Return a condition for the rows of these offsets."""
+    return f"partition == {partition} and offset >= {start} and offset < {end}"

@@ -19,13 +19,13 @@ from ..leader.act import Act
 from ..state.errors import InvalidRequest, TierstateError, ViewBehind
 from ..state.offsets import Extent, Offset
 from .columns import ColumnsGrown
-from .export import is_of_all
-from .kept import Keep
-from .table import LakeTable
-from .table_commit import Write, append, first_splits, take_out, write_here
-from .table_evolve import evolve, require_settling
-from .table_files import Attempt
-from .table_log import TopicLog
+from .jobs import is_of_all
+from .leases import Keep, no_lease
+from .log import TopicLog
+from .table import Change, LakeTable
+from .table_commit import Write, commit, take_out, write_here
+from .table_evolve import require_settling
+from .table_files import Attempt, give_back, nothing_left
 from .table_place import Reach, TablePlace, common_end
 
 FILE_BYTES = 128 * 2**20
@@ -75,10 +75,6 @@ class TableLimits:
     evolutions: int = 100
 
 
-def no_lease(ranges: Mapping[int, Extent]) -> None:
-    """A `Keep` that keeps nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Means:
     """The functions of a round. ``keep`` keeps records while they are read; ``write`` makes the files."""
@@ -122,51 +118,50 @@ def follow_round(
     table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: TableLimits, means: Means = ALONE
 ) -> Act[Round]:
     """Make one commit, or none. ``look``: at this table as it was loaded. Raises what reading and writing raise."""
-    attempt, place = Attempt(attempt_id), look.place
+    attempt, reaches = Attempt(attempt_id), look.place.partitions
     if look.lost:
-        ranges = {number: Extent(end, place.partitions[number].end) for number, end in look.lost.items()}
-        cut = place.with_({number: place.partitions[number].cut(end) for number, end in look.lost.items()})
-        landed = yield from take_out(table, attempt, cut, ranges)
-        return _taken_out(Step.LOST_BRANCH if landed else Step.RACED, attempt, look)
-    expired = below(table, look)
-    if expired:
+        step = Step.LOST_BRANCH
+        ranges = {number: Extent(end, reaches[number].end) for number, end in look.lost.items()}
+        left = {number: reaches[number].cut(end) for number, end in look.lost.items()}
+    elif expired := below(table, look):
+        step = Step.EXPIRED
         ranges = {number: Extent(reach.start, min(reach.end, look.starts[number])) for number, reach in expired.items()}
-        begun = place.with_({number: reach.from_(look.starts[number]) for number, reach in expired.items()})
-        landed = yield from take_out(table, attempt, begun, ranges)
-        return _taken_out(Step.EXPIRED if landed else Step.RACED, attempt, look)
-    if not look.news:
+        left = {number: reach.from_(look.starts[number]) for number, reach in expired.items()}
+    elif look.news:
+        return (yield from _append(table, log, attempt, look, limits, means))
+    else:
         return Round(Step.NOTHING, waiting=look.waiting)
-    return (yield from _append(table, log, attempt, look, limits, means))
+    landed = yield from take_out(table, attempt, look.place.with_(left), ranges)
+    return _round(step if landed else Step.RACED, attempt, look)
 
 
 def _append(
     table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: TableLimits, means: Means
 ) -> Act[Round]:
+    """Add new records, and set the place that they bring the table to."""
     means.keep(look.news)
-    share = limits.commit_bytes // len(look.news) // limits.file_bytes
+    share = max(1, limits.commit_bytes // len(look.news) // limits.file_bytes)
     lineages = {number: log.lineage(number) for number in look.news}
-    splits = {
-        number: first_splits(log.splits(number, start, end, limits.file_bytes), share)
-        for number, (start, end) in look.news.items()
-    }
-    reaches = {}
-    missed = 0
-    for number, parts in splits.items():
-        start, end = look.news[number]
-        end = parts[-1].end if parts else end  # none: a person accepted all of it as lost
+    splits, reaches, missed = {}, {}, 0
+    for number, (start, end) in look.news.items():
+        parts = log.splits(number, start, end, limits.file_bytes)[:share]
+        if parts:  # else a person accepted all of it as lost
+            splits[number], end = parts, parts[-1].end
         before = look.place.partitions.get(number, Reach(start, start))
         missed += end - before.end - sum(each.end - each.start for each in parts)
         reaches[number] = before.missing(start).to(end, lineages[number], table.facts.version)
-    splits = {number: parts for number, parts in splits.items() if parts}
     try:
-        landed = yield from append(table, log, attempt, look.place.with_(reaches), splits, means.write)
+        with nothing_left(table, attempt):
+            yield from means.write(table, log, attempt, splits)
+            if any(log.lineage(number) != lineages[number] for number in splits):
+                yield from give_back(table, attempt)
+                return _round(Step.RACED, attempt, look)
     except ColumnsGrown as grown:
         require_settling(table, look.place, limits.evolutions)
-        landed = yield from evolve(table, attempt, look.place, grown.columns)
+        landed = yield from commit(table, attempt, Change(look.place, columns=grown.columns))
         return _round(Step.EVOLVED if landed else Step.RACED, attempt, look)
-    appended = _round(Step.APPENDED if landed else Step.RACED, attempt, look)
-    appended.missed = missed if landed else 0
-    return appended
+    landed = yield from commit(table, attempt, Change(look.place.with_(reaches), tuple(attempt.files)))
+    return _round(Step.APPENDED if landed else Step.RACED, attempt, look, missed if landed else 0)
 
 
 def look_at(table: LakeTable, log: TopicLog) -> Look:
@@ -240,9 +235,7 @@ def below(table: LakeTable, look: Look) -> dict[int, Reach]:
     }
 
 
-def _taken_out(step: Step, attempt: Attempt, look: Look) -> Round:
-    return Round(step, attempt.dropped - attempt.rows, attempt.rows, len(attempt.files), look.waiting)
-
-
-def _round(step: Step, attempt: Attempt, look: Look) -> Round:
-    return Round(step, attempt.rows, 0, len(attempt.files), look.waiting, corrupt=attempt.corrupt)
+def _round(step: Step, attempt: Attempt, look: Look, missed: int = 0) -> Round:
+    gone = attempt.dropped - attempt.rows
+    rows, rewritten = (gone, attempt.rows) if attempt.dropped else (attempt.rows, 0)
+    return Round(step, rows, rewritten, len(attempt.files), look.waiting, missed, attempt.corrupt)

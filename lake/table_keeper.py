@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
-from ..leader.act import run
+from ..leader.act import Act, run
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.errors import TierstateError, UnknownOutcome
 from ..state.offsets import TimestampMs
-from .export import MOVED, TRIES, for_good
+from .jobs import MOVED, TRIES, range_error
+from .log import TopicLog
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
 from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at, require_tiered
-from .table_log import TopicLog
 from .table_upkeep import expire_some
 
 LOOK_S = 5.0
@@ -68,57 +68,70 @@ class FollowPace:
         return TimestampMs(self.clock.now_ms() - int(self.snapshot_age_s * 1000))
 
 
+@dataclass
+class Rounds:
+    """Rounds of one table. ``left_out``: partitions whose records could not be read, and why."""
+
+    done: CaughtUp = field(default_factory=CaughtUp)
+    left_out: dict[int, TierstateError] = field(default_factory=dict)
+    tries: int = TRIES
+
+    def take(self, act: Act[Round], look: Look, stopping: threading.Event) -> Round | None:
+        """Take a round. None: it failed and can be taken again, or it was stopped.
+
+        After `TRIES` failures the partition that is at fault is left out. Raises an error that is about more than one.
+        """
+        try:
+            round_ = run(act, stopping)
+        except TierstateError as error:
+            if isinstance(error, AGAIN) and self.tries > 1:
+                self.tries -= 1
+                return None
+            self.tries = TRIES
+            if (number := look.at_fault(error)) is None:
+                raise
+            self.left_out[number] = range_error(error)
+            return None
+        self.tries = TRIES
+        if round_ is not None:
+            self.done.count(round_)
+        return round_
+
+
 def catch_up(
-    catalog: LakeCatalog,
-    name: str,
-    log: TopicLog,
-    limits: TableLimits,
-    pace: FollowPace,
-    means: Means = ALONE,
+    catalog: LakeCatalog, name: str, log: TopicLog, limits: TableLimits, pace: FollowPace, means: Means = ALONE
 ) -> CaughtUp:
     """Commit until the table has all that is there now. A partition that cannot be read is in ``waiting``.
 
     Raises what a round raises, and InvalidRequest for a topic that is not tiered.
     """
     require_tiered(catalog.table(name), log)
-    caught_up, tries = CaughtUp(), TRIES
-    left_out: dict[int, TierstateError] = {}
+    rounds = Rounds()
     while True:
         table = catalog.table(name)
         look = look_at(table, log)
-        look.leave_out(left_out)
-        try:
-            round_ = run(follow_round(table, log, look, pace.attempt_id(), limits, means))
-        except TierstateError as error:
-            if isinstance(error, AGAIN) and tries > 1:
-                tries -= 1
-                continue
-            if (number := look.at_fault(error)) is None:
-                raise
-            left_out[number], tries = for_good(error), TRIES
+        look.leave_out(rounds.left_out)
+        round_ = rounds.take(follow_round(table, log, look, pace.attempt_id(), limits, means), look, threading.Event())
+        if round_ is None:
             continue
-        tries = TRIES
-        caught_up.count(round_)
         if round_.step is Step.NOTHING:
-            return caught_up
+            return rounds.done
         expire_some(table, pace.expired)
 
 
 @dataclass
-class Kept:
-    """The state of a table. ``stopped``: why it cannot go on, for people; ``behind_since``: by the monotonic clock."""
+class Kept(Rounds):
+    """The state of a table. ``stopped``: why it cannot go on, for people. Times are those of the monotonic clock:
+    ``retry_at`` is when partitions that are left out are tried again.
+    """
 
-    done: CaughtUp = field(default_factory=CaughtUp)
     lag: int = 0
     behind_since: float | None = None
     due: float = 0.0
     failures: int = 0
     stopped: str | None = None
     facts: TableFacts | None = None
-    left_out: dict[int, TierstateError] = field(default_factory=dict)
-    """Partitions whose records could not be read. They are tried again from ``retry_at`` on, by the monotonic clock."""
     retry_at: float = 0.0
-    tries: int = TRIES
 
     @property
     def format(self) -> str:
@@ -208,23 +221,13 @@ class Keeper:
         if not self._is_due(table, log, look, kept):
             kept.stopped = kept.stopped if kept.left_out else None
             return False
-        try:
-            round_ = run(follow_round(table, log, look, self._pace.attempt_id(), self._limits), stopping)
-        except TierstateError as error:
-            if isinstance(error, AGAIN) and kept.tries > 1:
-                kept.tries -= 1
-                return True
-            kept.tries = TRIES
-            if (number := look.at_fault(error)) is None:
-                raise
-            kept.left_out[number] = for_good(error)
-            kept.retry_at = self._pace.clock.monotonic() + max(self._pace.interval_s, LOOK_S)
-            self._failed(name, kept, str(kept.left_out[number]))
-            return True
-        kept.tries = TRIES
+        before = kept.left_out.copy()
+        round_ = kept.take(follow_round(table, log, look, self._pace.attempt_id(), self._limits), look, stopping)
         if round_ is None:
-            return False
-        kept.done.count(round_)
+            for number in kept.left_out.keys() - before.keys():
+                kept.retry_at = self._pace.clock.monotonic() + max(self._pace.interval_s, LOOK_S)
+                self._failed(name, kept, str(kept.left_out[number]))
+            return True
         kept.stopped, kept.facts = kept.stopped if kept.left_out else None, table.facts
         if round_.step is not Step.RACED:
             counts = {"rows": round_.rows, "rewritten_rows": round_.rewritten, "files": round_.files}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..app.connection import Connection
-from ..app.registry_access import registry_access
 from ..app.split_reads import access_by
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
@@ -16,14 +14,13 @@ from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
 from ..state.ids import FactId
-from .any_job import AnyRun
-from .kept import Keep, leased
+from ..values.registry_access import registry_access
+from .leases import Keep, leased
+from .log import TopicLog
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import Means, TableLimits
+from .table_follow import TableLimits
 from .table_keeper import FollowPace
-from .table_log import Open, TopicLog
-from .table_tasks import by_tasks
 
 if TYPE_CHECKING:
     from ..app.bucket_connection import BucketConnection
@@ -59,17 +56,8 @@ def pace_of(settings: Settings, clock: Clock) -> FollowPace:
     return FollowPace(clock, settings.table.commit_interval, settings.table.snapshot_age, fresh_attempt)
 
 
-def means_of(settings: Settings, keep: Keep, run: AnyRun | None) -> Means:
-    """Return how rounds read and write. ``run`` None: this process makes the files."""
-    return Means(keep) if run is None else Means(keep, by_tasks(run, access_by(settings), keep))
-
-
-def reads_of(settings: Settings, clock: Clock) -> Open:
-    return partial(access_by(settings).reads, clock=clock)
-
-
-def log_of(reader: LogReader, facts: TableFacts, reads: Open, *, local: bool) -> TopicLog:
-    return TopicLog(reader, facts.topic, facts.isolation, reads, local=local)
+def log_of(settings: Settings, reader: LogReader, facts: TableFacts, *, local: bool) -> TopicLog:
+    return TopicLog(reader, facts.topic, facts.isolation, access_by(settings), local=local)
 
 
 @contextmanager
@@ -79,9 +67,8 @@ def open_log(
     """Yield the log that a command reads, and the function that keeps its records while they are read."""
     view = connection.view(None)
     reader = connection.reader(view)
-    reads = reads_of(connection.settings, connection.clock)
     with leased(connection, view, facts.topic_id, "table", tell) as keep:
-        yield log_of(reader, facts, reads, local=local), keep
+        yield log_of(connection.settings, reader, facts, local=local), keep
 
 
 def fresh_attempt() -> str:

@@ -169,9 +169,14 @@ class TablePlace:
         return cls(reaches)
 
 
+def summary_of(snapshot: Snapshot) -> dict[str, str]:
+    """Return the properties of a snapshot's summary."""
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
 def place_property(snapshot: Snapshot) -> dict[str, str]:
     """Return the property that repeats the place of a new snapshot."""
-    summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    summary = summary_of(snapshot)
     names = (OFFSETS, STARTS, EPOCHS, VERSIONS, TOPIC_ID, ROWS)
     return {PLACE: _said({"sequence": snapshot.sequence_number, **{name: summary[name] for name in names}})}
 
@@ -186,7 +191,7 @@ def place_kept(properties: Mapping[str, str], topic_id: TopicId, now: Snapshot |
         properties_place = json.loads(properties[PLACE])
         place = TablePlace.of_summary(properties_place, topic_id)
         if now is not None:
-            rows = None if now.summary is None else now.summary.additional_properties.get(ROWS)
+            rows = summary_of(now).get(ROWS)
             if rows != properties_place[ROWS] or (now.sequence_number or 0) < properties_place["sequence"]:
                 return None
     except (KeyError, TypeError, ValueError, CorruptData):

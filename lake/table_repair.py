@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from ..leader.act import run
 from ..state.errors import InvalidRequest, Unavailable
 from ..state.offsets import Offset
-from .kept import Keep
+from .leases import Keep, no_lease
+from .log import TopicLog
 from .table import Change, LakeTable, PlaceLost
 from .table_check import CheckedTable, check_table
 from .table_commit import commit
 from .table_files import Attempt, partitions_of
-from .table_follow import no_lease
-from .table_log import TopicLog
 from .table_metadata import ForeignMetadata, foreign_metadata, listed, lost_its_race, place_of
 from .table_place import Reach, TablePlace, VersionStart, place_kept
 

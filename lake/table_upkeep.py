@@ -9,7 +9,6 @@ Run again, each of them does nothing.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,37 +20,22 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import ancestors_of
 
 from ..leader.act import Act, run
 from ..state.errors import CorruptData, InvalidRequest, Unavailable
 from ..state.offsets import TimestampMs
-from .file_bounds import bounds_of, single_partition
+from .columns import first_difference
+from .names import is_table_file, rewritten_file
 from .table import Change, LakeTable, foreign
-from .table_files import (
-    Attempt,
-    day_folder,
-    give_back,
-    grouped,
-    nothing_left,
-    partitions_of,
-    rewrite,
-)
+from .table_files import Attempt, give_back, grouped, nothing_left, of_partition, partitions_of, rewrite, rows_of_file
 from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of
-from .table_place import OFFSETS
-from .table_rows import first_difference, of_partition, rows_of_file
+from .table_place import OFFSETS, summary_of
 
 TARGET_BYTES = 128 * 2**20
 """The size of a compacted file; a file of half of that is left as it is."""
-
-
 COMMIT_BINS = 8
 """The number of compacted files in one commit."""
-
-WRITTEN_BY_US = re.compile(
-    r"/data/date=[^/]+/[A-Za-z0-9_-]{22}-[^/]+\.parquet|/metadata/[^/]+(\.avro|\.metadata\.json)"
-)
-"""Files below a table's own location: data files are named after an attempt, whose id has 22 characters."""
-
 KEPT_SNAPSHOTS = 10
 """The number of newest snapshots that stay, however old."""
 EXPIRED_AT_ONCE = 100
@@ -65,23 +49,22 @@ class Bin:
     """
 
     partition: int
-    day: str
+    day: int
     files: tuple[DataFile, ...]
     first_offset: int
 
 
 def bins(table: LakeTable, target_bytes: int = TARGET_BYTES) -> list[Bin]:
     """Return what is to be compacted now; files of several partitions first, one after another."""
-    offset_id = table.iceberg.schema().find_field("offset").field_id
-    partition_id = table.iceberg.schema().find_field("partition").field_id
-    groups: dict[tuple[int, str], list[tuple[int, DataFile]]] = defaultdict(list)
+    groups: dict[tuple[int, int], list[tuple[int, DataFile]]] = defaultdict(list)
     all_bins = []
     for file in table.data_files():
-        if (number := single_partition(file, partition_id)) is None:
+        day = file.partition[0]
+        if (own := table.extent_of(file)) is None:
             parts = partitions_of(table, file).items()
-            all_bins += [Bin(part, day_folder(file), (file,), extent.start) for part, extent in parts]
+            all_bins += [Bin(part, day, (file,), extent.start) for part, extent in parts]
         else:
-            groups[number, day_folder(file)].append((bounds_of(file, offset_id)[0], file))
+            groups[own[0], day].append((own[1].start, file))
     for (number, day), files in sorted(groups.items()):
         for small in _runs(sorted(files, key=lambda each: each[0]), target_bytes):
             all_bins.append(Bin(number, day, tuple(file for _, file in small), small[0][0]))
@@ -151,7 +134,7 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Ac
     """
     with nothing_left(table, attempt):
         for each in group:
-            name = f"{each.day}/{attempt.id}-{each.partition:05d}-{each.first_offset:020d}-compacted.parquet"
+            name = rewritten_file(attempt.id, each.day, each.partition, each.first_offset, "compacted")
             yield from rewrite(table, attempt, name, _rows_of(table, each))
             _require_same(table, attempt.files[-1], each)
     drop = _files(group)
@@ -192,12 +175,10 @@ def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[
     if keep < 1:
         raise InvalidRequest("a table keeps one snapshot at least", keep=keep)
     needed = {each.snapshot_id for each in table.iceberg.refs().values()}
-    at = table.iceberg.current_snapshot()
-    while at is not None:
-        needed.add(at.snapshot_id)
-        if at.summary is not None and OFFSETS in at.summary.additional_properties:
+    for snapshot in ancestors_of(table.iceberg.current_snapshot(), table.iceberg.metadata):
+        needed.add(snapshot.snapshot_id)
+        if OFFSETS in summary_of(snapshot):
             break
-        at = None if at.parent_snapshot_id is None else table.iceberg.snapshot_by_id(at.parent_snapshot_id)
     by_age = sorted(table.iceberg.snapshots(), key=lambda each: each.sequence_number or 0, reverse=True)
     return [
         each.snapshot_id for each in by_age[keep:] if each.timestamp_ms < older_than and each.snapshot_id not in needed
@@ -262,13 +243,8 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
         if info.mtime_ns is not None
         and info.mtime_ns // 1_000_000 < older_than
         and place_of(url) not in needed
-        and (_is_ours(url.removeprefix(location)) if own is None else place_of(url) in own)
+        and (is_table_file(url.removeprefix(location)) if own is None else place_of(url) in own)
     ]
-
-
-def _is_ours(path: str) -> bool:
-    """Return whether a path below a table's own location has a name that an attempt of tierstate writes."""
-    return WRITTEN_BY_US.fullmatch(path) is not None
 
 
 def _once_named(table: LakeTable) -> set[Place]:

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..app.pool import Pool
 from ..fetch.as_written import as_written
 from ..fetch.piece import Fetched, naming
 from ..runtime.allocator import LARGER_THAN_READS
+from ..runtime.pool import Pool
 from ..state.errors import TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ..app.pool import Pool
 from ..broker.wire import Frame
+from ..runtime.pool import Pool
 from ..state.errors import TierstateError
 from . import codes
 from .apis import APIS, Key

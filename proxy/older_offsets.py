@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..app.pool import Pool
 from ..fetch.piece import LogicalBounds
+from ..runtime.pool import Pool
 from ..state.epochs import LeaderEpoch
 from ..state.errors import TierstateError
 from ..state.lineage import EpochEnd

@@ -17,8 +17,8 @@ from typing import Protocol
 
 import uvloop
 
-from ..app.pool import Pool
 from ..runtime.clock import Clock
+from ..runtime.pool import Pool
 from ..runtime.proxy_settings import Proxy
 from ..runtime.service import Service
 from ..runtime.setting_types import Address

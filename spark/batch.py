@@ -78,7 +78,7 @@ class BatchReader(DataSourceReader):
                 try:
                     for piece in read_split(split, reads.store, reads.local, keys=reads.keys, reroute=self._again):
                         for batch in records(piece, split.topic, split.partition, columns=columns.decoded):
-                            yield from sliced(columns.of(batch, split.topic, split.partition))
+                            yield from sliced(columns.of(batch))
                 except ObjectNotFound as error:
                     raise self._missing(split, error) from error
 

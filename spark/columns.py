@@ -37,45 +37,44 @@ SPARK_TYPES: dict[str, DataType] = {
 }
 
 
-def chosen_columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
+def chosen_columns(
+    text: str | None, include_headers: bool, types: Mapping[str, DataType] = SPARK_TYPES
+) -> tuple[str, ...]:
     """Return the option ``columns``, in its order, else all columns (headers if asked for). Raises InvalidRequest."""
     if text is None:
-        return PLAIN_COLUMNS + ((HEADERS,) if include_headers else ())
-    names = {name.lower(): name for name in SPARK_TYPES}
+        more = tuple(types.keys() - SPARK_TYPES.keys())
+        return PLAIN_COLUMNS + ((HEADERS,) if include_headers else ()) + more
+    names = {name.lower(): name for name in types}
     chosen = []
     for part in text.split(","):
         name = names.get(part.strip().lower())
         if name is None:
-            raise InvalidRequest(
-                "option columns: no such column", column=repr(part.strip()), columns=",".join(SPARK_TYPES)
-            )
+            raise InvalidRequest("option columns: no such column", column=repr(part.strip()), columns=",".join(types))
         if name in chosen:
             raise InvalidRequest("option columns: a column is named twice", column=name)
         chosen.append(name)
     return tuple(chosen)
 
 
-def spark_schema(columns: tuple[str, ...], other: Mapping[str, DataType] | None = None) -> StructType:
-    """Return the schema. Columns are nullable, as in Spark's Kafka source. ``other``: types that differ from ours."""
-    types = SPARK_TYPES | dict(other or {})
+def spark_schema(columns: tuple[str, ...], types: Mapping[str, DataType] = SPARK_TYPES) -> StructType:
+    """Return the schema. Columns are nullable, as in Spark's Kafka source."""
     return StructType([StructField(name, types[name]) for name in columns])
 
 
 def declared_columns(
-    schema: StructType, chosen: str | None, other: Mapping[str, DataType] | None = None
+    schema: StructType, chosen: str | None, types: Mapping[str, DataType] = SPARK_TYPES
 ) -> tuple[str, ...]:
-    """Return the columns of ``.schema(…)``, in its order. ``chosen``: the option ``columns``; ``other``: as above.
+    """Return the columns of ``.schema(…)``, in its order. ``chosen``: the option ``columns``.
 
     Without ``.schema(…)`` Spark hands our own back. Raises InvalidRequest that names the column.
     """
-    types = SPARK_TYPES | dict(other or {})
     for field in schema.fields:
         expected = types.get(field.name)
         if expected is None:
             raise InvalidRequest(
                 ".schema(…): no such column; names are as they are written here",
                 column=repr(field.name),
-                columns=",".join(SPARK_TYPES),
+                columns=",".join(types),
             )
         if field.dataType != expected:
             raise InvalidRequest(
@@ -92,6 +91,6 @@ def declared_columns(
     for name in names:
         if names.count(name) > 1:
             raise InvalidRequest(".schema(…): a column is named twice", column=name)
-    if chosen is not None and names != chosen_columns(chosen, False):
+    if chosen is not None and names != chosen_columns(chosen, False, types):
         raise InvalidRequest(".schema(…) and the option columns disagree", schema=",".join(names), columns=chosen)
     return names

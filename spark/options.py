@@ -26,7 +26,7 @@ from .kafka_properties import kafka_properties
 from .option_table import DEFAULTS, OURS, READ_BY, SETTINGS, with_defaults
 from .positions import Stated, TopicPartition, check_batch, check_stream, stated
 from .stream_limits import TriggerLimits
-from .typed_values import TypedValue, typed_value
+from .typed_values import TypedValue, column_types, typed_value
 
 if TYPE_CHECKING:
     from ..runtime.settings import Settings
@@ -123,6 +123,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
     folder = options.get("tierstate.state_dir")
     by_gateway = bool(options.get("tierstate.gateway", "").strip())
     settings = {} if by_gateway else _given(options)
+    typed = typed_value(options)
     return SourceOptions(
         choice=choice,
         starting=starting,
@@ -130,7 +131,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
         latest_when_no_match=_strategy(options),
         fail_on_data_loss=_boolean(options, "failOnDataLoss"),
         min_partitions=minimum,
-        columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders")),
+        columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders"), column_types(typed)),
         access=_gateway(options) if by_gateway else access_by(_settings(settings, options)),
         given=settings,
         view_folder=Path(folder) if folder else None,
@@ -139,7 +140,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
         split_bytes=_size(options, "tierstate.split_bytes"),
         limits=_limits(options),
         lease=_lease(options),
-        typed=typed_value(options),
+        typed=typed,
     )
 
 

@@ -13,7 +13,7 @@ from ..state.errors import InvalidRequest
 from .columns import declared_columns, spark_schema
 from .options import SourceOptions, parse_for_any, parse_options, parse_stream_options
 from .plainly import plainly
-from .typed_values import value_type
+from .typed_values import column_types
 
 
 class DefaultSource(DataSource):
@@ -30,7 +30,7 @@ class DefaultSource(DataSource):
         """Return the schema of Spark's Kafka source, or of ``columns``. Raises InvalidRequest for a wrong option."""
         with plainly:
             options = parse_for_any(self.options)
-            return spark_schema(options.columns, value_type(options.typed))
+            return spark_schema(options.columns, column_types(options.typed))
 
     # The readers are not imported at the top: every Spark session imports this module for its name, and most never
     # read with it.
@@ -57,4 +57,4 @@ class DefaultSource(DataSource):
 
     def _declared(self, schema: StructType, options: SourceOptions) -> SourceOptions:
         chosen = self.options.get("columns")
-        return replace(options, columns=declared_columns(schema, chosen, value_type(options.typed)))
+        return replace(options, columns=declared_columns(schema, chosen, column_types(options.typed)))

@@ -1,107 +1,90 @@
-"""The options ``value.…``: the column `value` as a struct of a schema, made in the executor, in place of its bytes."""
+"""The options ``value.…``: the column `value` as a struct of a schema, made in the executor, and `_corrupt` with the
+bytes of what does not parse. Both are those of exports and tables.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType
 
 from ..state.errors import InvalidRequest
-from ..values.ddl import struct_of
-from ..values.row_refused import RowRefused
+from ..values.form import AVRO, JSON, Form
+from ..values.typed_column import CORRUPT, CORRUPT_TYPE, corrupt_column
+from .columns import SPARK_TYPES
+
+if TYPE_CHECKING:
+    from ..values.schema_registry import RegistryAccess
 
 FORMAT, SCHEMA, REGISTRY = "value.format", "value.schema", "value.registry.url"
-VALUE, OFFSET = "value", "offset"
-
-
-class Values(Protocol):
-    """Turns bytes into values of one type."""
-
-    def of(self, values: pa.Array) -> pa.Array:
-        """Return one value for each of ``values``. Raises RowRefused."""
+VALUE = "value"
 
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """The type ``arrow`` of values. ``avro``: the Avro schema, or None for JSON. ``registry``: a registry's URL."""
+    """``form`` of the values, and the ``registry`` that it needs."""
 
-    arrow: pa.StructType
-    avro: str | None = None
-    registry: str | None = field(default=None, repr=False)
-
-    @property
-    def kind(self) -> StructType:
-        """The type in Spark's terms."""
-        kind = from_arrow_type(self.arrow)
-        assert isinstance(kind, StructType)
-        return kind
-
-    def values(self) -> Values:
-        """Return the converter; a task makes it once."""
-        if self.avro is not None:
-            from ..values.avro_values import AvroValues
-
-            return AvroValues(self.avro, self.arrow, self.registry)
-        from ..values.json_values import JsonValues
-
-        return JsonValues(self.arrow)
+    form: Form
+    registry: RegistryAccess | None = field(default=None, repr=False)
 
 
 def typed_value(options: Mapping[str, str]) -> TypedValue | None:
     """Return the type of values; None for bytes. Raises InvalidRequest that names the option."""
-    form = options[FORMAT].strip().lower()
-    schema, registry = options.get(SCHEMA, ""), options.get(REGISTRY, "").strip() or None
-    if registry is not None and form != "avro":
+    from ..values.schema_registry import access_by_url, is_url  # not in every session
+
+    format = options[FORMAT].strip().lower()
+    schema, url = options.get(SCHEMA, ""), options.get(REGISTRY, "").strip()
+    if format not in ("binary", JSON, AVRO):
+        raise InvalidRequest(f"option {FORMAT} is binary, json or avro", got=repr(options[FORMAT]))
+    if url and format != AVRO:
         raise InvalidRequest(f"option {REGISTRY} needs {FORMAT}=avro")
-    match form:
-        case "binary":
-            if schema.strip():
-                raise InvalidRequest(f"option {SCHEMA} needs {FORMAT}=json or avro")
-            return None
-        case "avro":
-            if not schema.strip():
-                raise InvalidRequest(f"option {FORMAT}=avro needs {SCHEMA}, the Avro schema as JSON")
-            from ..values.avro_type import struct_of_avro
-            from ..values.schema_registry import is_url
-
-            if registry is not None and not is_url(registry):
-                raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")
-
-            return TypedValue(struct_of_avro(schema, f"option {SCHEMA}"), schema, registry)
-        case "json":
-            if not schema.strip():
-                raise InvalidRequest(f"option {FORMAT}=json needs {SCHEMA}, like id bigint, tags array<string>")
-            return TypedValue(struct_of(schema, f"option {SCHEMA}"))
-    raise InvalidRequest(f"option {FORMAT} is binary, json or avro", got=repr(options[FORMAT]))
+    if url and not is_url(url):
+        raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")
+    if format == "binary":
+        if schema.strip():
+            raise InvalidRequest(f"option {SCHEMA} needs {FORMAT}=json or avro")
+        return None
+    if not schema.strip():
+        example = "id bigint, tags array<string>" if format == JSON else "the Avro schema as JSON"
+        raise InvalidRequest(f"option {FORMAT}={format} needs {SCHEMA}: {example}")
+    typed = TypedValue(Form(format, schema, registered=bool(url)), access_by_url(url) if url else None)
+    try:
+        typed.form.kind()
+    except InvalidRequest as error:
+        raise InvalidRequest(f"option {SCHEMA}: {error.message.removeprefix('the schema: ')}", **error.facts) from error
+    return typed
 
 
-def value_type(typed: TypedValue | None) -> dict[str, DataType]:
-    """Return the types of the columns that differ from `columns.SPARK_TYPES`."""
-    return {} if typed is None else {VALUE: typed.kind}
+def column_types(typed: TypedValue | None) -> dict[str, DataType]:
+    """Return the types of all columns that a query may have."""
+    if typed is None:
+        return SPARK_TYPES
+    return SPARK_TYPES | {VALUE: from_arrow_type(typed.form.kind()), CORRUPT: from_arrow_type(CORRUPT_TYPE)}
 
 
 class TypedColumns:
     """The columns of one task's batches, with `value` typed if the options ask for it."""
 
     def __init__(self, columns: Sequence[str], typed: TypedValue | None) -> None:
-        self._columns = tuple(columns)
-        self._values = typed.values() if typed is not None and VALUE in columns else None
-        extra = () if self._values is None or OFFSET in columns else (OFFSET,)
-        self.decoded = self._columns + extra
-        """Columns for the decoder: with the offset, which the error of a refused value names."""
+        from ..values.open import open_reader
 
-    def of(self, batch: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
-        """Return the batch with its columns typed. Raises InvalidRequest or CorruptData for a value that is refused."""
+        self._columns = tuple(columns)
+        needed = typed is not None and not {VALUE, CORRUPT}.isdisjoint(columns)
+        self._values = open_reader(typed.form, typed.registry) if typed is not None and needed else None
+        stored = tuple(name for name in self._columns if name != CORRUPT)
+        self.decoded = stored if VALUE in stored or not needed else (*stored, VALUE)
+        """The columns that the decoder makes."""
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with its columns typed. Raises Unavailable and AccessDenied for a registry."""
         if self._values is None:
             return batch
-        arrays = {name: batch.column(name) for name in self._columns}
-        try:
-            arrays[VALUE] = self._values.of(arrays[VALUE])
-        except RowRefused as error:
-            offset = batch.column(OFFSET)[error.row].as_py()
-            raise error.kind(str(error), topic=topic, partition=partition, offset=offset) from error
-        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        raw = arrays[VALUE]
+        typed = self._values.of(raw)
+        arrays |= {VALUE: typed.column, CORRUPT: corrupt_column({VALUE: raw}, {VALUE: typed.corrupt}, typed.corrupt)}
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], names=list(self._columns))

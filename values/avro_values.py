@@ -1,7 +1,7 @@
 """Convert Avro values to one Arrow array with fastavro, row by row.
 
 With a registry each value names the schema it was written with, and is resolved to ours; without one it was written
-with ours. Spark's option ignores bytes behind a value, as `from_avro` does; a `Form` treats them as corrupt.
+with ours. Bytes behind a value are corrupt.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from .avro_schemas import parsed
 from .avro_tree import text_of, tree_of
 from .avro_type import shaping
 from .evolution import evolved
-from .form import AVRO, Form, SchemaGrown, TypedColumn
-from .row_refused import RowRefused
-from .schema_registry import FRAME, MAGIC, RegisteredSchema, RegistryAccess, SchemaRegistry, access_by_url
+from .form import AVRO, Form, SchemaGrown
+from .schema_registry import FRAME, MAGIC, RegisteredSchema, RegistryAccess, SchemaRegistry
+from .typed_column import TypedColumn, columned
 
 RETRIES = 3
 _AROUND = "TierstateValue"
-_NOT_OF_TYPE = pa.ArrowException, OverflowError, TypeError, ValueError
 
 
 def latest_form(access: RegistryAccess, subject: str) -> Form:
@@ -47,53 +46,6 @@ def latest_form(access: RegistryAccess, subject: str) -> Form:
 
 
 class AvroValues:
-    """Reads values of a record's schema like `from_avro`. ``registry``: its URL; None: values do not name a schema."""
-
-    def __init__(self, text: str, kind: pa.StructType, registry: str | None) -> None:
-        self._schema = parsed(text, "the reader's schema")
-        self._shape, self._type = shaping(text), kind
-        self._registry = None if registry is None else access_by_url(registry)
-
-    def of(self, values: pa.Array) -> pa.Array:
-        """Return the values. Raises RowRefused for bytes that are no such value, and as `SchemaRegistry.schema`."""
-        rows = [self._row(row, value) for row, value in enumerate(values.to_pylist())]
-        try:
-            return pa.array(rows, self._type)
-        except _NOT_OF_TYPE:
-            for row, made in enumerate(rows):
-                self._checked(row, made)
-            raise
-
-    def _row(self, row: int, value: bytes | None) -> Any:
-        if value is None:
-            return None
-        writer, reader, start = self._schema, None, 0
-        if self._registry is not None:
-            writer, reader, start = self._written(row, value, self._registry), self._schema, FRAME.size
-        try:
-            return self._shape(schemaless_reader(BytesIO(value[start:]), writer, reader))
-        except Exception as error:  # damaged bytes make fastavro raise any error
-            reason = f"a value is not of the schema: {type(error).__name__}: {error}"
-            raise RowRefused(row, CorruptData, reason) from error
-
-    def _written(self, row: int, value: bytes, registry: RegistryAccess) -> Any:
-        """Return the schema that the value was written with."""
-        if not _is_framed(value):
-            reason = f"a value does not begin with 0 and the id of a schema, but with {value[: FRAME.size].hex()}"
-            raise RowRefused(row, CorruptData, reason)
-        try:
-            return _writer(registry, FRAME.unpack_from(value)[1], None).schema
-        except CorruptData as error:
-            raise RowRefused(row, CorruptData, str(error)) from error
-
-    def _checked(self, row: int, made: Any) -> None:
-        try:
-            pa.array([made], self._type)
-        except _NOT_OF_TYPE as error:
-            raise RowRefused(row, CorruptData, f"a value is not of the schema: {error}") from error
-
-
-class StrictAvro:
     """Reads values of any schema for a `Form`: all bytes are exactly one value, or they are corrupt."""
 
     def __init__(self, form: Form, kind: pa.DataType, registry: RegistryAccess | None, *, grows: bool) -> None:
@@ -120,14 +72,7 @@ class StrictAvro:
             except _Corrupt:
                 rows.append(None)
                 corrupt.append(True)
-        try:
-            column = pa.array(rows, self._type)
-        except _NOT_OF_TYPE:
-            for row, made in enumerate(rows):
-                if not self._fits(made):
-                    rows[row], corrupt[row] = None, True
-            column = pa.array(rows, self._type)
-        return TypedColumn(column, pa.array(corrupt, pa.bool_()))
+        return columned(rows, corrupt, self._type)
 
     def _meet(self, ids: set[int]) -> None:
         """Load the schemas that values were written with. Raises SchemaGrown if one has more than ours."""
@@ -164,13 +109,6 @@ class StrictAvro:
         if stream.tell() != len(value):
             raise _Corrupt
         return result
-
-    def _fits(self, made: Any) -> bool:
-        try:
-            pa.array([made], self._type)
-        except _NOT_OF_TYPE:
-            return False
-        return True
 
 
 class _Corrupt(Exception):

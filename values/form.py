@@ -1,6 +1,6 @@
 """The form of keys or values, which defines how their bytes become a column of one type.
 
-    json     exactly one object, whose known fields have their types; the row is that of Spark's `from_json`
+    json     exactly one object, whose known fields have their types
     avro     all bytes are one value of the schema or, with a registry, of the schema that they name
     string   UTF-8
 
@@ -11,28 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from ..state.errors import InvalidRequest
-from .schema_registry import RegistryAccess
 
 JSON, AVRO, STRING = "json", "avro", "string"
 FORMATS = (JSON, AVRO, STRING)
-
-
-@dataclass(frozen=True, slots=True)
-class TypedColumn:
-    """``column`` is null where the bytes are null or corrupt. ``corrupt`` has booleans, never null."""
-
-    column: pa.Array
-    corrupt: pa.Array
-
-
-class Reader(Protocol):
-    def of(self, values: pa.Array) -> TypedColumn:
-        """Return an equally long column. Raises SchemaGrown, InvalidRequest, Unavailable, AccessDenied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +53,6 @@ class Form:
 
             return _kept(type_of_avro(self.schema, "the schema"))
         return pa.string()
-
-    def reader(self, registry: RegistryAccess | None, *, grows: bool = False) -> Reader:
-        """Return a reader for one thread. ``grows``: it raises SchemaGrown for a registry's schema with more than ours.
-
-        Raises InvalidRequest as `kind`, and if a registry is needed and none is set.
-        """
-        kind = self.kind()
-        if self.format == JSON:
-            from .json_values import StrictJson
-
-            return StrictJson(kind)
-        if self.format == AVRO:
-            from .avro_values import StrictAvro
-
-            return StrictAvro(self, kind, registry, grows=grows)
-        from .text_values import TextValues
-
-        return TextValues()
 
     def as_json(self) -> dict[str, Any]:
         return {"format": self.format, "schema": self.schema, "registered": self.registered}

@@ -14,10 +14,10 @@ from tierstate.api import rights
 from tierstate.api.credentials import basic, relayed
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.rights import CallerRights
-from tierstate.app.pool import Pool
 from tierstate.broker.callers import Rights
 from tierstate.broker.sasl import Login
 from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.pool import Pool
 from tierstate.state.errors import AccessDenied, BrokerUnavailable
 
 

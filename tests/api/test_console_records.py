@@ -13,9 +13,9 @@ from pyarrow import parquet
 
 from tests.api.browser import Browser, browser
 from tests.api.gateways import MemoryReader
-from tests.app.test_registered_values import avro, framed, of_avro
 from tests.scenarios.house import eventually
 from tests.servers.schema_registry import registry
+from tests.values.test_registered_values import avro, framed, of_avro
 from tierstate.api.open import open_gateway
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway

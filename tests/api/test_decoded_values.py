@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
-from tests.app.test_registered_values import avro, framed, of_avro
 from tests.servers.schema_registry import Registry, registry
+from tests.values.test_registered_values import avro, framed, of_avro
 from tierstate.api.app import create_app
 from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET
 from tierstate.api.open import open_gateway
 from tierstate.api.service import FetchService
-from tierstate.app.registered_values import open_registered_values
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.registry_settings import Registry as Settings
 from tierstate.state.errors import MissingExtra
+from tierstate.values.registered_values import open_registered_values
 
 LONG: Any = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 

@@ -15,12 +15,12 @@ from tierstate.api.credentials import ANYBODY, Caller, basic, named
 from tierstate.api.group_standings import GroupStandings
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.service import FetchService
-from tierstate.app.pool import Pool
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.sasl import Login
 from tierstate.fetch.piece import LogicalBounds
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.pool import Pool
 from tierstate.state.errors import AccessDenied, BrokerUnavailable
 from tierstate.state.offsets import Offset
 

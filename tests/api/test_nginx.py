@@ -18,12 +18,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.certificates import certificates
 from tests.api.gateways import RECORDS, MemoryReader, Running
 from tests.api.served import served
 from tests.api.test_connections import breaks_off, ended
 from tests.scenarios.house import eventually
-from tierstate.sandbox.ports import PortLease
+from tests.servers import nginx_server
 
 pytestmark = [
     pytest.mark.extended,
@@ -31,9 +30,7 @@ pytestmark = [
 ]
 
 Serve = Callable[..., Running]
-CONF = Path(__file__).resolve().parents[2] / "deploy" / "nginx.conf"
 PER_ADDRESS = 4
-TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 @dataclass(frozen=True)
@@ -61,42 +58,14 @@ class Nginx:
 
 @contextmanager
 def nginx(folder: Path, *gateways: str) -> Iterator[Nginx]:
-    """Run the shipped file with paths, ports and times of the test. ``gateways``: addresses of one or two."""
-    certificates(folder, "gateway")
-    ports = PortLease()
-    port = ports.take()
+    """Run the shipped file with times and limits of the test. ``gateways``: addresses of one or two."""
     changes = {
-        "/run/nginx.pid": f"{folder}/pid",
-        "/var/log/nginx/error.log": f"{folder}/error.log",
-        "/etc/tierstate/tls/gateway.pem": f"{folder}/gateway.pem",
-        "/etc/tierstate/tls/gateway.key": f"{folder}/gateway.pem",
-        "listen 443": f"listen 127.0.0.1:{port}",
-        "127.0.0.1:8081": gateways[0],
-        "127.0.0.1:8082": gateways[-1],
         "client_header_timeout 10s": "client_header_timeout 1s",
         "send_timeout 30s": "send_timeout 1s",
         "per_address 256": f"per_address {PER_ADDRESS}",
-        "http {": "http {" + "".join(f"{name}_temp_path {folder}/{name};" for name in TEMPORARY),
     }
-    text = CONF.read_text()
-    for shipped, ours in changes.items():
-        assert text.count(shipped) == 1, shipped
-        text = text.replace(shipped, ours)
-    file = folder / "nginx.conf"
-    file.write_text(text)
-    command = ["nginx", "-p", str(folder), "-c", str(file), "-e", str(folder / "error.log"), "-g", "daemon off;"]
-    with subprocess.Popen(command) as process:
-        try:
-            eventually(lambda: listens(port))
-            yield Nginx(port)
-        finally:
-            process.terminate()
-            ports.release()
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as made:
-        return made.connect_ex(("127.0.0.1", port)) == 0
+    with nginx_server.nginx(folder, nginx_server.changed(nginx_server.shipped(folder, *gateways), changes)) as port:
+        yield Nginx(port)
 
 
 def address_of(running: Running) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +24,6 @@ from tests.log.batches import TIME
 from tierstate.api.app import create_app
 from tierstate.api.media import BATCHES, JSON
 from tierstate.api.service import FetchService
-from tierstate.app.pool import Pool
 from tierstate.app.split_reads import SplitReads
 from tierstate.cli import dump_log as dump
 from tierstate.cli.digest import _count
@@ -39,21 +38,23 @@ from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.source import ReaderSource
 from tierstate.fetch.verify_objects import Verifier
-from tierstate.lake.check import check_task
 from tierstate.lake.columns import Columns
-from tierstate.lake.encodings import WRITER
-from tierstate.lake.ledger import Ledger
-from tierstate.lake.plan import ExportPlan, ExportTask, Shape, TaskDone
-from tierstate.lake.table_log import TopicLog
-from tierstate.lake.task import export_task
+from tierstate.lake.export_compare import check_task
+from tierstate.lake.export_ledger import Ledger
+from tierstate.lake.export_plan import ExportPlan, Shape, TaskDone
+from tierstate.lake.export_task import export_task
+from tierstate.lake.jobs import Task
+from tierstate.lake.log import TopicLog
+from tierstate.lake.parquet import WRITER
 from tierstate.leader.act import run
 from tierstate.log.decode import decode_batches
 from tierstate.log.record_columns import record_schema
 from tierstate.proxy.budget import Budget
 from tierstate.proxy.cold_reads import ColdRead, Shared
 from tierstate.proxy.fetch_request import Wanted
-from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.pool import Pool
 from tierstate.spark.batch import BatchReader
 from tierstate.spark.options import parse_options
 from tierstate.state import errors
@@ -247,10 +248,10 @@ def splits_of(segments: Segments, extent: Extent) -> Iterator[pa.RecordBatch]:
 SHAPE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
-def exported(segments: Segments, extent: Extent, place: MemoryStore) -> tuple[ExportPlan, ExportTask, TaskDone]:
+def exported(segments: Segments, extent: Extent, place: MemoryStore) -> tuple[ExportPlan, Task, TaskDone]:
     """Run an export of one task. Return the plan, the task and its result."""
     shape = Shape(Columns(SHAPE), segments.form.isolation, 1 << 20, WRITER)
-    task = ExportTask(1, 0, extent.start, extent.end)
+    task = Task(1, 0, extent.start, extent.end)
     plan_ = ExportPlan(TOPIC, TOPIC_ID, 1, shape, (task,))
     done = run(export_task(plan_, task, splits_of(segments, extent), Ledger(place, TOPIC_ID), None, ()))
     return plan_, task, done
@@ -264,12 +265,19 @@ def export(segments: Segments, extent: Extent) -> Iterator[Row]:
     yield from rows_of(pa.concat_tables(read).cast(record_schema()).sort_by("offset").to_batches() if read else ())
 
 
-def table_log(segments: Segments, reader: LogReader) -> TopicLog:
-    @contextmanager
-    def reads(splits: Any) -> Iterator[SplitReads]:
-        yield SplitReads(segments.store, segments.keys, None)
+@dataclass(frozen=True, slots=True)
+class SegmentsAccess:
+    """Access to the objects of segments: a `LogAccess`."""
 
-    return TopicLog(reader, TOPIC, segments.form.isolation, reads, local=False)
+    segments: Segments
+
+    @contextmanager
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
+        yield SplitReads(self.segments.store, self.segments.keys, None)
+
+
+def table_log(segments: Segments, reader: LogReader) -> TopicLog:
+    return TopicLog(reader, TOPIC, segments.form.isolation, SegmentsAccess(segments), local=False)
 
 
 def table(segments: Segments, extent: Extent) -> Iterator[Row]:
@@ -331,7 +339,7 @@ OTHERS = (
 )
 
 
-def checked_export(segments: Segments, made: tuple[MemoryStore, ExportPlan, ExportTask, TaskDone]) -> list[str]:
+def checked_export(segments: Segments, made: tuple[MemoryStore, ExportPlan, Task, TaskDone]) -> list[str]:
     """Return what `export --check` finds wrong with an export that was made before. Raises as reading does."""
     place, plan_, task_, done = made
     extent = Extent(task_.start, task_.end)

@@ -18,7 +18,7 @@ from tests.docs.http_world import app
 from tierstate.api import answer, records, service
 from tierstate.api.media import RECORD_TYPES
 from tierstate.api.methods import PLANS
-from tierstate.app.pool import WAITING_PER_THREAD
+from tierstate.runtime.pool import WAITING_PER_THREAD
 
 REFRESH = "python -m tests.docs.http_page --write"
 STAND_IN = f"{shlex.quote(sys.executable)} {shlex.quote(str(Path(__file__).with_name('curl.py')))}"

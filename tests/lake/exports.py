@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,18 +13,19 @@ import pyarrow.parquet as pq
 from tests.fetch.two_tiers import Golden
 from tierstate.app.connection import Advance
 from tierstate.app.split_reads import Access
-from tierstate.fetch.packed_splits import unpacked
 from tierstate.fetch.piece import records
 from tierstate.fetch.split import read_split
-from tierstate.lake.check import check_task
 from tierstate.lake.columns import Columns
-from tierstate.lake.encodings import WRITER
 from tierstate.lake.export import Export, Wanted
-from tierstate.lake.exported_log import OwnLog
-from tierstate.lake.jobs import Job, Outcome, Place, Run, TaskAccess
-from tierstate.lake.ledger import Ledger
-from tierstate.lake.plan import Shape, TaskDone
-from tierstate.lake.task import export_task
+from tierstate.lake.export_compare import check_task
+from tierstate.lake.export_ledger import Ledger
+from tierstate.lake.export_plan import Shape, TaskDone
+from tierstate.lake.export_task import export_task
+from tierstate.lake.export_work import ExportWork, Place, TaskAccess
+from tierstate.lake.jobs import Job
+from tierstate.lake.log import OwnLog
+from tierstate.lake.parquet import WRITER
+from tierstate.lake.runs import Run
 from tierstate.leader.act import Act
 from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
@@ -95,13 +96,13 @@ class World:
 
     def wanted(self, start: int = 0, end: int | None = None) -> Wanted:
         last = self.end if end is None else end
-        return Wanted("t", TOPIC_ID, {0: Extent(Offset(start), Offset(last))}, self.shape, self.file_bytes)
+        return Wanted("t", {0: Extent(Offset(start), Offset(last))}, self.shape, self.file_bytes)
 
     @property
     def end(self) -> int:
         return self.golden.folder.end()
 
-    def here(self, jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
+    def here(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         """Run the jobs in this process, as a `Run` does."""
         for job in jobs:
             try:
@@ -109,18 +110,21 @@ class World:
             except TierstateError as error:
                 yield job.task.number, error
 
-    def _made(self, job: Job) -> Outcome:
-        batches = self.batches(job)
-        if job.done is not None:
-            return check_task(job.plan, job.task, job.done, batches, self.place, self.registry)
-        done: TaskDone = self._alive(export_task(job.plan, job.task, batches, self.ledger, self.registry, job.skipped))
+    def _made(self, job: Job) -> Any:
+        work, batches = job.work, self.batches(job)
+        assert isinstance(work, ExportWork)
+        if work.done is not None:
+            return check_task(work.plan, job.task, work.done, batches, self.place, self.registry)
+        done: TaskDone = self._alive(
+            export_task(work.plan, job.task, batches, self.ledger, self.registry, job.split.skipped)
+        )
         return done
 
     def batches(self, job: Job) -> Iterator[pa.RecordBatch]:
         local: Any = self.golden.local
-        for split in unpacked(job.splits):
-            for piece in read_split(split, self.golden.tiers.store, local, piece_bytes=self.piece_bytes):
-                yield from records(piece, split.topic, split.partition)
+        split = job.split
+        for piece in read_split(split, self.golden.tiers.store, local, piece_bytes=self.piece_bytes):
+            yield from records(piece, split.topic, split.partition)
 
     def _alive(self, act: Act[Any]) -> Any:
         while True:

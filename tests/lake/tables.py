@@ -11,19 +11,20 @@ import pyarrow as pa
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID, digest_of
-from tierstate.app.split_reads import SplitReads
+from tierstate.app.split_reads import LogAccess, SplitReads
 from tierstate.fetch.piece import records
 from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.columns import Columns
-from tierstate.lake.table import LakeTable
+from tierstate.lake.log import TopicLog
+from tierstate.lake.table import Change, LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
-from tierstate.lake.table_evolve import evolve
+from tierstate.lake.table_commit import commit
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Means, Round, Step, TableLimits, follow_round, look_at
-from tierstate.lake.table_log import TopicLog
 from tierstate.leader.act import Act, run
 from tierstate.log.record_digest import RecordDigest
+from tierstate.runtime.clock import Clock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import Offset
@@ -56,6 +57,7 @@ class TableWorld:
         """``properties`` are those of another catalog; None means a SQLite catalog in ``folder``."""
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
         self.isolation, self.registry, self.means = isolation, registry, Means()
+        self.access: LogAccess = self
         self._ids = RandomIds()
         self.properties = properties or {
             "type": "sql",
@@ -77,10 +79,11 @@ class TableWorld:
         return LakeCatalog(self.properties, self.registry).table(NAME)
 
     def log(self) -> TopicLog:
-        return TopicLog(self.golden.reader, "t", self.isolation, self._reads, local=self.local)
+        return TopicLog(self.golden.reader, "t", self.isolation, self.access, local=self.local)
 
     @contextmanager
-    def _reads(self, splits: Iterable[PlannedSplit]) -> Iterator[SplitReads]:
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
+        """Yield the reads of these splits, as a `LogAccess` does."""
         local: Any = self.golden.local
         yield SplitReads(self.golden.tiers.store, None, local)
 
@@ -101,7 +104,7 @@ class TableWorld:
         """Evolve the table to each of these columns in turn."""
         for each in columns:
             table = self.table()
-            assert run(evolve(table, Attempt(self.attempt_id()), table.place(), each))
+            assert run(commit(table, Attempt(self.attempt_id()), Change(table.place(), columns=each)))
 
     def attempt_id(self) -> str:
         return FactId.of(self._ids.uuid())

@@ -14,7 +14,7 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.exports import World
 from tests.lake.tables import TableWorld
 from tierstate.fetch.planned_split import Skipped
-from tierstate.lake.checked import check
+from tierstate.lake.export_check import check
 from tierstate.lake.names import manifest_key
 from tierstate.lake.table_check import CheckedTable, check_table
 from tierstate.state.offsets import Offset

@@ -13,11 +13,11 @@ import pytest
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, World
-from tierstate.lake.checked import Checked, check
-from tierstate.lake.ledger import document
+from tierstate.lake.export_check import Checked, check
+from tierstate.lake.export_ledger import document
+from tierstate.lake.export_plan import ExportedFile, TaskDone
+from tierstate.lake.export_task import sha256_of
 from tierstate.lake.names import manifest_key, task_key
-from tierstate.lake.plan import ExportedFile, TaskDone
-from tierstate.lake.task import sha256_of
 from tierstate.state.offsets import Offset
 from tierstate.storage.memory import MemoryStore
 
@@ -207,3 +207,18 @@ def test_a_damaged_file_of_a_cut_task_is_reported_once(world: World) -> None:
     cut_in(world, 1)
     file = a_file(world)[1]
     assert problems(with_object(world, file.key, b"")) == [f"the file has 0 bytes, not {file.bytes}"]
+
+
+def test_a_task_whose_log_begins_before_its_first_record_is_compared(golden_log: Make) -> None:
+    """The lost offsets had no visible record: the file lacks nothing, and its name has the earlier start."""
+    world = World(golden_log("transactions"))
+    world.export().do(world.wanted())
+    [plan] = world.ledger.plans()
+    done = world.ledger.done(plan)
+    first = {number: min((file.first_offset for file in each.files), default=0) for number, each in done.items()}
+    [task, *_] = [task for task in plan.tasks if task.start < first[task.number] - 1]
+    world.golden.tiers.start_log_at(task.start + 1)
+    world.golden.tiers.view.require_fresh(0, 0)
+    report = checked(world)
+    assert report.findings == []
+    assert report.records == sum(each.records for number, each in done.items() if number >= task.number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ import pytest
 from tests.fetch.two_tiers import GOLDEN, Golden
 from tests.lake.exports import Killed, World
 from tierstate.fetch.piece import records
-from tierstate.lake.encodings import writer_of
-from tierstate.lake.jobs import Job, Outcome
+from tierstate.lake.jobs import Job
 from tierstate.lake.names import LEDGER
+from tierstate.lake.parquet import writer_of
 from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.state.errors import (
@@ -127,7 +127,7 @@ def test_two_processes_that_export_the_same_make_one_export(world: World) -> Non
     other = World(world.golden, world.place)
     other.place = world.place
 
-    def interleaved(jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
+    def interleaved(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         for job in jobs:
             list(other.here([job]))  # the other one is always just before us
             yield from world.here([job])
@@ -256,7 +256,7 @@ class TestWhatMoves:
     def flaky(self, world: World, *errors: TierstateError) -> list[TierstateError]:
         left = list(errors)
 
-        def run(jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
+        def run(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
             for job in jobs:
                 if job.task.number == 1 and left:
                     yield 1, left.pop(0)

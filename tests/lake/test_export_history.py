@@ -15,10 +15,9 @@ import pytest
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import Killed, World, digest_of
 from tests.lake.test_export import log_digest
-from tierstate.lake.checked import check
 from tierstate.lake.export import Wanted
-from tierstate.lake.give_up import give_up, open_plans
-from tierstate.lake.task import export_task
+from tierstate.lake.export_check import check
+from tierstate.lake.export_task import export_task
 from tierstate.leader.act import Act, run
 from tierstate.state.errors import InvalidRequest, OffsetOutOfRange
 
@@ -57,8 +56,8 @@ class History:
 
     def give_up(self) -> None:
         """Give up open plans, and stop somewhere as often as not."""
-        for plan in open_plans(self.world.ledger):
-            act = give_up(self.world.ledger, plan)
+        for plan in self.world.ledger.open_plans():
+            act = self.world.ledger.give_up(plan)
             if all(next(act, None) for _ in range(self.random.choice([99, self.random.randrange(6)]))):
                 self.late.append(act)
 
@@ -91,8 +90,8 @@ class History:
     def end(self) -> None:
         """End all runs: they are dead; then give up the open plans, and export what the log has."""
         self.late.clear()
-        for plan in open_plans(self.world.ledger):
-            run(give_up(self.world.ledger, plan))
+        for plan in self.world.ledger.open_plans():
+            run(self.world.ledger.give_up(plan))
         self.world.export().do(self.world.wanted(self.start))
 
 

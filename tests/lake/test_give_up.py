@@ -11,11 +11,10 @@ import pytest
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import Killed, World, digest_of
 from tests.lake.test_export import log_digest
-from tierstate.lake.checked import check
-from tierstate.lake.give_up import give_up, missing, open_plans
+from tierstate.lake.export_check import check
+from tierstate.lake.export_plan import ExportPlan
+from tierstate.lake.export_task import export_task
 from tierstate.lake.names import given_up_key
-from tierstate.lake.plan import ExportPlan
-from tierstate.lake.task import export_task
 from tierstate.leader.act import run, run_until
 from tierstate.state.errors import InvalidRequest, OffsetOutOfRange
 
@@ -49,8 +48,8 @@ def golden(golden_log: Make) -> Golden:
 
 
 def given_up(world: World) -> World:
-    for plan in open_plans(world.ledger):
-        run(give_up(world.ledger, plan))
+    for plan in world.ledger.open_plans():
+        run(world.ledger.give_up(plan))
     return world
 
 
@@ -79,11 +78,11 @@ def test_expired_records_are_given_up_and_the_next_export_has_the_rest(golden: G
 
 def test_killed_before_any_of_its_steps_and_done_again_it_leaves_the_very_same_objects(golden: Golden) -> None:
     whole = begun(golden)
-    steps = list(give_up(whole.ledger, the_plan(whole)))
+    steps = list(whole.ledger.give_up(the_plan(whole)))
     assert [each.split()[0] for each in steps] == ["give", "give", "give", "remove", "end"]
     for step in range(len(steps) + 1):
         world = begun(golden)
-        run_until(give_up(world.ledger, the_plan(world)), step)
+        run_until(world.ledger.give_up(the_plan(world)), step)
         assert given_up(world).objects() == whole.objects()
         assert given_up(world).objects() == whole.objects()
 
@@ -125,19 +124,19 @@ def test_the_check_finds_files_of_a_dead_run_and_giving_up_deletes_them(
 def test_a_task_that_was_committed_first_is_not_given_up(golden: Golden) -> None:
     world = begun(golden)
     plan = the_plan(world)
-    act = give_up(world.ledger, plan)
+    act = world.ledger.give_up(plan)
     next(act)
     [job] = world.export().jobs(plan, [plan.tasks[2]])
     run(export_task(plan, plan.tasks[2], world.batches(job), world.ledger))
     run(act)
-    assert [task.number for task in missing(world.ledger, plan)] == [task.number for task in plan.tasks[3:]]
+    assert [task.number for task in world.ledger.missing(plan)] == [task.number for task in plan.tasks[3:]]
     assert check(world.export()).findings == []
 
 
 def test_an_export_whose_last_task_commits_during_giving_up_is_whole(golden: Golden) -> None:
     world = begun(golden)
     plan = the_plan(world)
-    act = give_up(world.ledger, plan)
+    act = world.ledger.give_up(plan)
     next(act)
     for job in world.export().jobs(plan, plan.tasks[2:]):
         run(export_task(plan, job.task, world.batches(job), world.ledger))
@@ -148,7 +147,7 @@ def test_an_export_whose_last_task_commits_during_giving_up_is_whole(golden: Gol
 
 def test_an_export_that_is_half_given_up_is_never_finished(golden: Golden) -> None:
     world = begun(golden)
-    run_until(give_up(world.ledger, the_plan(world)), 1)
+    run_until(world.ledger.give_up(the_plan(world)), 1)
     with pytest.raises(InvalidRequest, match="being given up"):
         world.export().do(world.wanted())
     given_up(world)

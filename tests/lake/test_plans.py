@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
 from tierstate.lake.columns import Columns
-from tierstate.lake.ledger import Ledger, document
+from tierstate.lake.export_ledger import Ledger, document
+from tierstate.lake.export_plan import ExportedFile, ExportPlan, Shape, TaskDone, covered, uncovered
+from tierstate.lake.jobs import Task
 from tierstate.lake.names import day_name, plan_key, plan_number
-from tierstate.lake.plan import ExportedFile, ExportPlan, ExportTask, Shape, TaskDone, covered, uncovered
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.offsets import Extent, Offset, TimestampMs
 from tierstate.state.routing import Isolation
@@ -22,7 +23,7 @@ SHAPE = Shape(Columns(EVERY_COLUMN), Isolation.READ_COMMITTED, 1000, "writer")
 
 
 def plan_of(number: int, *ranges: tuple[int, int, int]) -> ExportPlan:
-    tasks = [ExportTask(at, partition, Offset(start), Offset(end)) for at, (partition, start, end) in enumerate(ranges)]
+    tasks = [Task(at, partition, Offset(start), Offset(end)) for at, (partition, start, end) in enumerate(ranges)]
     return ExportPlan("t", TOPIC_ID, number, SHAPE, tuple(tasks))
 
 

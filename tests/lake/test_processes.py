@@ -18,10 +18,11 @@ DRIVER = """
 import time
 from tierstate.app.split_reads import Access
 from tierstate.lake.columns import Columns
-from tierstate.lake.jobs import Job, Place, TaskAccess
-from tierstate.lake.encodings import WRITER
-from tierstate.lake.plan import ExportPlan, ExportTask, Shape
-from tierstate.lake.processes import in_processes
+from tierstate.lake.export_work import ExportWork, Place, TaskAccess
+from tierstate.lake.jobs import Job, Task
+from tierstate.lake.parquet import WRITER
+from tierstate.lake.export_plan import ExportPlan, Shape
+from tierstate.lake.runs import in_processes
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import TopicId
 from tierstate.state.routing import Isolation
@@ -32,8 +33,8 @@ if __name__ == "__main__":
     plan = ExportPlan("t", TopicId.of(b"0123456789abcdef"), 0, shape, ())
     nowhere = Place("nowhere:", StoreOptions())
     access = TaskAccess(Access({}, "nowhere:", StoreOptions(), None), nowhere)
-    tasks = [ExportTask(number, 0, 0, 1) for number in range(50)]
-    run = in_processes(2)([Job(plan, task, b"", access) for task in tasks])
+    tasks = [Task(number, 0, 0, 1) for number in range(50)]
+    run = in_processes(2)([Job(task, b"no split", access.log, ExportWork(plan, access)) for task in tasks])
     number, outcome = next(run)
     assert isinstance(outcome, TierstateError), outcome
     print("working", flush=True)
@@ -76,8 +77,11 @@ assert len(by_date(group)) == 2
 @pytest.mark.parametrize(
     ("what", "loaded"),
     [
-        ("import tierstate.lake.processes, tierstate.cli.export", "[]"),
-        ("import tierstate.lake.open, tierstate.lake.quote, tierstate.fetch.source", "['confluent_kafka', 'kafka']"),
+        ("import tierstate.lake.runs, tierstate.cli.export", "[]"),
+        (
+            "import tierstate.lake.export_open, tierstate.lake.export_quote, tierstate.fetch.source",
+            "['confluent_kafka', 'kafka']",
+        ),
         (ROWS, "['numba']"),
     ],
     ids=["who begins processes", "who plans", "who lays rows out"],

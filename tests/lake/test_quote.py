@@ -9,7 +9,7 @@ import pytest
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, World
 from tierstate.lake.columns import Columns
-from tierstate.lake.quote import LOG_BYTES_A_SECOND, Quote, quote
+from tierstate.lake.export_quote import LOG_BYTES_A_SECOND, Quote, quote
 from tierstate.values.form import Form
 
 Make = Callable[..., Golden]

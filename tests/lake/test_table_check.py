@@ -14,8 +14,10 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
 from tests.lake.test_table_history import delete_below, unclean_election
 from tierstate.lake.table_check import CheckedTable, check_table
+from tierstate.lake.table_files import partitions_of
 from tierstate.leader.act import run
 from tierstate.state.errors import CorruptData
+from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
 
 pytestmark = pytest.mark.extended
@@ -106,13 +108,24 @@ def test_a_value_that_differs_is_found(world: TableWorld) -> None:
     assert 300 <= offset <= 310
 
 
+def also_of_partition_7(row: pa.Table) -> pa.Table:
+    at = row.schema.get_field_index("partition")
+    return pa.concat_tables([row, row.set_column(at, "partition", pa.array([7], pa.int32()))])
+
+
+def test_a_file_of_several_partitions_is_read_for_their_offsets(world: TableWorld) -> None:
+    first = Offset(world.first_offset())
+    change(world, also_of_partition_7, first, first)
+    table = world.table()
+    [file] = [each for each in table.data_files() if table.extent_of(each) is None]
+    extents = partitions_of(table, file)
+    assert extents[0].start == first
+    assert extents[7] == (first, first + 1)
+
+
 @pytest.mark.extended
 def test_a_row_that_no_place_names_is_found(world: TableWorld) -> None:
-    def again(rows: pa.Table) -> pa.Table:
-        at = rows.schema.get_field_index("partition")
-        return pa.concat_tables([rows, rows.set_column(at, "partition", pa.array([7], pa.int32()))])
-
-    change(world, again, world.first_offset(), world.first_offset())
+    change(world, also_of_partition_7, world.first_offset(), world.first_offset())
     assert problems(world) == [("1 row is outside of what the table's place says", None)]
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from tests.fetch.two_tiers import GOLDEN, Golden
 from tests.lake.tables import TableWorld
-from tierstate.lake.plan import ExportTask
+from tierstate.lake.jobs import Task
 from tierstate.lake.table import Change
 from tierstate.lake.table_facts import RETRIES
 from tierstate.lake.table_files import Attempt, write_rows
@@ -147,7 +147,7 @@ def both_append(world: TableWorld) -> list[Callable[[], Any]]:
         table = world.table()
         attempt = Attempt(name)
         [split] = world.log().splits(0, BEFORE, BEHIND, 10**9)
-        run(write_rows(table, attempt, ExportTask(0, 0, BEFORE, BEHIND), world.log().read(split), table.new_rows()))
+        run(write_rows(table, attempt, Task(0, 0, BEFORE, BEHIND), world.log().read(split), table.new_rows()))
         commits.append(table.prepared(Change(TablePlace({}), tuple(attempt.files)), name).commit_transaction)
     return commits
 

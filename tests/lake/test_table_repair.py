@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
@@ -19,7 +20,7 @@ from tierstate.lake.table import Change, LakeTable, PlaceLost
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_commit import commit
 from tierstate.lake.table_files import Attempt
-from tierstate.lake.table_place import PLACE, Reach
+from tierstate.lake.table_place import OFFSETS, PLACE, Reach
 from tierstate.lake.table_repair import newer_metadata, repair
 from tierstate.lake.table_upkeep import compact
 from tierstate.leader.act import run
@@ -80,6 +81,16 @@ def test_a_place_that_does_not_fit_the_rows_is_not_believed(world: TableWorld) -
     assert done.checked is not None
     assert [each.offset for each in done.checked.findings] == [], "the rows begin later, and all of them are the log's"
     assert world.table().place().partitions[0].start > first
+
+
+def test_a_place_that_ends_below_the_rows_is_not_believed(world: TableWorld) -> None:
+    """It has as many rows as the table, but other ones."""
+    iceberg = foreign_maintenance(world).refresh()
+    place = {**json.loads(iceberg.properties[PLACE]), OFFSETS: json.dumps({"0": 100})}
+    with iceberg.transaction() as transaction:
+        transaction.set_properties({PLACE: json.dumps(place)})
+    with pytest.raises(PlaceLost):
+        world.table().place()
 
 
 def test_a_repair_finds_the_place_in_the_rows_and_the_table_goes_on(golden_log: Make, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tierstate.app.split_reads import Access
 from tierstate.lake import table_upkeep
-from tierstate.lake.any_job import AnyJob, AnyRun, do, here
-from tierstate.lake.processes import in_processes
-from tierstate.lake.table_follow import Means, Step, TableLimits, no_lease
+from tierstate.lake.jobs import Job
+from tierstate.lake.runs import Run, do, here, in_processes
+from tierstate.lake.table_commit import by_tasks
+from tierstate.lake.table_follow import Means, Step, TableLimits
 from tierstate.lake.table_keeper import FollowPace, catch_up
-from tierstate.lake.table_tasks import TableJob, by_tasks
 from tierstate.leader.act import run, run_until
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.state.errors import PlannedRangeLost, Unavailable
@@ -42,14 +43,14 @@ def world(golden_log: Make, tmp_path: Path) -> TableWorld:
     return TableWorld(golden, tmp_path / "world", limits=LIMITS, local=False)
 
 
-def by(world: TableWorld, run_jobs: AnyRun) -> TableWorld:
+def by(world: TableWorld, run_jobs: Run) -> TableWorld:
     """Let these jobs make the files of the world's rounds."""
-    access = Access({}, (world.folder.parent / "store").as_uri(), StoreOptions(), None, bucket_alone=True)
-    world.means = Means(write=by_tasks(run_jobs, access, no_lease))
+    world.access = Access({}, (world.folder.parent / "store").as_uri(), StoreOptions(), None, bucket_alone=True)
+    world.means = Means(write=by_tasks(run_jobs))
     return world
 
 
-def travelled(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+def travelled(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
     """Do the jobs, the last first, pickled as for an executor. A task's error is raised as Spark's own, as in Spark."""
     for job in reversed(jobs):
         try:
@@ -60,15 +61,15 @@ def travelled(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
 
 
 @pytest.fixture(scope="module")
-def processes() -> AnyRun:
-    return in_processes(2, "table_tasks")
+def processes() -> Run:
+    return in_processes(2, "table_commit")
 
 
 def is_its_log(world: TableWorld) -> bool:
     return world.table_digest() == world.log_digest(end=world.log().extent(0)[1])
 
 
-def test_tasks_in_processes_make_the_rows_that_one_process_makes(world: TableWorld, processes: AnyRun) -> None:
+def test_tasks_in_processes_make_the_rows_that_one_process_makes(world: TableWorld, processes: Run) -> None:
     by(world, processes)
     done = world.follow()
     assert len(done) > 1
@@ -83,7 +84,7 @@ def test_a_task_takes_nothing_of_the_tables_history_with_it(world: TableWorld) -
     """Ten thousand snapshots would go to each executor, for each task."""
     sizes: list[int] = []
 
-    def weighed(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+    def weighed(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         sizes.append(max(len(pickle.dumps(job)) for job in jobs))
         yield from here(jobs)
 
@@ -96,7 +97,7 @@ def test_a_task_takes_nothing_of_the_tables_history_with_it(world: TableWorld) -
 def test_a_task_that_is_done_twice_gives_its_rows_once(world: TableWorld) -> None:
     """An executor that was lost had done it, and another does it again; or both do, at once."""
 
-    def twice(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+    def twice(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         for job in jobs:
             do(job)
             yield do(job)
@@ -132,7 +133,7 @@ def test_the_second_of_two_drivers_leaves_nothing(world: TableWorld) -> None:
 
 
 def test_records_that_expire_under_a_task_fail_the_commit_whole(world: TableWorld) -> None:
-    def one_is_lost(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+    def one_is_lost(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         yield do(jobs[0])
         yield jobs[1].number, PlannedRangeLost("gone", start=1)
 
@@ -163,7 +164,7 @@ def test_one_call_to_the_end_plans_again_what_expired_under_a_task_and_lets_old_
     monkeypatch.setattr(table_upkeep, "EXPIRED_AT_ONCE", 5)
     calls: list[int] = []
 
-    def lost_at_first(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+    def lost_at_first(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         calls.append(len(jobs))
         if len(calls) in (2, 3, 5):  # three times in a row would be an end
             yield jobs[0].number, PlannedRangeLost("gone", start=1)
@@ -180,7 +181,7 @@ def test_one_call_to_the_end_plans_again_what_expired_under_a_task_and_lets_old_
     assert is_its_log(world)
 
 
-class Killed(TableJob):
+class Killed(Job):
     """A task whose process is killed once its files are written."""
 
     def made(self) -> Any:
@@ -188,11 +189,9 @@ class Killed(TableJob):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_process_fails_the_commit_and_the_same_again_goes_on(world: TableWorld, processes: AnyRun) -> None:
-    def second_is_killed(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
-        assert all(isinstance(job, TableJob) for job in jobs)
-        job: Any = jobs[1]
-        killed = Killed(job.table, job.attempt, job.task, job.split, job.access)
+def test_a_killed_process_fails_the_commit_and_the_same_again_goes_on(world: TableWorld, processes: Run) -> None:
+    def second_is_killed(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
+        killed = Killed(*(getattr(jobs[1], each.name) for each in fields(Job)))
         yield from processes([jobs[0], killed, *jobs[2:]])
 
     by(world, second_is_killed)

@@ -16,8 +16,9 @@ import pytest
 
 from tests.lake.typed_tables import COUNT, Make, TypedWorld, avro_world, columns_of, json_world
 from tests.lake.typed_topics import DDL
-from tierstate.lake.export import MOVED
-from tierstate.lake.table_evolve import evolve
+from tierstate.lake.jobs import MOVED
+from tierstate.lake.table import Change
+from tierstate.lake.table_commit import commit
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import TableLimits
 from tierstate.lake.table_upkeep import bins, compact_bins
@@ -141,7 +142,7 @@ class History:
         assert form is not None
         now = DDL.index(form.schema)
         later = self.random.choice(DDL[now : now + 3])
-        return evolve(table, Attempt(self.world.attempt_id()), table.place(), columns_of(later))
+        return commit(table, Attempt(self.world.attempt_id()), Change(table.place(), columns=columns_of(later)))
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,8 +36,8 @@ from tests.lake.typed_logs import (
     poisoned,
 )
 from tests.servers.schema_registry import registry
-from tierstate.lake.checked import check
 from tierstate.lake.columns import Columns
+from tierstate.lake.export_check import check
 from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.state.errors import InvalidRequest, Unavailable
@@ -121,6 +123,17 @@ def test_every_byte_of_an_unfit_topic_is_in_corrupt_and_none_is_lost(golden_log:
     digest.update(pa.table(columns, names=list(EVERY_COLUMN)).cast(record_schema()).combine_chunks())
     assert (digest.count, digest.hexdigest()) == log_digest(world)
     assert done.corrupt == len(whole) - whole.null_count > 0
+    assert check(world.export()).findings == []
+
+
+def test_a_value_that_is_no_number_is_the_logs(log_of: LogOf) -> None:
+    """NaN equals nothing, itself included; the check compares the bits."""
+    values = [struct.pack("<d", value) for value in (0.5, math.nan, math.inf)] * 100
+    world = World(
+        log_of([(None, value) for value in values]), columns=Columns(EVERY_COLUMN, None, Form("avro", '"double"'))
+    )
+    world.export().do(world.wanted())
+    assert str(rows_of(world)["value"].to_pylist()[:3]) == "[0.5, nan, inf]"
     assert check(world.export()).findings == []
 
 
@@ -221,9 +234,9 @@ def test_files_are_the_same_bytes_for_any_pieces_of_values(log_of: LogOf, monkey
 def rewritten(world: World, change: Callable[[pa.Table], pa.Table]) -> World:
     """Return the place with one file's rows changed, and a ledger that vouches for them."""
     from tests.lake.test_check import with_object
-    from tierstate.lake.ledger import document
+    from tierstate.lake.export_ledger import document
+    from tierstate.lake.export_task import sha256_of
     from tierstate.lake.names import task_key
-    from tierstate.lake.task import sha256_of
 
     [plan] = world.ledger.plans()
     done = world.ledger.done(plan)[0]
@@ -261,7 +274,7 @@ def test_a_typed_value_that_is_not_the_logs_is_found(log_of: LogOf, change: Call
 
 def test_a_manifest_that_says_another_count_of_corrupt_records_is_found(log_of: LogOf) -> None:
     from tests.lake.test_check import with_object
-    from tierstate.lake.ledger import document
+    from tierstate.lake.export_ledger import document
     from tierstate.lake.names import task_key
 
     world = World(log_of(orders()), columns=TYPED)

@@ -24,7 +24,6 @@ from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from tests.proxy.messages import encoded, message, versions
-from tierstate.app.pool import Pool
 from tierstate.broker.wire import Malformed
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy import addresses
@@ -37,6 +36,7 @@ from tierstate.proxy.fetch_request import lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
 from tierstate.proxy.refused_produce import refused_produce
 from tierstate.proxy.versions import offered
+from tierstate.runtime.pool import Pool
 from tierstate.state.errors import ViewBehind
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier

@@ -24,7 +24,7 @@ from tests.scenarios.house import TIERSTATE, House, environment, eventually, run
 from tests.servers.schema_registry import registry
 from tierstate.app.connection import Connection
 from tierstate.fetch.gone import place_of
-from tierstate.lake.kept import leased
+from tierstate.lake.leases import leased
 from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.settings_load import load_settings

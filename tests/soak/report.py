@@ -62,6 +62,7 @@ def document(soak: Soak) -> dict[str, Any]:
             "fenced_facts_seen": len(done.fenced),
             "partitions_described": done.described,
             "false_alarms_of_describe": done.alarms,
+            "gaps_of_expired_records": done.expired,
             "digests": done.digests,
         },
         "agents_said": {name: ground.journal.counts[event] for event, name in TOLD.items()},
@@ -110,6 +111,7 @@ def pages(found: dict[str, Any]) -> str:
         f"{checks['fenced_facts_seen']} facts that came too late and were fenced",
         f"  describe: {checks['partitions_described']} looks, {len(checks['false_alarms_of_describe'])} warned of what "
         "nobody did",
+        f"  {len(checks['gaps_of_expired_records'])} times a gap was met whose records Kafka's retention had deleted",
         "  agents: " + ", ".join(f"{count:,} {name}" for name, count in found["agents_said"].items() if count),
         "",
         "  agent  lives   RSS MiB at 10 %  50 %  100 %   MiB/h (longest life)   threads     fds",

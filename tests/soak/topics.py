@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 EVERYWHERE = (0, 1, 2)
 SWEEP_GRACE_S = 15
 KEPT_MS, PASSING_MS = 30 * 60_000, 3 * 60_000
-"""Longer than any election takes, also on a machine that is busy: what Kafka deletes meanwhile nobody can copy."""
+"""The longer one is longer than any election, also on a busy machine. On a slow one, records of the shorter one may be
+deleted before an agent can copy them.
+"""
 SEGMENT_BYTES = 60_000
 COPY_QUOTA = 45_000
 """The quota of one agent, less than a segment: copies take a moment, so that some are always under way."""

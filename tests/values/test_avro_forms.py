@@ -19,6 +19,7 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import AccessDenied, InvalidRequest, TimedOut, Unavailable
 from tierstate.values.avro_values import latest_form
 from tierstate.values.form import Form, SchemaGrown
+from tierstate.values.open import open_reader
 from tierstate.values.schema_registry import RegistryAccess, SchemaRegistry
 
 IDS = count(5000)
@@ -29,7 +30,7 @@ MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 
 
 def read(form: Form, values: list[bytes | None], url: str = "", grows: bool = False) -> tuple[list[Any], list[bool]]:
-    values_read = form.reader(RegistryAccess(url) if url else None, grows=grows).of(pa.array(values, pa.binary()))
+    values_read = open_reader(form, RegistryAccess(url) if url else None, grows=grows).of(pa.array(values, pa.binary()))
     assert values_read.column.type == form.kind()
     return values_read.column.to_pylist(), values_read.corrupt.to_pylist()
 
@@ -169,7 +170,7 @@ def test_a_schema_with_more_fields_is_reported_before_any_row() -> None:
             written(new, {"id": 2, "a": "y"}, ids[1]),
             written(newer, {"b": 3, "id": 3}, ids[2]),
         ]
-        reader = form.reader(access, grows=True)
+        reader = open_reader(form, access, grows=True)
         for _ in range(2):
             with pytest.raises(SchemaGrown) as raised:
                 reader.of(pa.array(values, pa.binary()))
@@ -225,7 +226,7 @@ def test_the_newest_schema_of_a_subject_is_a_form_with_all_that_it_refers_to() -
 )
 def test_a_form_that_cannot_be_read_is_refused_before_any_value(form: Form, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
-        form.reader(None)
+        open_reader(form, None)
 
 
 @pytest.mark.parametrize("retries", [0, 1])

@@ -20,6 +20,7 @@ from tierstate.values.avro_values import _writer
 from tierstate.values.ddl import ddl_of, struct_of
 from tierstate.values.evolution import evolved
 from tierstate.values.form import Form
+from tierstate.values.open import open_reader
 from tierstate.values.schema_registry import RegistryAccess
 
 LEAVES = "boolean tinyint smallint int bigint float double decimal(9,2) decimal(38,0) string date timestamp".split()
@@ -274,7 +275,7 @@ def read(form: Form, writer: Form, values: list[Any]) -> list[Any]:
     """Read through a registry that has the writer's schema under one id."""
     _writer.cache_clear()
     with registry({7: (200, {"schema": writer.schema})}) as server:
-        values_read = form.reader(RegistryAccess(server.url)).of(
+        values_read = open_reader(form, RegistryAccess(server.url)).of(
             pa.array([written(writer.schema, value, 7) for value in values], pa.binary())
         )
     assert not any(values_read.corrupt.to_pylist())

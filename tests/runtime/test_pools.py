@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from tierstate.app.pool import WAITING_PER_THREAD, Pool
+from tierstate.runtime.pool import WAITING_PER_THREAD, Pool
 from tierstate.state.errors import Throttled, Unavailable
 
 

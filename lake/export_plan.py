@@ -13,9 +13,10 @@ from typing import Any
 from ..fetch.planned_split import Skipped
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
-from ..state.offsets import Extent, Offset, TimestampMs
+from ..state.offsets import Extent, Offset, OffsetRange, TimestampMs
 from ..state.routing import Isolation
 from .columns import Columns
+from .jobs import Task
 
 FORMAT = 1
 """Version of the documents below; any other is refused."""
@@ -47,16 +48,6 @@ class Shape:
         return cls(columns, Isolation(said["isolation"]), said["row_group_bytes"], said["writer"])
 
 
-@dataclass(frozen=True, slots=True)
-class ExportTask:
-    """The records of ``[start, end)`` of one partition: written by one process, and committed as one."""
-
-    number: int
-    partition: int
-    start: Offset
-    end: Offset
-
-
 def _named(skipped: tuple[Skipped, ...]) -> dict[str, Any]:
     """Return nothing without gaps: documents of earlier versions are put again, and their bytes must be the same."""
     return {"skipped": skipped} if skipped else {}
@@ -77,7 +68,7 @@ class ExportPlan:
     topic_id: TopicId
     number: int
     shape: Shape
-    tasks: tuple[ExportTask, ...]
+    tasks: tuple[Task, ...]
     skipped: tuple[Skipped, ...] = ()
 
     @property
@@ -103,7 +94,7 @@ class ExportPlan:
         if said["format"] != FORMAT:
             raise InvalidRequest("an export of another version of tierstate", format=said["format"], known=FORMAT)
         tasks = [
-            ExportTask(number, partition, Offset(start), Offset(end))
+            Task(number, partition, Offset(start), Offset(end))
             for number, (partition, start, end) in enumerate(said["tasks"])
         ]
         shape, topic_id = Shape.of_json(said["shape"]), TopicId(said["topic_id"])
@@ -174,35 +165,26 @@ Ranges = Mapping[int, Extent]
 """The range of each partition."""
 
 
-def covered(plans: Iterable[ExportPlan]) -> dict[int, list[Extent]]:
-    """Return the ranges of each partition that these exports have: ascending, joined where they meet.
+def covered(plans: Iterable[ExportPlan]) -> dict[int, list[OffsetRange]]:
+    """Return the ranges of each partition that the tasks of these exports have, ascending.
 
     Raises CorruptData where two have the same offset: their files would have it twice.
     """
-    ranges: dict[int, list[Extent]] = {}
-    tasks = sorted((task for plan in plans for task in plan.tasks), key=lambda each: (each.partition, each.start))
-    for task in tasks:
-        extents = ranges.setdefault(task.partition, [])
-        if extents and task.start < extents[-1].end:
+    ranges: dict[int, list[OffsetRange]] = {}
+    for task in sorted((task for plan in plans for task in plan.tasks), key=lambda each: each.start):
+        before = ranges.setdefault(task.partition, [])
+        if before and task.start <= before[-1].end:
             raise CorruptData("two exports have the same offsets", partition=task.partition, start=task.start)
-        if extents and task.start == extents[-1].end:
-            extents[-1] = Extent(extents[-1].start, task.end)
-        else:
-            extents.append(Extent(task.start, task.end))
+        before.append(OffsetRange(task.start, Offset(task.end - 1)))
     return ranges
 
 
-def uncovered(asked: Ranges, have: Mapping[int, list[Extent]]) -> list[tuple[int, Offset, Offset]]:
+def uncovered(asked: Ranges, have: Mapping[int, list[OffsetRange]]) -> list[tuple[int, Offset, Offset]]:
     """Return what is requested and not there yet: ``(partition, start, end)``, ascending."""
     missing = []
     for partition, (start, end) in sorted(asked.items()):
-        at = start
-        for first, last in have.get(partition, ()):
-            if last <= at or first >= end:
-                continue
-            if first > at:
-                missing.append((partition, at, first))
-            at = last
-        if at < end:
-            missing.append((partition, at, end))
+        left = [OffsetRange(start, Offset(end - 1))] if start < end else []
+        for range_ in have.get(partition, ()):
+            left = [rest for each in left for rest in each.without(range_)]
+        missing += [(partition, each.start, Offset(each.end + 1)) for each in left]
     return missing

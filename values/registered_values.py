@@ -18,12 +18,12 @@ import orjson
 from ..runtime.clock import Clock
 from ..runtime.registry_settings import Registry
 from ..state.errors import CorruptData, MissingExtra, TierstateError
-from ..values.schema_registry import FRAME, MAGIC, RegisteredSchema, SchemaRegistry
 from .avro_text import avro_decoder
 from .bounded_json import BoundedJson, TooMuchJson
 from .protobuf_text import protobuf_decoder
 from .registered_schemas import Decoder, RegisteredSchemas
 from .registry_access import registry_access
+from .schema_registry import FRAME, MAGIC, RegisteredSchema, SchemaRegistry
 
 MOST_VALUE = 256 * 1024
 """The longest value that is decoded, in bytes."""

@@ -13,11 +13,11 @@ from typing import Any
 from fastavro._read_py import schemaless_reader
 
 from ..state.errors import CorruptData
-from ..values.avro_bounds import refuse_nothing
-from ..values.avro_schemas import with_logical_types
-from ..values.schema_registry import RegisteredSchema, SchemaRegistry
+from .avro_bounds import refuse_nothing
+from .avro_schemas import with_logical_types
 from .bounded_json import BoundedJson
 from .registered_schemas import Decoder
+from .schema_registry import RegisteredSchema, SchemaRegistry
 
 _AROUND = "tierstate.Value"
 

@@ -10,27 +10,21 @@ from ..app.bucket_connection import BucketConnection
 from ..app.connection import Connection, ShowProgress, store_options
 from ..app.gateway_access import GatewayAccess
 from ..app.partitions import find_partitions
-from ..app.registry_access import registry_access
 from ..app.split_reads import LogAccess, access_by
 from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
-from ..state.ids import TopicId
 from ..storage.memory import MemoryStore
 from ..storage.options import StoreOptions
+from ..values.registry_access import registry_access
 from .export import Export
-from .exported_log import ExportedLog, OwnLog, gateway_log
-from .jobs import Place, Run, TaskAccess
-from .kept import Keep, leased
-from .ledger import Ledger
+from .export_ledger import Ledger
+from .export_work import Place, TaskAccess
+from .leases import Keep, leased, no_lease
+from .log import ExportedLog, OwnLog, gateway_log
+from .runs import Run
 
 HIDDEN = ("_", ".")
 """Readers of folders leave out names that begin with these."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenExport:
-    export: Export
-    topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +42,11 @@ class Into:
     make: bool
 
     @contextmanager
-    def opened(self, topic: str, log: ExportedLog, access: LogAccess, keep: Keep) -> Iterator[OpenExport]:
-        place = place_of(self.settings, self.url)
-        topic_id = log.topic_id(topic)
+    def opened(self, topic: str, log: ExportedLog, access: LogAccess, keep: Keep) -> Iterator[Export]:
+        place, topic_id = place_of(self.settings, self.url), log.topic_id(topic)
         with closing(place.open() if self.make or place.is_there() else MemoryStore()) as store:
             tasks = TaskAccess(access, place, registry_access(self.settings.registry))
-            yield OpenExport(Export(log, Ledger(store, topic_id), tasks, self.run, keep, self.progress), topic_id)
+            yield Export(log, Ledger(store, topic_id), tasks, self.run, keep, self.progress)
 
 
 def place_of(settings: Settings, url: str) -> Place:
@@ -65,7 +58,7 @@ def place_of(settings: Settings, url: str) -> Place:
 @contextmanager
 def open_export(
     connection: Connection | BucketConnection, topic: str, partition: int | None, into: Into
-) -> Iterator[OpenExport]:
+) -> Iterator[Export]:
     """Yield the export as long as the block lasts; then its leases are ended.
 
     Raises InvalidRequest for a topic whose files no reader would find, and what opening the parts raises.
@@ -82,13 +75,13 @@ def open_export(
 
 
 @contextmanager
-def open_gateway_export(access: GatewayAccess, topic: str, into: Into) -> Iterator[OpenExport]:
+def open_gateway_export(access: GatewayAccess, topic: str, into: Into) -> Iterator[Export]:
     """Yield the export as `open_export` does, by a gateway: no key to the bucket or the brokers is needed."""
     _check_name(topic)
     with (
         closing(access.client()) as client,
         gateway_log(client, into.tell) as log,
-        into.opened(topic, log, access, lambda ranges: None) as export,
+        into.opened(topic, log, access, no_lease) as export,
     ):
         yield export
 

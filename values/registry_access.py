@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..runtime.registry_settings import Registry
-from ..values.schema_registry import RegistryAccess
+from .schema_registry import RegistryAccess
 
 
 def registry_access(settings: Registry) -> RegistryAccess | None:

@@ -18,11 +18,11 @@ from fastavro import parse_schema, schemaless_writer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from tests.servers.schema_registry import Answer, Registry, registry
-from tierstate.app.registered_schemas import AGAIN_S, MOST_ASKED, Decoder, RegisteredSchemas
-from tierstate.app.registered_values import MOST_JSON, MOST_VALUE, RegisteredValues, open_registered_values
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.registry_settings import Registry as Settings
 from tierstate.state.errors import Unavailable
+from tierstate.values.registered_schemas import AGAIN_S, MOST_ASKED, Decoder, RegisteredSchemas
+from tierstate.values.registered_values import MOST_JSON, MOST_VALUE, RegisteredValues, open_registered_values
 from tierstate.values.schema_registry import MOST_BYTES, RegisteredSchema
 
 NESTED = {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}

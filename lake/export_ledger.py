@@ -12,11 +12,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..leader.act import Act
 from ..state.errors import CorruptData, InvalidRequest, ObjectExists, ObjectNotFound, TierstateError
 from ..state.ids import TopicId
-from ..storage.object_store import Data, ObjectStore
+from ..storage.object_store import ObjectStore
 from . import names
-from .plan import ExportPlan, TaskDone
+from .export_plan import ExportPlan, TaskDone
+from .jobs import Task
 
 
 class Ledger:
@@ -33,14 +35,14 @@ class Ledger:
                 plans_in_order.append(self._plan(each.key, number))
         return plans_in_order
 
+    def open_plans(self) -> list[ExportPlan]:
+        """Return the plans that are not whole: one that was begun at most, and given-up ones, which may have strays."""
+        return [plan for plan in self.plans() if not self.is_whole(plan)]
+
     def add(self, plan: ExportPlan) -> ExportPlan:
         """Put a plan, and return the one that has its number now: this plan, or one that was first."""
         key = names.plan_key(self.topic_id, plan.number)
-        try:
-            self.place.put_if_absent(key, document(plan.as_json()))
-        except ObjectExists:
-            return self._plan(key, plan.number)
-        return plan
+        return plan if self._put(key, plan.as_json()) else self._plan(key, plan.number)
 
     def is_whole(self, plan: ExportPlan) -> bool:
         """Return whether all of it is exported."""
@@ -58,25 +60,17 @@ class Ledger:
             outcomes[outcome.task] = outcome
         return outcomes
 
+    def missing(self, plan: ExportPlan) -> list[Task]:
+        """Return the tasks that the export would lack, or lacks."""
+        outcomes = self.done(plan)
+        return [task for task in plan.tasks if task.number not in outcomes or outcomes[task.number].given_up]
+
     def commit(self, plan: ExportPlan, done: TaskDone) -> bool:
         """Commit a task. False: it was given up before. Raises CorruptData where another run of it made other files."""
-        key = names.task_key(plan, done.task)
-        try:
-            put_same(self.place, key, document(done.as_json()))
-        except CorruptData:
-            if TaskDone.of_json(self._read(key)).given_up:
-                return False
-            raise
-        return True
-
-    def give_up(self, plan: ExportPlan, task: int) -> TaskDone:
-        """Give up a task. Return what stands: that it is given up, or what was committed first."""
-        key, given_up = names.task_key(plan, task), TaskDone(task, (), given_up=True)
-        try:
-            self.place.put_if_absent(key, document(given_up.as_json()))
-        except ObjectExists:
-            return TaskDone.of_json(self._read(key))
-        return given_up
+        first = self._put_task(plan, done)
+        if first != done and not first.given_up:
+            raise differs(self.place, names.task_key(plan, done.task))
+        return not first.given_up
 
     def strays(self, plan: ExportPlan, done: Collection[TaskDone]) -> list[str]:
         """Return the files that runs of tasks left without a commit."""
@@ -96,7 +90,39 @@ class Ledger:
         if missing:
             content["missing"] = [[task.partition, task.start, task.end] for task in missing]
         key = names.given_up_key(plan) if missing else names.manifest_key(plan)
-        put_same(self.place, key, document(content))
+        if not self._put(key, content) and self.place.get(key) != document(content):
+            raise differs(self.place, key)
+
+    def give_up(self, plan: ExportPlan) -> Act[None]:
+        """End an export as it is: one that cannot be finished, because its range expired, or is no longer wanted.
+
+        A task is done or given up, whichever document is put first; so a process that still runs one adds nothing
+        afterwards. Then files that no task committed are deleted, and the last document lists what is missing. From
+        then on other exports may have those ranges. An act; run again it goes on. Raises what the store raises.
+        """
+        outcomes = self.done(plan)
+        for task in plan.tasks:
+            if task.number not in outcomes:
+                yield f"give up task {task.number}"
+                outcomes[task.number] = self._put_task(plan, TaskDone(task.number, (), given_up=True))
+        for key in self.strays(plan, outcomes.values()):
+            yield f"remove {key}"
+            self.place.delete(key)
+        yield "end the export"
+        self.finish(plan, [outcomes[task.number] for task in plan.tasks])
+
+    def _put_task(self, plan: ExportPlan, outcome: TaskDone) -> TaskDone:
+        """Put the outcome of a task, and return the one that stands: this outcome, or one that was first."""
+        key = names.task_key(plan, outcome.task)
+        return outcome if self._put(key, outcome.as_json()) else TaskDone.of_json(self._read(key))
+
+    def _put(self, key: str, content: Any) -> bool:
+        """Put a document. False: one was there before, and it stays."""
+        try:
+            self.place.put_if_absent(key, document(content))
+        except ObjectExists:
+            return False
+        return True
 
     def _has(self, key: str) -> bool:
         try:
@@ -125,15 +151,6 @@ class Ledger:
 def document(said: Any) -> bytes:
     """Return the same bytes for the same content."""
     return json.dumps(said, indent=1, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
-
-
-def put_same(place: ObjectStore, key: str, data: Data) -> None:
-    """Put a document, unless just these bytes are there. Raises CorruptData for others."""
-    try:
-        place.put_if_absent(key, data)
-    except ObjectExists:
-        if place.get(key) != bytes(data):
-            raise differs(place, key) from None
 
 
 def given_up(plan: ExportPlan) -> TierstateError:

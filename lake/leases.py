@@ -24,10 +24,37 @@ Keep = Callable[[Mapping[int, Extent]], None]
 """Keeps these ranges of a topic's partitions from being deleted while they are read, until the next call."""
 
 
+def no_lease(ranges: Mapping[int, Extent]) -> None:
+    """A `Keep` that keeps nothing."""
+
+
+class Renewal:
+    """A thread that renews leases of ``lease_s`` seconds, from `begin` to `end`."""
+
+    def __init__(self, renew: Callable[[], None], lease_s: float) -> None:
+        self._renew, self._lease_s, self._over = renew, lease_s, threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="leases")
+
+    def begin(self) -> None:
+        """Start the thread if it does not run."""
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def end(self) -> None:
+        """End the thread, and wait for it."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _work(self) -> None:
+        while not self._over.wait(self._lease_s / 3):
+            self._renew()
+
+
 class Leases:
     """Leases on partitions of one topic. If they may not be written, ``tell`` is called once, and nothing is kept.
 
-    A thread of its own renews them: reading may take longer than a lease, without a call in between.
+    A thread renews them: reading may take longer than a lease, without a call in between.
     """
 
     def __init__(
@@ -39,8 +66,7 @@ class Leases:
         self._taken: list[ReaderLease] = []
         self._wanted: Mapping[int, Extent] = {}
         self._refused = False
-        self._lock, self._over = threading.Lock(), threading.Event()
-        self._renewing = threading.Thread(target=self._renew, daemon=True, name="leases")
+        self._lock, self._renewal = threading.Lock(), Renewal(self._renew, self._seconds)
 
     def keep(self, ranges: Mapping[int, Extent]) -> None:
         """Keep these ranges from now on. Asks nothing for ranges that it keeps already."""
@@ -51,13 +77,11 @@ class Leases:
             self._wanted = dict(ranges)
             if not covered:
                 self._take()
-        if not self._renewing.is_alive():
-            self._renewing.start()
+        self._renewal.begin()
 
     def _renew(self) -> None:
-        while not self._over.wait(self._seconds / 3):
-            with self._lock:
-                self._take()
+        with self._lock:
+            self._take()
 
     def _take(self) -> None:
         if self._refused:
@@ -71,9 +95,7 @@ class Leases:
 
     def end(self) -> None:
         """End all leases that were taken. A lease that cannot be ended expires."""
-        self._over.set()
-        if self._renewing.is_alive():
-            self._renewing.join()
+        self._renewal.end()
         for lease in self._taken:
             try:
                 take_back(self._connection, self._view, lease.partition, (key_of(lease),))
@@ -92,7 +114,7 @@ def leased(
 ) -> Iterator[Keep]:
     """Yield a function that keeps ranges, as long as the block lasts. With the bucket alone it writes no lease."""
     if not (isinstance(connection, Connection) and isinstance(view, Follower)):
-        yield lambda ranges: None
+        yield no_lease
         return
     leases = Leases(connection, view, topic_id, what, tell)
     try:

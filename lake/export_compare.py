@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import IO
 
 import pyarrow as pa
@@ -16,12 +17,12 @@ from ..state.errors import ObjectNotFound
 from ..state.offsets import ByteRange
 from ..storage.object_store import ObjectReader
 from ..values.schema_registry import RegistryAccess
-from .columns import Rows
-from .names import day_name
-from .parted import laid_out
-from .plan import ExportedFile, ExportPlan, ExportTask, TaskDone
-from .row_groups import by_date, row_groups
-from .task import sha256_of
+from .columns import Rows, first_difference
+from .export_plan import ExportedFile, ExportPlan, TaskDone
+from .export_task import sha256_of
+from .jobs import Task
+from .names import day_name, file_key, has_range_of
+from .row_groups import by_date, laid_out, row_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class TaskChecked:
 
 def check_task(
     plan: ExportPlan,
-    task: ExportTask,
+    task: Task,
     done: TaskDone,
     batches: Iterable[pa.RecordBatch],
     place: ObjectReader,
@@ -51,12 +52,12 @@ def check_task(
 ) -> TaskChecked:
     """Read a task's files back, and compare them with the log, whose keys and values are typed again.
 
-    ``batches``: as for `parted.laid_out`. ``task`` begins at a later offset where the log does. Memory: two row
+    ``batches``: as for `row_groups.laid_out`. ``task`` begins at a later offset where the log does. Memory: two row
     groups. Disk: the files of a task. Raises what the store and ``batches`` raise.
     """
     findings = [each for file in done.files for each in check_bytes(file, place)]
     files, rows = _Known(plan, task, done, place, {each.key for each in findings}), Rows(plan.shape.columns, registry)
-    if any(file.first_offset < task.start for file in done.files):
+    if not all(has_range_of(task, file.key) for file in done.files):
         more, records = _compare_rest(files, batches, rows)
         return TaskChecked((*findings, *more), records)
     return TaskChecked((*findings, *_compare_all(files, batches, rows)), done.records)
@@ -67,7 +68,7 @@ class _Known:
     """A task and its files. ``damaged``: keys of files whose bytes are wrong."""
 
     plan: ExportPlan
-    task: ExportTask
+    task: Task
     done: TaskDone
     place: ObjectReader
     damaged: set[str]
@@ -79,7 +80,7 @@ def _compare_rest(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) 
     findings, compared = list[Finding](), dict[str, int]()
     with ExitStack() as stack:
         whole = [file for file in outcome.files if file.key not in damaged]
-        files = {file.key: stack.enter_context(_Compared(file, known.place)) for file in whole}
+        files = {file.key: stack.enter_context(closing(_Compared(file, known.place))) for file in whole}
         for group in row_groups(batches, known.plan.shape.row_group_bytes):
             for day, records in by_date(group):
                 keys = [file.key for file in outcome.files if file.date == day_name(day)]
@@ -88,7 +89,7 @@ def _compare_rest(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) 
                 first, last = _first(records), int(records.column("offset")[-1].as_py())
                 expected = rows.of(records)
                 there = [files[key].between(first, last) for key in keys]
-                if not there or not pa.concat_tables(there).cast(expected.schema).equals(expected):
+                if not there or not _same(pa.concat_tables(there), expected):
                     findings.append(Finding(keys[0] if keys else str(task), "rows are not the log's", first))
                 for key, part in zip(keys, there, strict=True):
                     compared[key] = compared.get(key, 0) + part.num_rows
@@ -102,16 +103,16 @@ def _compare_all(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -
     files, diffs, damaged = {each.key: each for each in known.done.files}, list[Finding](), set(known.damaged)
     comparing: dict[str, _Compared] = {}
     with ExitStack() as stack:
-        for group in laid_out(known.plan, known.task, batches):
-            file = files.get(group.key)
+        for group in laid_out(batches, known.plan.shape.row_group_bytes, partial(file_key, known.plan, known.task)):
+            file = files.get(group.name)
             if file is None:
                 if group.records is not None:
-                    diffs.append(Finding(group.key, "the log has records that are in no file", _first(group.records)))
+                    diffs.append(Finding(group.name, "the log has records that are in no file", _first(group.records)))
                 continue
             if file.key in damaged:
                 continue
             if file.key not in comparing:
-                comparing[file.key] = stack.enter_context(_Compared(file, known.place))
+                comparing[file.key] = stack.enter_context(closing(_Compared(file, known.place)))
             problem = comparing[file.key].next(rows, group.records)
             if problem is not None:
                 damaged.add(file.key)
@@ -144,10 +145,7 @@ class _Compared:
         self._rows = pq.ParquetFile(self._copy)
         self._at = 0
 
-    def __enter__(self) -> _Compared:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._copy.close()
 
     def between(self, first: int, last: int) -> pa.Table:
@@ -172,9 +170,13 @@ class _Compared:
         self._digest.update(records)
         before, expected = typed.corrupt, typed.of(records)
         self._corrupt += typed.corrupt - before
-        if not rows.cast(expected.schema).equals(expected):
+        if not _same(rows, expected):
             return "rows are not the log's"
         return None
+
+
+def _same(rows: pa.Table, expected: pa.Table) -> bool:
+    return rows.num_rows == expected.num_rows and first_difference(rows.cast(expected.schema), expected) is None
 
 
 def _first(records: pa.Table) -> int:

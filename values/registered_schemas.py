@@ -14,8 +14,8 @@ from cachetools import LRUCache
 
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, TimedOut, Unavailable
-from ..values.schema_registry import AnsweredOtherwise, RegisteredSchema
 from .bounded_json import BoundedJson
+from .schema_registry import AnsweredOtherwise, RegisteredSchema
 
 AGAIN_S = 10.0
 MOST_ASKED = 8

@@ -10,12 +10,11 @@ from itertools import groupby
 from ..state.errors import TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Tier
-from .check import Finding, TaskChecked, check_bytes
-from .export import Export, Refuse, for_good, is_of_all
-from .give_up import missing
-from .jobs import Job
+from .export import Export, Refuse
+from .export_compare import Finding, TaskChecked, check_bytes
+from .export_plan import ExportPlan, TaskDone, covered, kept
+from .jobs import Job, Task, range_error
 from .names import manifest_key
-from .plan import ExportPlan, ExportTask, TaskDone, covered, kept
 
 
 @dataclass
@@ -34,11 +33,9 @@ class Checked:
     errors: list[TierstateError] = field(default_factory=list)
     """Why some files could not be compared; each is a finding, too."""
 
-    def refuse(self, task: ExportTask, error: TierstateError) -> None:
+    def refuse(self, task: Task, error: TierstateError) -> None:
         """Note that the files of a task cannot be compared."""
-        error = for_good(error)
-        place = f"partition {task.partition}: {task.start}..{task.end - 1}"
-        self.findings.append(Finding(place, f"not compared: {error}"))
+        self.findings.append(Finding(str(task), f"not compared: {error}"))
         self.errors.append(error)
 
 
@@ -54,15 +51,16 @@ def check(export: Export) -> Checked:
             strays = ledger.strays(plan, outcomes.values())
             checked.findings += [Finding(key, "the export that made it was given up: do that again") for key in strays]
         elif not ledger.is_whole(plan):
-            lacking = [_lacking(plan, task) for task in missing(ledger, plan)] or [
+            lacking = [_lacking(plan, task) for task in ledger.missing(plan)] or [
                 "the export was not finished: run it again"
             ]
             checked.findings += [Finding(manifest_key(plan), problem) for problem in lacking]
         rest = kept(plan, outcomes)
         checked.given_up += plan.offsets - rest.offsets
         there, lost = _split(export, plan, [task for task in rest.tasks if task.number in outcomes], checked.refuse)
-        jobs = list(export.jobs(plan, there, checked.refuse))
-        lost += [job.task for job in jobs if job.skipped != outcomes[job.number].skipped]  # lost since, in both tiers
+        jobs = list(export.jobs(plan, there, checked.refuse, outcomes))
+        # lost since, in both tiers
+        lost += [job.task for job in jobs if job.split.skipped != outcomes[job.number].skipped]
         for task in lost:
             for file in outcomes[task.number].files:
                 checked.findings += check_bytes(file, export.ledger.place)
@@ -72,7 +70,7 @@ def check(export: Export) -> Checked:
     return checked
 
 
-def _lacking(plan: ExportPlan, task: ExportTask) -> str:
+def _lacking(plan: ExportPlan, task: Task) -> str:
     return (
         f"the export was not finished: it lacks {plan.topic}-{task.partition} {task.start}..{task.end - 1}; "
         "run it again, or end it without: --give-up --execute"
@@ -81,11 +79,9 @@ def _lacking(plan: ExportPlan, task: ExportTask) -> str:
 
 def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked: Checked) -> None:
     tasks = {job.number: job.task for job in jobs}
-    for number, outcome in export.run([replace(job, done=done[job.number]) for job in jobs]):
+    for number, outcome in export.run(jobs):
         if isinstance(outcome, TierstateError):
-            if is_of_all(outcome):
-                raise outcome
-            checked.refuse(tasks[number], outcome)
+            checked.refuse(tasks[number], range_error(outcome))
             continue
         assert isinstance(outcome, TaskChecked)
         checked.findings += outcome.findings
@@ -94,23 +90,20 @@ def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked
         checked.files += len(done[number].files)
 
 
-def _split(
-    export: Export, plan: ExportPlan, tasks: list[ExportTask], refuse: Refuse
-) -> tuple[list[ExportTask], list[ExportTask]]:
+def _split(export: Export, plan: ExportPlan, tasks: list[Task], refuse: Refuse) -> tuple[list[Task], list[Task]]:
     """Return the tasks that can be compared with the log, from where it begins, and the others.
 
     For rows without their offsets it is not known which of them the log still has.
     """
     has_offsets = "offset" in plan.shape.columns.names
-    there, gone = list[ExportTask](), list[ExportTask]()
+    there, gone = list[Task](), list[Task]()
     for number, group in groupby(tasks, lambda task: task.partition):  # a plan has them in order of partition
         try:
             log_start = export.log.source.extent(plan.topic, number, plan.shape.isolation, Tier.AUTO).start
         except TierstateError as error:
-            if is_of_all(error):
-                raise
+            reason = range_error(error)
             for task in group:
-                refuse(task, error)
+                refuse(task, reason)
             continue
         for task in group:
             start = Offset(max(task.start, log_start))

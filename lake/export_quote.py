@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..fetch.packed_splits import unpacked
-from ..state.offsets import OffsetRange
 from ..storage.object_store import DEFAULT_PART_BYTES
 from ..storage.segment.log_chunks import WINDOW_BYTES
 from .columns import Columns
@@ -59,18 +57,17 @@ def quote(jobs: Iterable[Job], columns: Columns, processes: int) -> Quote:
     segments = set()
     for job in jobs:
         tasks += 1
-        for split in unpacked(job.splits):
-            for part in split.parts:
-                offsets += len(part.offsets)
-                if part.segment is None:
-                    local += len(part.offsets)
-                    continue
-                share = _share(part.offsets, part.segment.offsets)
-                segments.add(part.segment.segment_id)
-                stored = part.segment.log_object_bytes * share
-                remote += stored
-                log += part.segment.log_bytes * share
-                gets += 2 + -(-int(stored) // WINDOW_BYTES)
+        for part in job.split.parts:
+            offsets += len(part.offsets)
+            if part.segment is None:
+                local += len(part.offsets)
+                continue
+            share = len(part.offsets) / len(part.segment.offsets)
+            segments.add(part.segment.segment_id)
+            stored = part.segment.log_object_bytes * share
+            remote += stored
+            log += part.segment.log_bytes * share
+            gets += 2 + -(-int(stored) // WINDOW_BYTES)
     puts = 2 * tasks + -(-int(log) // DEFAULT_PART_BYTES) + 2
     return Quote(
         tasks,
@@ -86,7 +83,3 @@ def quote(jobs: Iterable[Job], columns: Columns, processes: int) -> Quote:
         round(gets * GET_PRICE + puts * PUT_PRICE, 6),
         round(log * STORED_PRICE, 6),
     )
-
-
-def _share(part: OffsetRange, whole: OffsetRange) -> float:
-    return len(part) / len(whole)

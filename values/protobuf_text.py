@@ -13,9 +13,9 @@ from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
 from ..state.errors import CorruptData
-from ..values.schema_registry import RegisteredSchema, SchemaRegistry
 from .bounded_json import BoundedJson
 from .registered_schemas import Decoder
+from .schema_registry import RegisteredSchema, SchemaRegistry
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 
+from ..app.orders import describe_order
 from ..rules.reasons import about_size
 from ..runtime.units import counted
 from ..state.facts import (
@@ -32,7 +33,6 @@ from ..state.termless_facts import (
     OperatorOrder,
     PartitionMissing,
 )
-from .orders import describe_order
 
 EXPIRED = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.LOG_START)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 DDL = (
@@ -9,12 +10,16 @@ DDL = (
     "o boolean, ts timestamp, dt date, dec decimal(5,2), dx decimal(38,10), ar array<string>, "
     "st array<struct<x:int,z:string>>, aa array<array<double>>, `é` string"
 )
+ORDERS = (
+    "id int, name string, at timestamp, tags array<string>, nested struct<a:int>, price double, f float, "
+    "cents decimal(10,2), due date, paid boolean"
+)
 MAPS = ", m map<string,int>, ms map<string,struct<q:int,r:string>>"
 NAMES = [*"a b c d f t s l o ts dt dec dx ar st aa é m ms x y z q r A other".split(), ""]
 NUMBERS = (
     "1 -1 0 -0 127 200 255 256 -128 -129 32767 40000 2147483647 2147483648 9223372036854775807 9223372036854775808 "
     "-9223372036854775809 123456789012345678901234567890 1.0 1.5 -0.0 0.1 1e2 1E-2 1.005 999.99 999.995 1e400 1e-400 "
-    "1.00000005960464477540 16777217 9007199254740993 9223372036854775000000 12345.678 NaN Infinity -Infinity "
+    "16777217 9007199254740993 9223372036854775000000 12345.678 NaN Infinity -Infinity "
     "+Infinity +INF -INF INF Inf -Inf nan true false null True tru nulll 01 - +1 .5 5. 1.e 1e 1e+ 1.5ex -01 00"
 ).split()
 STRINGS = [
@@ -26,7 +31,7 @@ STRINGS = [
 ]  # fmt: skip
 NESTED = [
     "[]", "{}", "[1,2]", '[1,"x",null]', "[[1.5,null],[]]", '[["x"]]', '{"x":1}', '{"x":"q","y":[1,2],"z":5.5}',
-    '[{"x":1},{"x":"q","z":{"k":[1.10,"é"]}}]', '[{"x":1},7]', '{"k":1,"k":2}', '{"k":{"q":1,"r":"s"}}',
+    '[{"x":1},{"x":"q","z":{"k":[1.10,"é"]}}]', '[{"x":1},7]', '{"k":{"q":1,"r":"s"}}',
     '{"k":{"q":"z","r":1.50}}', '{"k":tru}', '{"x":1', "[1,2", "[1 2]", '{"x" 1}', "{x:1}", "/*c*/1", "#", "\\",
     "1\x01",
 ]  # fmt: skip
@@ -85,3 +90,28 @@ def _value(chance: Random, depth: int) -> str:
 
 def _space(chance: Random) -> str:
     return chance.choice(SPACES)
+
+
+def orders(seed: int) -> list[bytes | None]:
+    """Return hundreds of whole objects, and some odd texts."""
+    drawn: list[bytes | None] = []
+    odd = texts(seed, 20)
+    for number in range(1500):
+        order = {
+            "id": number,
+            "name": ['é"\n', "", None, "x" * (number % 40)][number % 4],
+            "at": ["2026-01-01T00:00:00Z", "2026-02-28 23:59:59.123", None][number % 3],
+            "tags": [[], ["a", None], None][number % 3],
+            "nested": [{"a": number}, {}, None][number % 3],
+            "price": [1.5, 0.1, 3, 1e300, None][number % 5],
+            "f": [0.1, 7, None][number % 3],
+            "cents": [1.5, 12, "3.25", None][number % 4],
+            "due": ["2028-02-29", None][number % 2],
+            "paid": number % 2 == 0,
+            "unknown": [{"k": [1, 2]}, "x"],
+        }
+        kept = {name: value for at, (name, value) in enumerate(order.items()) if (number + at + seed) % 7}
+        drawn.append(json.dumps(kept, ensure_ascii=number % 2 == 0, indent=None if number % 5 else 1).encode())
+        if number % 75 == 74:
+            drawn.append(odd[number // 75])
+    return drawn

@@ -1,0 +1,73 @@
+"""A job of an export writes the files of its task, or compares them with the log, in any process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from ..app.split_reads import LogAccess
+from ..fetch.planned_split import PlannedSplit
+from ..leader.act import run
+from ..runtime.clock import SystemClock
+from ..storage.open import open_store
+from ..storage.options import StoreOptions
+from ..values.schema_registry import RegistryAccess
+from .export_ledger import Ledger
+from .export_plan import ExportPlan, TaskDone
+from .jobs import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..storage.object_store import ObjectStore
+    from .export_compare import TaskChecked
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place that an export writes to."""
+
+    url: str
+    options: StoreOptions
+
+    def open(self) -> ObjectStore:
+        """Open the store; a missing folder is created. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        return open_store(self.url, self.options, clock=SystemClock(), make=True)
+
+    def is_there(self) -> bool:
+        """Return False for a folder that does not exist yet."""
+        return not self.url.startswith("file:") or os.path.isdir(unquote(urlsplit(self.url).path))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAccess:
+    """Access to the log, to the place, and to a schema registry where there is one; credentials included."""
+
+    log: LogAccess
+    place: Place
+    registry: RegistryAccess | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportWork:
+    """``plan``: without tasks. ``done``: files to compare with the log; None means that the task writes them."""
+
+    plan: ExportPlan
+    access: TaskAccess
+    done: TaskDone | None = None
+
+    def outcome(self, task: Task, split: PlannedSplit, batches: Iterator[pa.RecordBatch]) -> TaskDone | TaskChecked:
+        # not at the top: kernels take longer to load than all else, and a planning process reads no record
+        from .export_compare import check_task
+        from .export_task import export_task
+
+        registry = self.access.registry
+        with closing(self.access.place.open()) as place:
+            if self.done is not None:
+                return check_task(self.plan, task, self.done, batches, place, registry)
+            ledger = Ledger(place, self.plan.topic_id)
+            return run(export_task(self.plan, task, batches, ledger, registry, split.skipped))

@@ -1,0 +1,131 @@
+"""Runs the jobs of an export or a table: in this process, in processes of this machine, or in executors of Spark.
+
+Processes are forked from a server that has loaded all they need, without a connection of ours. It starts to load when
+a `Run` is made: before this process loads what it plans with, so this module imports little. By the time that tasks are
+planned the server is ready, and starting a process takes almost no time. Each ends with the process that it works for,
+however that ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for
+from multiprocessing.forkserver import ensure_running
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..state.errors import TierstateError, Unavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from .jobs import Job
+
+Run: TypeAlias = "Callable[[Sequence[Job]], Iterator[tuple[int, Any]]]"
+"""Does jobs, several at a time; yields the number and the outcome of each, as they end. An error of tierstate is an
+outcome; any other passes through, and ends the other jobs. Closing it ends them too."""
+
+SCHEMA = "number int, said binary"
+"""A row of a Spark job: a job or its outcome, pickled."""
+_NEEDED = (
+    "lake.export_work",
+    "lake.export_task",
+    "lake.export_compare",
+    "fetch.split",
+    "fetch.local",
+    "broker.open",
+    "log.decode",
+    "log.loaded_kernels",
+    "storage.directory",
+)
+LOADED = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in _NEEDED)
+"""The modules that every task needs, loaded once by the server that forks processes. None of them starts a thread."""
+
+
+def do(job: Job) -> tuple[int, Any]:
+    """Do a job, in any process. Return its number and its outcome."""
+    try:
+        return job.number, job.made()
+    except TierstateError as error:
+        return job.number, error
+
+
+def here(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
+    """Yield the outcomes of jobs done in this process, one after another: a `Run`."""
+    yield from map(do, jobs)
+
+
+def in_processes(count: int, *needs: str) -> Run:
+    """Return what runs jobs; one process is this one. ``needs``: modules of this package to load besides `LOADED`.
+
+    It raises Unavailable when one of them was killed.
+    """
+    if count == 1:
+        return here
+    # not forked from here: this process has threads and connections, which do not survive that
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*LOADED, *(f"{__package__}.{name}" for name in needs)])
+    ensure_running()
+
+    def run(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
+        pool = ProcessPoolExecutor(count, mp_context=context, initializer=end_with_parent)
+        try:
+            for each in as_completed([pool.submit(do, job) for job in jobs]):
+                yield each.result()
+        except BrokenProcessPool as error:
+            raise Unavailable(
+                "a process that did tasks was killed (by the kernel, when memory is short); what is committed stays,"
+                " and the same command goes on from there",
+                processes=count,
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    return run
+
+
+def end_with_parent() -> None:
+    """Make a new process end with its parent: a parent that is killed cannot end it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch(sentinel: int) -> None:
+        wait_for([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True, name="parent").start()
+
+
+def by_spark(session: Callable[[], SparkSession]) -> Run:
+    """Return what runs jobs in the session's executors; it yields outcomes when the last task has ended.
+
+    Tasks read and write by themselves; only they and their outcomes go through Spark.
+    """
+
+    def run(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
+        if not jobs:
+            return
+        spark = session()
+        rows = [(job.number, pickle.dumps(job)) for job in jobs]
+        # one Spark task each: Spark repeats a whole task when an executor is lost
+        frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), SCHEMA)
+        for row in frame.mapInArrow(_do_all, SCHEMA).collect():
+            yield row["number"], pickle.loads(row["said"])
+
+    return run
+
+
+def _do_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do jobs in an executor, and yield their outcomes."""
+    import pyarrow as pa  # not at the top: processes start sooner without it
+
+    for batch in batches:
+        for packed in batch.column("said").to_pylist():
+            number, outcome = do(pickle.loads(packed))
+            yield pa.RecordBatch.from_arrays([[number], [pickle.dumps(outcome)]], schema=batch.schema)
