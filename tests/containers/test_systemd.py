@@ -32,8 +32,8 @@ EXPOSURE = "30"
 """The most that `systemd-analyze security` may find, in tenths: 3.0 of 10."""
 RECORDS = 3000
 TOPIC = "orders"
-BUCKET, REGION = "tierstate", "eu-central-1"
-KEYS = {"aws_access_key_id": "an-id", "aws_secret_access_key": "a-secret"}
+BUCKET, REGION = "tierstate", "us-east-1"
+KEYS = {"AWS_ACCESS_KEY_ID": "an-id", "AWS_SECRET_ACCESS_KEY": "a-secret"}
 MANIFEST = ".rsm-manifest"
 AGENT_EDIT = """\
 User=kafka
@@ -112,8 +112,10 @@ def site() -> Iterator[Site]:
     lease, moto = PortLease(), ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     moto.start()
     endpoint = "http://{}:{}".format(*moto.get_host_and_port())
-    store = boto3.client("s3", endpoint_url=endpoint, region_name=REGION, **KEYS)
-    store.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    store = boto3.client(
+        "s3", endpoint_url=endpoint, region_name=REGION, aws_access_key_id="an-id", aws_secret_access_key="a-secret"
+    )
+    store.create_bucket(Bucket=BUCKET)
     management = {name: f"127.0.0.1:{lease.take()}" for name in NAMES}
     gateway, proxy = f"127.0.0.1:{lease.take()}", f"127.0.0.1:{lease.take()}"
     with KafkaSandbox() as kafka, machines.machine(kafka=kafka.folder) as machine:
@@ -146,7 +148,7 @@ def _install(site: Site, endpoint: str) -> None:
         own = AGENT_EDIT if name == "agent" else ""
         address = f"Environment=TIERSTATE_MANAGEMENT__LISTEN={site.management[name]} LD_LIBRARY_PATH=/opt/python/lib\n"
         site.machine.write(unit, (ROOT / "deploy" / f"tierstate-{name}.service").read_text())
-        secrets = "".join(f"{key.upper()}={value}\n" for key, value in KEYS.items())
+        secrets = "".join(f"{key}={value}\n" for key, value in KEYS.items())
         site.machine.write(f"/etc/tierstate/{name}.env", secrets, mode=0o600)
         site.machine.write(f"{unit}.d/override.conf", f"[Service]\n{own}{address}LimitNOFILE={files}\n")
 
@@ -166,7 +168,7 @@ def test_systemd_understands_every_line_and_calls_no_unit_exposed(site: Site) ->
 def test_a_day_of_the_four_services(site: Site) -> None:
     machine = site.machine
     site.boot()
-    environment = [f"{key.upper()}={value}" for key, value in KEYS.items()]
+    environment = [f"{key}={value}" for key, value in KEYS.items()]
     environment += ["TIERSTATE_STATE_DIR=/tmp/init", "TIERSTATE_CONFIG=/etc/tierstate/tierstate.toml"]
     machine.run("env", *environment, "/opt/tierstate/bin/tierstate", "init")
     site.soon(lambda: all(site.ready(name) for name in NAMES))
