@@ -108,12 +108,6 @@ def test_a_client_that_expects_100_continue_gets_it(address: tuple[str, int]) ->
         assert bodies(everything(client)) == [b"POST /p  3", b"GET /a  0"]
 
 
-def test_an_answer_is_one_packet(address: tuple[str, int]) -> None:
-    with connected(address) as client:
-        client.sendall(LAST)
-        assert client.recv(1 << 20).endswith(b"GET /a  0")
-
-
 def test_a_body_of_unknown_length_comes_in_chunks(address: tuple[str, int]) -> None:
     head, _, body = asked(address, LAST.replace(b"/a", b"/pieces")).partition(b"\r\n\r\n")
     assert b"transfer-encoding: chunked" in head.lower()
