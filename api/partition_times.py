@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
-from ..fetch.piece import Fetched, LogicalBounds
 from ..log.batch import BatchHeader, iter_batches
 from ..state.errors import TierstateError, UnknownTopic
 from ..state.offsets import Offset, TimestampMs
-from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
+from .look import Look
 
 MOST_PAIRS = 64
 """The most pairs of one partition: a bar has no more places."""
-
-
-class Batches(Protocol):
-    """The part of a reader of both tiers that is used here."""
-
-    def view(self, topic: str, partition: int) -> PartitionView: ...
-
-    def bounds(self, topic: str, partition: int) -> LogicalBounds: ...
-
-    def fetch(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +24,7 @@ class PartitionTimes:
     unavailable: str | None = None
 
 
-def times_of(reader: Batches, topic: str, partition: int) -> PartitionTimes:
+def times_of(reader: Look, topic: str, partition: int) -> PartitionTimes:
     """Return the pairs, from the newest record of each segment and three batches: the first of each tier, and the last.
 
     Times never go back: where those of records do, the latest so far counts. Raises UnknownTopic.

@@ -52,6 +52,7 @@ class Read:
     ) -> None:
         self._log, self.topic, self.ranges = log, topic, dict(ranges)
         self._columns, self._limit, self._isolation, self._progress = columns, limit, isolation, progress
+        self._offsets = sum(end - start for start, end in self.ranges.values())
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{number}: {start}..{end}" for number, (start, end) in self.ranges.items())
@@ -122,7 +123,7 @@ class Read:
 
     def _report(self, done: int) -> None:
         if self._progress is not None:
-            self._progress(done, sum(end - start for start, end in self.ranges.values()))
+            self._progress(done, self._offsets)
 
     def to_table(self) -> pa.Table:
         """Return all records in memory."""

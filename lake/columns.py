@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from ..log.record_columns import record_schema
 from ..state.errors import InvalidRequest
-from ..values.form import Form, SchemaGrown
+from ..values.form import CORRUPT, Form, SchemaGrown
 from ..values.open import Reader, open_reader
 from ..values.schema_registry import RegistryAccess
-from ..values.typed_column import CORRUPT, CORRUPT_TYPE, TypedColumn, corrupt_column
+from ..values.typed_column import CORRUPT_TYPE, TypedColumn, corrupt_column
 
 HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
 """A key may occur several times: its values in their order."""

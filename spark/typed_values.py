@@ -13,11 +13,11 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
 from ..state.errors import InvalidRequest
-from ..values.form import AVRO, JSON, Form
-from ..values.typed_column import CORRUPT, CORRUPT_TYPE, corrupt_column
+from ..values.form import AVRO, CORRUPT, JSON, Form
 from .columns import SPARK_TYPES
 
 if TYPE_CHECKING:
+    from ..values.open import Reader
     from ..values.schema_registry import RegistryAccess
 
 FORMAT, SCHEMA, REGISTRY = "value.format", "value.schema", "value.registry.url"
@@ -34,16 +34,12 @@ class TypedValue:
 
 def typed_value(options: Mapping[str, str]) -> TypedValue | None:
     """Return the type of values; None for bytes. Raises InvalidRequest that names the option."""
-    from ..values.schema_registry import access_by_url, is_url  # not in every session
-
     format = options[FORMAT].strip().lower()
     schema, url = options.get(SCHEMA, ""), options.get(REGISTRY, "").strip()
     if format not in ("binary", JSON, AVRO):
         raise InvalidRequest(f"option {FORMAT} is binary, json or avro", got=repr(options[FORMAT]))
     if url and format != AVRO:
         raise InvalidRequest(f"option {REGISTRY} needs {FORMAT}=avro")
-    if url and not is_url(url):
-        raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")
     if format == "binary":
         if schema.strip():
             raise InvalidRequest(f"option {SCHEMA} needs {FORMAT}=json or avro")
@@ -51,18 +47,25 @@ def typed_value(options: Mapping[str, str]) -> TypedValue | None:
     if not schema.strip():
         example = "id bigint, tags array<string>" if format == JSON else "the Avro schema as JSON"
         raise InvalidRequest(f"option {FORMAT}={format} needs {SCHEMA}: {example}")
-    typed = TypedValue(Form(format, schema, registered=bool(url)), access_by_url(url) if url else None)
-    try:
-        typed.form.kind()
-    except InvalidRequest as error:
-        raise InvalidRequest(f"option {SCHEMA}: {error.message.removeprefix('the schema: ')}", **error.facts) from error
-    return typed
+    form = Form(format, schema, registered=bool(url))
+    form.kind(f"option {SCHEMA}")
+    return TypedValue(form, _registry(url) if url else None)
+
+
+def _registry(url: str) -> RegistryAccess:
+    from ..values.schema_registry import access_by_url, is_url  # not in every session
+
+    if not is_url(url):
+        raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")
+    return access_by_url(url)
 
 
 def column_types(typed: TypedValue | None) -> dict[str, DataType]:
     """Return the types of all columns that a query may have."""
     if typed is None:
         return SPARK_TYPES
+    from ..values.typed_column import CORRUPT_TYPE
+
     return SPARK_TYPES | {VALUE: from_arrow_type(typed.form.kind()), CORRUPT: from_arrow_type(CORRUPT_TYPE)}
 
 
@@ -70,21 +73,24 @@ class TypedColumns:
     """The columns of one task's batches, with `value` typed if the options ask for it."""
 
     def __init__(self, columns: Sequence[str], typed: TypedValue | None) -> None:
-        from ..values.open import open_reader
-
         self._columns = tuple(columns)
-        needed = typed is not None and not {VALUE, CORRUPT}.isdisjoint(columns)
-        self._values = open_reader(typed.form, typed.registry) if typed is not None and needed else None
-        stored = tuple(name for name in self._columns if name != CORRUPT)
-        self.decoded = stored if VALUE in stored or not needed else (*stored, VALUE)
+        self._values: Reader | None = None
+        self.decoded = self._columns
         """The columns that the decoder makes."""
+        if typed is not None and not {VALUE, CORRUPT}.isdisjoint(columns):
+            from ..values.open import open_reader
+
+            self._values = open_reader(typed.form, typed.registry)
+            self.decoded = (*(name for name in columns if name not in (VALUE, CORRUPT)), VALUE)
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with its columns typed. Raises Unavailable and AccessDenied for a registry."""
         if self._values is None:
             return batch
+        from ..values.typed_column import corrupt_column
+
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
         raw = arrays[VALUE]
         typed = self._values.of(raw)
-        arrays |= {VALUE: typed.column, CORRUPT: corrupt_column({VALUE: raw}, {VALUE: typed.corrupt}, typed.corrupt)}
+        arrays |= {VALUE: typed.column, CORRUPT: corrupt_column({VALUE: raw}, {VALUE: typed.corrupt})}
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], names=list(self._columns))

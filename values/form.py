@@ -19,6 +19,8 @@ from ..state.errors import InvalidRequest
 
 JSON, AVRO, STRING = "json", "avro", "string"
 FORMATS = (JSON, AVRO, STRING)
+CORRUPT = "_corrupt"
+"""The column of bytes that do not parse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,19 @@ class Form:
                 schema=self.schema or None,
             )
 
-    def kind(self) -> pa.DataType:
-        """Return the column's type. Raises InvalidRequest that names the unsupported part of the schema."""
+    def kind(self, what: str = "the schema") -> pa.DataType:
+        """Return the column's type. Raises InvalidRequest that names the unsupported part of the schema.
+
+        ``what``: the schema's name in the error.
+        """
         if self.format == JSON:
             from .ddl import struct_of
 
-            return _kept(struct_of(self.schema, "the schema"))
+            return _kept(what, struct_of(self.schema, what))
         if self.format == AVRO:
             from .avro_type import type_of_avro
 
-            return _kept(type_of_avro(self.schema, "the schema"))
+            return _kept(what, type_of_avro(self.schema, what))
         return pa.string()
 
     def as_json(self) -> dict[str, Any]:
@@ -69,12 +74,12 @@ class Form:
         return cls(format, schema, registered)
 
 
-def _kept(kind: pa.DataType) -> pa.DataType:
+def _kept(what: str, kind: pa.DataType) -> pa.DataType:
     """Return the type. Raises InvalidRequest if it cannot be a column of Parquet."""
     if pa.types.is_struct(kind) and not kind.num_fields:
-        raise InvalidRequest("the schema: a struct without fields is no column")
+        raise InvalidRequest(f"{what}: a struct without fields is no column")
     for at in range(kind.num_fields):
-        _kept(kind.field(at).type)
+        _kept(what, kind.field(at).type)
     return kind
 
 

@@ -70,6 +70,8 @@ class JsonValues:
         """Return an equally long column."""
         if (column := self.at_once(values)) is not None:
             return all_parsed(column)
+        if len(values) <= SOME:
+            return self.one_by_one(values)
         parts = []
         for at in range(0, len(values), SOME):
             some = values.slice(at, SOME)

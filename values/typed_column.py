@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-CORRUPT = "_corrupt"
 CORRUPT_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
 _NOT_OF_TYPE = pa.ArrowException, OverflowError, TypeError, ValueError
 
@@ -48,10 +48,11 @@ def _fits(row: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def corrupt_column(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], some: pa.Array) -> pa.Array:
-    """Return the column `_corrupt`. ``some``: rows that are marked even if all of their bytes parse."""
-    for flags in bad.values():
-        some = pc.or_(some, flags)
+def corrupt_column(
+    raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], marked: pa.Array | None = None
+) -> pa.Array:
+    """Return the column `_corrupt`. ``marked``: rows that are marked even if all of their bytes parse."""
+    some = reduce(pc.or_, [*bad.values(), *([] if marked is None else [marked])])
     count = len(some)
     if not pc.any(some).as_py():
         return pa.nulls(count, CORRUPT_TYPE)

@@ -85,9 +85,14 @@ class Checks:
 
         While too few brokers run, no agent may append a fact. What Kafka's own retention deletes meanwhile is lost.
         """
+        left = self._kept_ms(name, self.ground.truth.snapshot((name, partition)), end)
+        return left is not None and left < 0
+
+    def _kept_ms(self, name: str, known: Known, below: int) -> int | None:
+        """Return how long the youngest record below an offset is still to be kept; None if there is none."""
         topic = next(each for each, topic_name, _ in self.ground.places() if topic_name == name)
-        youngest = self.ground.truth.snapshot((name, partition)).youngest_below(end)
-        return youngest is not None and youngest + topic.retention_ms < int(time.time() * 1000)
+        youngest = known.youngest_below(below)
+        return None if youngest is None else youngest + topic.retention_ms - int(time.time() * 1000)
 
     def _ends(self, eyes: Eyes, isolation: Isolation) -> dict[Place, tuple[Offset, Known]]:
         """Return the end of each partition and the acknowledged records of it, while no writer writes."""
@@ -112,9 +117,8 @@ class Checks:
         yield from complaints(self.ground.truth, known, start, end, read, committed)
         self.done.records += len(read)
         self.done.digests[f"{place[0]}:{place[1]} {isolation}"] = f"{start}..{end} {len(read)} {digest(read)[:16]}"
-        topic = next(each for each, name, _ in self.ground.places() if name == place[0])
-        youngest = known.youngest_below(start)
-        if youngest is not None and (left := youngest + topic.retention_ms - int(time.time() * 1000)) > 0:
+        left = self._kept_ms(place[0], known, start)
+        if left is not None and left > 0:
             yield f"the log starts at {start}, and a record below it is to be kept for {left} ms more"
         self.ground.truth.forget_below(place, start)
 
