@@ -15,12 +15,12 @@ from ..follower.following import Following
 from ..follower.histories import left_behind
 from ..follower.object_names import ROOT
 from ..follower.open import open_view
-from ..leader.attention import Attention
 from ..leader.custody import led_by
 from ..leader.facts_kept import FactsKept
 from ..leader.gauges import feed_clock_gauge, feed_gauges
 from ..leader.open import Beside, LeaderRole, Parts, open_leader
 from ..leader.other_replicas import epochs_of
+from ..leader.schedule import Schedule
 from ..log.local_log import LogDirs
 from ..runtime.clock import SystemClock
 from ..runtime.id_source import RandomIds
@@ -73,7 +73,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         archives = upkeep.archives
         facts_kept = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
         facts_kept.refresh()
-        attention = Attention(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
+        schedule = Schedule(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
         follower = open_view(
             topic,
             connection.cluster_id,
@@ -81,7 +81,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             Following(
                 keep=facts_kept.keep,
                 seed=seed_of(connection, store, upkeep.identity, listener),
-                listener=fan_out(listener, attention.listen, archives.listen),
+                listener=fan_out(listener, schedule.listen, archives.listen),
             ),
             state_dir=settings.state_dir / "agent",
         )
@@ -119,7 +119,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             lambda partition: archives.problem(follower.tier_partition(partition)),
             lambda: claim.proof,
             quota,
-            attention,
+            schedule,
             lambda: left_behind(store, upkeep.identity.topic_id),
             lambda: claim.heartbeats_lost,
         )
@@ -129,9 +129,9 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         watches.store.returned = partial(leader.agent.returned, StorageUnavailable, AccessDenied)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
-        chores = upkeep.chore_loop(leader.seat, follower, facts_kept)
+        chores = upkeep.chore_loop(leader.context, follower, facts_kept)
         feed_gauges(metrics, leader.board, follower, clock)
-        feed_clock_gauge(metrics, leader.seat.time)
+        feed_clock_gauge(metrics, leader.context.time)
         watches.feed(metrics, leader, chores.names)
 
         def work(stop: threading.Event) -> None:

@@ -13,7 +13,7 @@ from ..runtime.clock import Clock
 
 AGE_S = 10.0
 """How old a board may be before its agent is asked again."""
-PATIENCE_S = 2.0
+TIMEOUT_S = 2.0
 AT_ONCE = 8
 LONGEST_BYTES = 256 << 20
 """The longest answer that is read. A partition takes about 1 KB."""
@@ -43,7 +43,7 @@ class AgentBoards:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="agent-boards")
 
     def now(self, addresses: Collection[str]) -> dict[str, Board | None]:
-        """Ask all of these agents now. Takes `PATIENCE_S` where one is silent."""
+        """Ask all of these agents now. Takes `TIMEOUT_S` where one is silent."""
         return dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
 
     def known(self) -> dict[str, Board | None]:
@@ -94,7 +94,7 @@ def asked_of_agent(address: str, path: str) -> Any | None:
 
     pool = urllib3.PoolManager(retries=False)
     try:
-        answer = pool.request("GET", f"http://{address}{path}", timeout=PATIENCE_S, preload_content=False)
+        answer = pool.request("GET", f"http://{address}{path}", timeout=TIMEOUT_S, preload_content=False)
         data = answer.read(LONGEST_BYTES)
         answer.close()
         return json.loads(data) if answer.status == 200 else None

@@ -13,13 +13,13 @@ from ..follower.histories import has_parted, left_behind, newest_history, places
 from ..follower.rocksdb_view import ViewIdentity
 from ..follower.shelf import Shelf
 from ..follower.time_travel import archived_entries
-from ..leader.act import Act
 from ..leader.recover import RecoverTools, add_lost_facts, check_target, recover_all, recover_partition
 from ..leader.recover_archive import continued, read_history
 from ..leader.recover_scan import Bucket, Found, scan_bucket, sort_out
 from ..rules.lost_facts import LostFacts
 from ..rules.recovery import ArchivedPartition, FoundSegment, PartitionPlan, Verdict, plan_partitions
 from ..runtime.id_source import RandomIds
+from ..runtime.operation import Operation
 from ..state.errors import Fenced, HistoryBroken, InvalidRequest
 from ..state.facts import LeaderElected
 from ..state.ids import RemoteSegmentId, TopicId, TopicIdPartition
@@ -209,7 +209,7 @@ def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLoc
                 lock.require()
 
 
-def _all_of(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
+def _all_of(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionView]:
     return recover_partition(lost.plan, tools)
 
 

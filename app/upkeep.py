@@ -22,15 +22,15 @@ from ..follower.rebuild import Seed
 from ..follower.rocksdb_view import RocksView, ViewIdentity
 from ..follower.shelf import Shelf
 from ..follower.until_stopped import UntilStopped
-from ..leader.act import Act
 from ..leader.brokers_time import BrokersTime
 from ..leader.chores import Chore, ChoreLoop
 from ..leader.custody import ClusterEvidence, Custodian, led_by
-from ..leader.custody_acts import CustodyTools
+from ..leader.custody_operations import CustodyTools
 from ..leader.facts_kept import FactsKept
-from ..leader.term import Seat
+from ..leader.term import TermContext
 from ..rules.custody import CustodyPolicy
 from ..runtime.listener import CheckpointUsed, ChoreFailed, ClocksDiffer, Listener
+from ..runtime.operation import Operation
 from ..schemas.codec import decode_fact
 from ..state.errors import TierstateError, Unavailable
 from ..state.offsets import Position, TimestampMs
@@ -85,29 +85,29 @@ class Upkeep:
         self._time = BrokersTime(self._clock, self._topic, store)
         self._scratch = self._settings.state_dir / "agent" / "scratch"
 
-    def chore_loop(self, seat: Seat, follower: Follower, wanted: FactsKept) -> ChoreLoop:
+    def chore_loop(self, context: TermContext, follower: Follower, wanted: FactsKept) -> ChoreLoop:
         """Return the loop, not yet running."""
         settings, topic = self._settings, self._topic
-        led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id, topic.mapped_partitions)
+        led = led_by(context.broker, settings.tier_state.topic, context.broker_id, topic.mapped_partitions)
         policy = CustodyPolicy(
             grace_ms=round(settings.custodian.grace * 1000),
             reader_grace_ms=round(settings.expire.grace * 1000),
         )
         recorded = read_meta(topic)
         look = ClusterEvidence(
-            seat.broker,
+            context.broker,
             recorded.cluster_id if recorded else "",
             settings.tier_state.replication_factor,
             self._topic_problems,
             self._clock,
         )
-        custody = CustodyTools(seat, look, policy, self._store, self._listener, self.archives.archived_to)
+        custody = CustodyTools(context, look, policy, self._store, self._listener, self.archives.archived_to)
 
         noted = ""
 
         def look_around() -> None:
             nonlocal noted
-            before, noted = noted, seat.time.clocks().noted or ""
+            before, noted = noted, context.time.clocks().noted or ""
             if noted and not before:
                 self._listener(ClocksDiffer(noted))
             if wanted.refresh():
@@ -142,7 +142,7 @@ class Upkeep:
         doubts = (self.archives.broken, self._claim.proof.delete)
         return [*self._topic.problems(), *(str(doubt) for doubt in doubts if doubt)]
 
-    def _archive(self, number: int, stop: threading.Event) -> Act[None]:
+    def _archive(self, number: int, stop: threading.Event) -> Operation[None]:
         archives = self.archives
         archives.check(number)
         now, archived = self._time.now_ms(), archives.known(number)
@@ -157,14 +157,14 @@ class Upkeep:
             archives.unheard(number)
             raise
 
-    def _checkpoint(self, number: int, stop: threading.Event) -> Act[object]:
+    def _checkpoint(self, number: int, stop: threading.Event) -> Operation[object]:
         self.archives.check(number)  # no checkpoint of a history that was not chosen
         keep, refused, clock = self._settings.checkpoint.keep, _refused(self._listener), self._clock
         topic = UntilStopped(self._topic, stop)
         with self._scratch_views() as fresh:
             return (yield from checkpoint(topic, self._shelf(number), clock, keep, fresh, refused))
 
-    def _cut(self, number: int, stop: threading.Event) -> Act[object]:
+    def _cut(self, number: int, stop: threading.Event) -> Operation[object]:
         older = TimestampMs(self._time.clocks().for_deletion - round(self._settings.archive.keep * 1000))
         with self._scratch_views() as fresh:
             return (yield from cut_archive(self._shelf(number), older, fresh))

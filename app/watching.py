@@ -58,7 +58,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
     return {
         "start": max(store, BROKER_S),
         "agent": BROKER_S,
-        "acts": max(store, BROKER_S),
+        "operations": max(store, BROKER_S),
         "chores": max(store, BROKER_S),
         "view": max(store, BROKER_S),
         "heartbeat": max(store, BROKER_S),

@@ -38,7 +38,7 @@ def bounds_of_leader(
     partition: int,
     epoch: LeaderEpoch | None = None,
     *,
-    patience: float,
+    timeout_s: float,
 ) -> LocalBounds:
     """Return `read_bounds` of the leader. Without an ``epoch``, repeat it if the leader changes in between."""
 
@@ -50,7 +50,7 @@ def bounds_of_leader(
                 raise
             raise LeaderMoved("a leader was elected while it was asked", topic=topic, partition=partition) from error
 
-    return leadership.on_leader(topic, partition, ask, patience)
+    return leadership.on_leader(topic, partition, ask, timeout_s)
 
 
 def read_bounds_of(

@@ -10,7 +10,7 @@ from ..runtime.watchdog import go_round
 from .open import Broker
 
 LOGIN_S = 30.0
-PATIENCE_S = 8.0
+TIMEOUT_S = 8.0
 """Seconds: enough for two silent brokers before the third one answers (`raw.METADATA_SECONDS`)."""
 
 
@@ -20,7 +20,7 @@ class BrokerWatch(AnswerWatch):
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker, self._clock = broker, clock
         self._logged_in_at = clock.monotonic()
-        super().__init__(self._look, "no broker answers.", clock, every_s=2.0, again_s=2.0, patience_s=PATIENCE_S)
+        super().__init__(self._look, "no broker answers.", clock, every_s=2.0, again_s=2.0, timeout_s=TIMEOUT_S)
 
     def _look(self) -> None:
         self._broker.control.cluster()

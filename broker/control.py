@@ -24,7 +24,7 @@ from .existence import may_describe, topic_exists
 from .groups import TopicGroups, read_groups
 from .leadership import Leadership
 from .live_client import LiveClient
-from .local_reads import PATIENCE_S
+from .local_reads import TIMEOUT_S
 from .raw import RawClient
 from .topics import TopicDescription, describe_topic, describe_topics, read_config, read_configs
 from .transactions import OpenTransaction, read_open_transactions
@@ -144,7 +144,7 @@ class KafkaControl:
     ) -> LocalBounds:
         if broker is not None:
             return read_bounds(self._raw, broker, topic, partition, epoch)
-        return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, patience=PATIENCE_S)
+        return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, timeout_s=TIMEOUT_S)
 
     def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
         return read_configs(self._raw, broker, topics)

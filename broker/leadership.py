@@ -46,12 +46,12 @@ class Leadership:
         with self._lock:
             self._known.pop((topic, partition), None)
 
-    def on_leader(self, topic: str, partition: int, call: Callable[[BrokerId], Answer], patience: float) -> Answer:
-        """Return ``call(leader)``, repeated on the next leader if it fails, for at most ``patience`` seconds.
+    def on_leader(self, topic: str, partition: int, call: Callable[[BrokerId], Answer], timeout_s: float) -> Answer:
+        """Return ``call(leader)``, repeated on the next leader if it fails, for at most ``timeout_s`` seconds.
 
         Only for calls that read. Raises what the last attempt raised; Fenced, OffsetOutOfRange and the like at once.
         """
-        deadline = self._clock.monotonic() + patience
+        deadline = self._clock.monotonic() + timeout_s
         pause = FIRST_PAUSE
         while True:
             try:

@@ -18,7 +18,7 @@ from .fetch_spec import FetchSpec
 from .leadership import Leadership
 from .raw import RawClient
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 """A fail-over after kill -9 takes 7 to 11 s with ``broker.session.timeout.ms=6000`` (measured)."""
 BATCH_PREFIX = struct.Struct(">qi")
 """Base offset, and the bytes that follow it in this batch: the start of every record batch since Kafka 0.11."""
@@ -40,11 +40,11 @@ class LocalFetch:
 class LocalReader:
     """Fetches from the partition's leader. Thread-safe; blocking."""
 
-    def __init__(self, raw: RawClient, leadership: Leadership, patience: float = PATIENCE_S) -> None:
-        """``patience``: seconds of following a moving leader before giving up."""
+    def __init__(self, raw: RawClient, leadership: Leadership, timeout_s: float = TIMEOUT_S) -> None:
+        """``timeout_s``: seconds of following a moving leader before giving up."""
         self._raw = raw
         self._leadership = leadership
-        self._patience = patience
+        self._timeout_s = timeout_s
 
     def fetch(self, spec: FetchSpec) -> LocalFetch:
         """Return the batches from ``offset`` on: about ``max_bytes``, but at least one if there is one.
@@ -54,17 +54,17 @@ class LocalReader:
         and TimedOut (after following the leader for a while).
         """
         return self._leadership.on_leader(
-            spec.topic, spec.partition, lambda broker: self._fetch(broker, spec), self._patience
+            spec.topic, spec.partition, lambda broker: self._fetch(broker, spec), self._timeout_s
         )
 
     def bounds(self, topic: str, partition: int, epoch: LeaderEpoch | None = None) -> LocalBounds:
         """Return where the local tier begins and ends on the leader."""
-        return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, patience=self._patience)
+        return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, timeout_s=self._timeout_s)
 
     def offset_at(self, topic: str, partition: int, at: TimestampMs) -> tuple[Offset, TimestampMs] | None:
         """Return `bounds.offset_at` of the leader."""
         return self._leadership.on_leader(
-            topic, partition, lambda broker: offset_at(self._raw, broker, topic, partition, at), self._patience
+            topic, partition, lambda broker: offset_at(self._raw, broker, topic, partition, at), self._timeout_s
         )
 
     def end_of_epoch(
@@ -78,7 +78,7 @@ class LocalReader:
         def ask(broker: BrokerId) -> EpochEnd | None:
             return read_end_of_epoch(self._raw, broker, topic, partition, epoch, leader_epoch)
 
-        return self._leadership.on_leader(topic, partition, ask, self._patience)
+        return self._leadership.on_leader(topic, partition, ask, self._timeout_s)
 
     def _fetch(self, broker: BrokerId, spec: FetchSpec) -> LocalFetch:
         answer = self._raw.fetch(broker, spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from ..runtime.settings import Settings
 
 SILENT_S = 3.0
-"""After so long a command that waits for Kafka says so."""
+"""A command that waits longer for Kafka notes it."""
+STORE_NOTE_S = 5.0
+"""The shortest time between two notes that the store does not answer."""
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Context:
     """The files and folders in the command's own options and arguments, by the name of the option."""
     own_process: bool = False
     """True if the command has the process to itself and may end it (`serving.py`); False when Python code runs it."""
+    _store_noted_s: float = field(default=-STORE_NOTE_S, init=False)
 
     @cached_property
     def settings(self) -> Settings:
@@ -149,12 +153,21 @@ class Context:
             self.output.note(str(age))
 
     def _note(self, event: Event) -> None:
-        from ..runtime.listener import ChoreFailed, ChunkCacheOff
+        from ..runtime.listener import ChoreFailed, ChunkCacheOff, RequestRepeated, StoreThrottled
 
         if isinstance(event, ChunkCacheOff):
             self.output.note(f"disk cache of chunks is not used: {event.reason}")
         elif isinstance(event, ChoreFailed):
             self.output.note(f"{event.chore}: {event.error}")
+        elif isinstance(event, RequestRepeated):
+            self._note_store(event.error)
+        elif isinstance(event, StoreThrottled):
+            self._note_store("the store asks to slow down")
+
+    def _note_store(self, reason: str) -> None:
+        if time.monotonic() >= self._store_noted_s + STORE_NOTE_S:
+            self._store_noted_s = time.monotonic()
+            self.output.note(f"{reason}: trying again")
 
     @cached_property
     def output(self) -> Output:

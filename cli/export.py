@@ -210,7 +210,7 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
 
 def _give_up(context: Context, export: Export, topic: str) -> None:
     """Show what is missing; give it up only if ``--execute`` was typed: the default of this command only adds."""
-    from ..leader.act import run
+    from ..runtime.operation import run
 
     current = click.get_current_context()
     execute = current.params["execute"] and current.get_parameter_source("execute") is ParameterSource.COMMANDLINE

@@ -115,7 +115,9 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
     if unknown is not None:
         epoch, start = unknown.begins
         line(f"LINEAGE UNKNOWN  the broker's log begins with epoch {epoch} at offset {start}")
-        source = f"term {unknown.elder.epoch} of broker {unknown.elder.broker_id}" if unknown.elder else "the segments"
+        source = (
+            f"term {unknown.leader.epoch} of broker {unknown.leader.broker_id}" if unknown.leader else "the segments"
+        )
         line(f"  known         {_epochs(unknown.known.entries)} (epoch:offset), by {source}")
         line(f"  checkpoint    {_epochs(view.lineage.entries)}")
         below = [each for each in view.readable if each.offsets.start < start]

@@ -34,7 +34,7 @@ from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange, TimestampMs
 from ..state.segment import RemoteSegment
 from ..storage.object_store import MIB, beyond_end, over_limit
-from ..storage.patience import Attempts, Limits, Patience
+from ..storage.retry_policy import Attempts, Limits, RetryPolicy
 from .segment_grant import SegmentGrant
 
 GRANTS = 256
@@ -70,7 +70,7 @@ class GrantedObjects:
     ) -> None:
         self._segments = {each.object_key: each for each in segments}
         self._grants, self._clock = grants, clock
-        self._patience = Patience(limits or Limits(), clock, RandomIds(), ignore, "signed URLs")
+        self._retries = RetryPolicy(limits or Limits(), clock, RandomIds(), ignore, "signed URLs")
         self._known: LRUCache[str, _Known] = LRUCache(GRANTS)
         self._lock = threading.Lock()
 
@@ -92,11 +92,11 @@ class GrantedObjects:
                 raise over_limit(key, len(data), limit)
             return data
 
-        return self._patience.read(key, read)
+        return self._retries.read(key, read)
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         """Stream a range as `ObjectReader.stream_range` does, and continue after a body that breaks off."""
-        attempts = self._patience.reading(key)
+        attempts = self._retries.reading(key)
         position, stop, failed_at = range.start, range.stop, range.start
         tag: str | None = None
         while position < stop:
@@ -134,7 +134,7 @@ class GrantedObjects:
                 raise CorruptData("the store answers another range than asked", key=key)
             return ObjectInfo(key, int(content_range[3]), TimestampMs(0))
 
-        return self._patience.read(key, look)
+        return self._retries.read(key, look)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
         """Return the data key of a segment that is being read, from its grant. Raises InvalidRequest."""

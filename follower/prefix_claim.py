@@ -71,7 +71,7 @@ class _Seen:
     beat: Heartbeat
     ours: bool
     answered: bool
-    elder: bool
+    is_older: bool
     mark: tuple[int, int]
     changed_s: float
 
@@ -364,14 +364,14 @@ class PrefixClaim:
             return
         ours = self._is_here(beat)
         answered = ours and self._process in beat.answers.split()
-        elder = self._first_proof_s is None if seen is None else seen.elder
-        self._others[key] = _Seen(beat, ours, answered and not beat.stopped, elder, mark, now)
+        is_older = self._first_proof_s is None if seen is None else seen.is_older
+        self._others[key] = _Seen(beat, ours, answered and not beat.stopped, is_older, mark, now)
 
     def _peer(self, seen: _Seen, now: float) -> Peer:
         beat, first = seen.beat, self._first_written_s
         since = now if first is None else max(first, seen.changed_s)
         disowned = not seen.ours and any(beat.process in keeper.others.split() for keeper in self._keepers)
-        rival = seen.elder and self._is_of_our_broker(beat)
+        rival = seen.is_older and self._is_of_our_broker(beat)
         name = f"broker {beat.broker_id} at {beat.host} (process {beat.process})"
         stopped = bool(beat.stopped)
         return Peer(name, seen.ours, seen.answered, stopped, rival, disowned, now - since)
@@ -387,7 +387,7 @@ class PrefixClaim:
         proven = [each for each in self._agents() if each.beat.trial_s != NO_PROOF_YET]
         before = []
         for each in proven:
-            if each.ours and each.elder:
+            if each.ours and each.is_older:
                 is_alive = not is_dead(self._peer(each, now), claimant.period_s)
                 place = (each.beat.broker_id, each.beat.place)
                 is_here = claimant.broker_id < 0 or place == (claimant.broker_id, claimant.place)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..leader.act import Act
+from ..runtime.operation import Operation
 from ..state.errors import CorruptData, InvalidRequest, ObjectExists, ObjectNotFound, TierstateError
 from ..state.ids import TopicId
 from ..storage.object_store import ObjectStore
@@ -93,12 +93,12 @@ class Ledger:
         if not self._put(key, content) and self.place.get(key) != document(content):
             raise differs(self.place, key)
 
-    def give_up(self, plan: ExportPlan) -> Act[None]:
+    def give_up(self, plan: ExportPlan) -> Operation[None]:
         """End an export as it is: one that cannot be finished, because its range expired, or is no longer wanted.
 
         A task is done or given up, whichever document is put first; so a process that still runs one adds nothing
         afterwards. Then files that no task committed are deleted, and the last document lists what is missing. From
-        then on other exports may have those ranges. An act; run again it goes on. Raises what the store raises.
+        then on other exports may have those ranges. An operation; run again it goes on. Raises what the store raises.
         """
         outcomes = self.done(plan)
         for task in plan.tasks:

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..fetch.planned_split import Skipped
-from ..leader.act import Act
 from ..log.record_digest import RecordDigest
+from ..runtime.operation import Operation
 from ..state.errors import ObjectExists
 from ..state.offsets import ByteRange, TimestampMs
 from ..storage.object_store import ObjectReader, ObjectStore
@@ -79,8 +79,8 @@ def export_task(
     ledger: Ledger,
     registry: RegistryAccess | None = None,
     skipped: tuple[Skipped, ...] = (),
-) -> Act[TaskDone]:
-    """Run the task, as an act. ``batches``: as `row_groups.laid_out` takes them.
+) -> Operation[TaskDone]:
+    """Run the task, as an operation. ``batches``: as `row_groups.laid_out` takes them.
 
     Raises what the store and ``batches`` raise, DiskFull, CorruptData where another run made other files, and
     InvalidRequest where the task was given up while it ran.

@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from ..app.split_reads import LogAccess
 from ..fetch.planned_split import PlannedSplit
-from ..leader.act import run
 from ..runtime.clock import SystemClock
+from ..runtime.operation import run
 from ..storage.open import open_store
 from ..storage.options import StoreOptions
 from ..values.schema_registry import RegistryAccess

@@ -1,4 +1,4 @@
-"""The acts that change a table. Each is one commit: rows are added or removed, together with the new place.
+"""The operations that change a table. Each is one commit: rows are added or removed, together with the new place.
 
     files of its own  ->  manifests  ->  commit, if the table is still as it was read  ->  the table's
                                          another was first  ->  own files removed, place read again
@@ -28,8 +28,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from ..fetch.planned_split import PlannedSplit
-from ..leader.act import Act, run
 from ..runtime.id_source import RandomIds
+from ..runtime.operation import Operation, run
 from ..state.errors import TierstateError
 from ..state.ids import FactId
 from ..state.offsets import Extent, Offset
@@ -56,8 +56,8 @@ from .table_place import PLACE, TablePlace
 
 Splits: TypeAlias = Mapping[int, list[PlannedSplit]]
 """The splits of each partition, in the order of offsets."""
-Write: TypeAlias = Callable[[LakeTable, TopicLog, Attempt, Splits], Act[None]]
-"""Makes the attempt's files of the records of splits. An act; files that it leaves when it fails are in no snapshot."""
+Write: TypeAlias = Callable[[LakeTable, TopicLog, Attempt, Splits], Operation[None]]
+"""Makes the attempt's files of the records of splits. Files that it leaves when it fails are in no snapshot."""
 FORGOTTEN: dict[str, Any] = {
     "current_snapshot_id": None,
     "snapshots": [],
@@ -69,7 +69,7 @@ FORGOTTEN: dict[str, Any] = {
 """Parts of a table's metadata that no task needs: there may be thousands of snapshots."""
 
 
-def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
+def commit(table: LakeTable, attempt: Attempt, change: Change) -> Operation[bool]:
     """Return False where another was first; its files are removed. Raises UnknownOutcome, and then leaves them."""
     with nothing_left(table, attempt):
         yield "write manifests"
@@ -81,7 +81,7 @@ def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
     return landed
 
 
-def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, Extent]) -> Act[bool]:
+def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, Extent]) -> Operation[bool]:
     """Remove the rows of these offsets (end exclusive), by partition. Files with no other rows are dropped whole.
 
     A file of several partitions, which another engine wrote, becomes one file for each partition.
@@ -109,7 +109,7 @@ def _without(rows: pa.Table, start: Offset, end: Offset) -> pa.Table:
     return rows.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))
 
 
-def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
+def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Operation[None]:
     """Write the files in this process, one split after another."""
     made_by = table.new_rows()
     for task, split in tasks_of(splits):
@@ -120,7 +120,7 @@ def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits
 def by_tasks(run_jobs: Run) -> Write:
     """Return a `Write` by tasks. Raises as tasks do."""
 
-    def write(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
+    def write(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Operation[None]:
         work = TableWork.of(table, attempt)
         jobs = [Job.of(task, split, log.access, work) for task, split in tasks_of(splits)]
         yield f"do {len(jobs)} tasks"

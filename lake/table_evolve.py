@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from ..leader.act import run
+from ..runtime.operation import run
 from ..state.errors import InvalidRequest
 from ..values.evolution import evolved
 from ..values.form import Form

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
-from ..leader.act import Act
+from ..runtime.operation import Operation
 from ..state.offsets import Extent, Offset
 from .columns import Rows, aligned, within_years
 from .jobs import Task
@@ -50,7 +50,7 @@ class Attempt:
 
 def write_rows(
     table: LakeTable, attempt: Attempt, task: Task, batches: Iterable[pa.RecordBatch], made_by: Rows
-) -> Act[None]:
+) -> Operation[None]:
     """Write the records of a task as files by day. ``batches``: as `row_groups.laid_out` takes them.
 
     Raises what ``batches`` and ``made_by`` raise, and DiskFull.
@@ -67,7 +67,7 @@ def write_rows(
     attempt.corrupt += made_by.corrupt - before
 
 
-def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Act[None]:
+def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Operation[None]:
     """Write rows of one partition and day, by offset and in the table's schema, as one file: each of ``groups`` is a
     row group. Without rows no file is written.
     """
@@ -95,7 +95,7 @@ def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> It
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def give_back(table: LakeTable, attempt: Attempt) -> Act[None]:
+def give_back(table: LakeTable, attempt: Attempt) -> Operation[None]:
     """Remove the files of an attempt that did not land."""
     for each in attempt.files:
         yield f"remove {each.file_path}"
@@ -115,7 +115,7 @@ def nothing_left(table: LakeTable, attempt: Attempt) -> Iterator[None]:
         raise
 
 
-def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Act[None]:
+def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Operation[None]:
     url = table.url(name)
     yield f"put {url}"
     attempt.files.append(file := table.put(url, made.pieces()))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..leader.act import Act
+from ..runtime.operation import Operation
 from ..state.errors import InvalidRequest, TierstateError, ViewBehind
 from ..state.offsets import Extent, Offset
 from .columns import ColumnsGrown
@@ -116,7 +116,7 @@ class Look:
 
 def follow_round(
     table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: TableLimits, means: Means = ALONE
-) -> Act[Round]:
+) -> Operation[Round]:
     """Make one commit, or none. ``look``: at this table as it was loaded. Raises what reading and writing raise."""
     attempt, reaches = Attempt(attempt_id), look.place.partitions
     if look.lost:
@@ -137,7 +137,7 @@ def follow_round(
 
 def _append(
     table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: TableLimits, means: Means
-) -> Act[Round]:
+) -> Operation[Round]:
     """Add new records, and set the place that they bring the table to."""
     means.keep(look.news)
     share = max(1, limits.commit_bytes // len(look.news) // limits.file_bytes)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
-from ..leader.act import Act, run
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
+from ..runtime.operation import Operation, run
 from ..state.errors import TierstateError, UnknownOutcome
 from ..state.offsets import TimestampMs
 from .jobs import MOVED, TRIES, range_error
@@ -76,13 +76,13 @@ class Rounds:
     left_out: dict[int, TierstateError] = field(default_factory=dict)
     tries: int = TRIES
 
-    def take(self, act: Act[Round], look: Look, stopping: threading.Event) -> Round | None:
+    def take(self, operation: Operation[Round], look: Look, stopping: threading.Event) -> Round | None:
         """Take a round. None: it failed and can be taken again, or it was stopped.
 
         After `TRIES` failures the partition that is at fault is left out. Raises an error that is about more than one.
         """
         try:
-            round_ = run(act, stopping)
+            round_ = run(operation, stopping)
         except TierstateError as error:
             if isinstance(error, AGAIN) and self.tries > 1:
                 self.tries -= 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..leader.act import run
+from ..runtime.operation import run
 from ..state.errors import InvalidRequest, Unavailable
 from ..state.offsets import Offset
 from .leases import Keep, no_lease

@@ -22,7 +22,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import ancestors_of
 
-from ..leader.act import Act, run
+from ..runtime.operation import Operation, run
 from ..state.errors import CorruptData, InvalidRequest, Unavailable
 from ..state.offsets import TimestampMs
 from .columns import first_difference
@@ -127,7 +127,7 @@ def _files(group: Sequence[Bin]) -> list[DataFile]:
     return list({file.file_path: file for each in group for file in each.files}.values())
 
 
-def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Act[bool]:
+def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Operation[bool]:
     """Make one commit for these. False: files that were read are no longer the table's, or a writer was always first.
 
     Rows that are added at the same time do not matter: only that all of its files are still there counts.

@@ -1,1 +1,1 @@
-"""An agent's work for the partitions that its broker leads: terms, acts, custody. `rules/` decides what to do."""
+"""An agent's work for the partitions that its broker leads: terms, operations, custody. `rules/` decides what to do."""

@@ -1,8 +1,8 @@
 """The agent's loop: compare the partitions on the disks with those being worked on, and hand what is due to a pool.
 
-Partitions are independent: one act at a time per partition, ``copy.concurrency`` acts at once per agent. A partition
-with a long backlog goes to the end of the queue after a few acts, so that it never keeps the others waiting. It does so
-after every act while a partition without a backlog waits (`turn_queue.py`).
+Partitions are independent: one operation at a time per partition, ``copy.concurrency`` at once per agent. A partition
+with a long backlog goes to the end of the queue after a few operations, so that it never keeps the others waiting. It
+does so after every operation while a partition without a backlog waits (`ready_queue.py`).
 
 Looks that are due only because time passed share one thread of the pool. Most of them find nothing to do, and several
 at once pass Python's lock back and forth at every file they touch, which takes four times the processor time. Looks
@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from ..runtime.watchdog import alive, go_round, inherited, loop
 from ..state.errors import TierstateError, Unavailable
 from ..state.ids import TopicIdPartition
-from .attention import Attention
 from .discovery import Hosted
 from .partition_worker import PartitionWorker
+from .ready_queue import ReadyQueue
+from .schedule import Schedule
 from .status import StatusBoard
-from .turn_queue import TurnQueue
 
 RECONCILE_S = 0.25
 AGAIN_S = 1.0
@@ -57,18 +57,18 @@ class Agent:
         new_worker: NewWorker,
         board: StatusBoard,
         concurrency: int,
-        attention: Attention,
+        schedule: Schedule,
         ahead: Ahead = nothing_ahead,
     ) -> None:
         self._hosted, self._new_worker, self._board = hosted, new_worker, board
-        self._attention, self._ahead = attention, ahead
+        self._attention, self._ahead = schedule, ahead
         self._known: Mapping[TopicIdPartition, Hosted] = {}
         self._led_topics: frozenset[str] = frozenset()
         self._resting: set[TopicIdPartition] = set()
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="act")
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="operation")
         self._workers: dict[TopicIdPartition, PartitionWorker] = {}
         self._turns = threading.Condition()
-        self._queue: TurnQueue[PartitionWorker] = TurnQueue()
+        self._queue: ReadyQueue[PartitionWorker] = ReadyQueue()
         self._concurrency, self._hands = concurrency, 0
         self._busy: set[TopicIdPartition] = set()
         self._acts = 0
@@ -96,7 +96,7 @@ class Agent:
         return frozenset(entry.name for entry in self._known.values() if entry.leads and entry.barred is None)
 
     def run(self, stop: threading.Event) -> None:
-        """Reconcile until ``stop`` is set, then finish the acts in progress. Raises only errors that are bugs."""
+        """Reconcile until ``stop`` is set, then finish the operations in progress. Raises only errors that are bugs."""
         try:
             go_round("agent", stop, lambda: self.reconcile(stop), lambda: RECONCILE_S)
         finally:
@@ -106,7 +106,7 @@ class Agent:
     def run_once(self, stop: threading.Event, upkeep: Callable[[], None] = lambda: None) -> None:
         """Work until nothing is left to do, or until ``stop``. Raises the error that prevented it, after some tries.
 
-        ``upkeep``: called when nothing is left, and again after acts that became possible only because of it.
+        ``upkeep``: called when nothing is left, and again after operations that became possible only because of it.
         """
         tries, kept_up = ONCE_TRIES, -1
         try:
@@ -118,7 +118,7 @@ class Agent:
                     self.reconcile(stop)
                 if self._acts > before:
                     tries = ONCE_TRIES
-                elif self._away is None and not any(worker.setbacks for worker in self._workers.values()):
+                elif self._away is None and not any(worker.failures for worker in self._workers.values()):
                     if kept_up == self._acts:
                         break
                     kept_up = self._acts
@@ -131,13 +131,13 @@ class Agent:
         self._raise_bug()
         if self._away is not None:
             raise self._away
-        failing = [worker for worker in self._workers.values() if worker.setbacks]
+        failing = [worker for worker in self._workers.values() if worker.failures]
         if failing and not stop.is_set():
             names = ",".join(f"{worker.name}-{worker.partition.partition}" for worker in failing)
             raise Unavailable("partitions are not done", partitions=names, because=failing[0].last_error)
 
     def _finish(self) -> None:
-        """Begin no further act, and wait for those in progress."""
+        """Begin no further operation, and wait for those in progress."""
         self._over = True
         self._pool.shutdown(wait=True)
 
@@ -154,7 +154,7 @@ class Agent:
             self._follow(hosted)
         self._rest()
         if returned := [self._returned.popleft() for _ in range(len(self._returned))]:
-            failing = [worker for worker in self._workers.values() if worker.setbacks]
+            failing = [worker for worker in self._workers.values() if worker.failures]
             for worker in failing:
                 worker.returned(returned)
             self._attention.call(worker.partition for worker in failing)
@@ -235,7 +235,7 @@ class Agent:
     def _work(self, stop: threading.Event) -> None:
         """Let waiting workers take their turns, one after another, until none waits."""
         while (worker := self._next()) is not None:
-            with loop("acts", f"{worker.name}-{worker.partition.partition}"):
+            with loop("operations", f"{worker.name}-{worker.partition.partition}"):
                 self._turn(worker, stop)
 
     def _next(self) -> PartitionWorker | None:
@@ -246,12 +246,12 @@ class Agent:
         return None
 
     def _turn(self, worker: PartitionWorker, stop: threading.Event) -> None:
-        """Take a few acts, then put the worker at the end of the queue if there is more to do."""
+        """Take a few operations, then put the worker at the end of the queue if there is more to do."""
         more = False
         try:
             for _ in range(ACTS_A_TURN):
                 alive()
-                # a partition that lost its leadership rests after its current act, however much is left to do
+                # a partition that lost its leadership rests after its current operation, however much is left to do
                 over = self._over or stop.is_set() or worker.partition in self._resting
                 more = not over and worker.advance()
                 if not more:
@@ -266,7 +266,7 @@ class Agent:
         if more:
             self._line_up(worker)
             return
-        self._attention.looked(worker.partition, worker.setbacks)
+        self._attention.looked(worker.partition, worker.failures)
         with self._turns:
             self._busy.discard(worker.partition)
             self._turns.notify_all()

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from ..runtime.clock import Clock
 from ..runtime.listener import ChoreFailed, Listener
+from ..runtime.operation import Operation, run
 from ..runtime.watchdog import alive, go_round
 from ..state.errors import TierstateError
-from .act import Act, run
 from .custody import Custodian
 
 LOOK_S = 5.0
@@ -25,15 +25,15 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """Runs ``act`` for one tier-state partition every ``every_s`` seconds, and once at the start.
+    """Runs ``operation`` for one tier-state partition every ``every_s`` seconds, and once at the start.
 
-    ``act`` also gets the event that is set when the process stops, for long work between two steps. ``called`` returns
-    whether the chore must run before it is due.
+    ``operation`` also gets the event that is set when the process stops, for long work between two steps. ``called``
+    returns whether the chore must run before it is due.
     """
 
     name: str
     every_s: float
-    act: Callable[[int, threading.Event], Act[object]]
+    operation: Callable[[int, threading.Event], Operation[object]]
     called: Callable[[int], bool] = lambda tier_partition: False
 
 
@@ -92,11 +92,11 @@ class ChoreLoop:
             return
         self._due[chore.name, number] = now + chore.every_s
         try:
-            run(chore.act(number, stop), stop)
+            run(chore.operation(number, stop), stop)
             self._failing.discard((chore.name, number))
         except TierstateError as error:
             self._failing.add((chore.name, number))
-            if not stop.is_set():  # the stop may have ended the act
+            if not stop.is_set():  # the stop may have ended the operation
                 self._listener(ChoreFailed(chore.name, number, str(error)))
 
     def _look_after(self, stop: threading.Event) -> None:

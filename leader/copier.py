@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ..log.local_log import SegmentFiles
 from ..rules.candidates import CopyCandidate
 from ..runtime.listener import Listener, SegmentCopied
+from ..runtime.operation import Operation
 from ..state.errors import Fenced, NotTiered, ObjectNotFound, StorageUnavailable, Throttled, TierstateError, TimedOut
 from ..state.facts import (
     DeleteReason,
@@ -28,9 +29,8 @@ from ..state.object_keys import ObjectKeys
 from ..state.segment import CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectReader, ObjectStore, ObjectWriter
 from ..storage.segment.writer import delete_segment
-from .act import Act
 from .object_proof import ObjectProof
-from .term import Reign
+from .term import TermSession
 from .upload import FormatPolicy, upload
 
 MAGIC_AT = 16
@@ -53,44 +53,44 @@ class CopyTools:
     longest_s: float
 
 
-def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Act[RemoteSegment]:
+def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTools) -> Operation[RemoteSegment]:
     """Make one attempt. Raises CorruptData (the segment is not what it must be), Fenced, Unavailable kinds.
 
     Every file is opened before the first fact is appended, so that the copy goes on if the broker deletes the segment.
     """
-    seat = reign.seat
-    start_s = seat.clock.monotonic()
+    context = session.context
+    start_s = context.clock.monotonic()
 
     def paced(size: int) -> None:
         tools.throttle(size)
-        if seat.clock.monotonic() - start_s > tools.longest_s:
+        if context.clock.monotonic() - start_s > tools.longest_s:
             raise TimedOut("the copy took too long", offsets=candidate.offsets, seconds=tools.longest_s)
 
-    with seat.log.open_segment(reign.partition, reign.name, candidate.base_offset, candidate.next_base) as files:
+    with context.log.open_segment(session.partition, session.name, candidate.base_offset, candidate.next_base) as files:
         _check_format(files, candidate)
-        attempt = _attempt(reign, candidate, tools)
+        attempt = _attempt(session, candidate, tools)
         _check_answers(tools.store, attempt)
         yield "append copy-started"
-        reign.append(SegmentCopyStarted(attempt))
+        session.append(SegmentCopyStarted(attempt))
         try:
-            segment = yield from upload(reign, attempt, files, tools.store, tools.format, paced, tools.listener)
-            _check_again(reign, candidate, files)
+            segment = yield from upload(session, attempt, files, tools.store, tools.format, paced, tools.listener)
+            _check_again(session, candidate, files)
             paced(0)
         except Exception as error:  # whatever stopped it, copy-finished was never sent: the objects are ours to remove
-            yield from _give_up(reign, attempt, tools.store, error)
+            yield from _give_up(session, attempt, tools.store, error)
             raise
     yield "append copy-finished"
     # The commit point: once this is in the topic, readers everywhere may read the segment.
-    reign.append(SegmentCopyFinished(segment))
+    session.append(SegmentCopyFinished(segment))
     tools.listener(
         SegmentCopied(
-            reign.partition,
-            reign.name,
+            session.partition,
+            session.name,
             segment.segment_id,
             segment.offsets,
             segment.log_bytes,
             segment.object_bytes,
-            seat.clock.monotonic() - start_s,
+            context.clock.monotonic() - start_s,
         )
     )
     return segment
@@ -115,36 +115,36 @@ def _check_answers(store: ObjectReader, attempt: CopyAttempt) -> None:
         store.head(attempt.object_key)
 
 
-def _attempt(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> CopyAttempt:
-    segment_id = RemoteSegmentId.of(reign.seat.ids.uuid())
+def _attempt(session: TermSession, candidate: CopyCandidate, tools: CopyTools) -> CopyAttempt:
+    segment_id = RemoteSegmentId.of(session.context.ids.uuid())
     key = tools.keys.base_key(
-        reign.name, reign.partition.topic_id, reign.partition.partition, candidate.base_offset, segment_id
+        session.name, session.partition.topic_id, session.partition.partition, candidate.base_offset, segment_id
     )
     return CopyAttempt(
-        partition=reign.partition,
-        topic=reign.name,
+        partition=session.partition,
+        topic=session.name,
         segment_id=segment_id,
         offsets=candidate.offsets,
         object_key=key,
-        term=reign.term,
-        broker_id=reign.seat.broker_id,
-        started_at=reign.now(),
+        term=session.term,
+        broker_id=session.context.broker_id,
+        started_at=session.now(),
     )
 
 
-def _check_again(reign: Reign, candidate: CopyCandidate, files: SegmentFiles) -> None:
+def _check_again(session: TermSession, candidate: CopyCandidate, files: SegmentFiles) -> None:
     """Check that leadership, epoch, topic id, last stable offset and directory are unchanged. Raises Fenced."""
-    reign.confirm_leadership()
-    bounds = reign.bounds()
+    session.confirm_leadership()
+    bounds = session.bounds()
     if candidate.next_base > bounds.last_stable_offset:
         raise Fenced(
             "the last stable offset went back", offsets=candidate.offsets, last_stable_offset=bounds.last_stable_offset
         )
     files.confirm()
-    reign.view(max_age=0)  # as of now: a fenced copy-finished would leave its objects to the sweeper
+    session.view(max_age=0)  # as of now: a fenced copy-finished would leave its objects to the sweeper
 
 
-def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectWriter, error: Exception) -> Act[None]:
+def _give_up(session: TermSession, attempt: CopyAttempt, store: ObjectWriter, error: Exception) -> Operation[None]:
     """Remove the attempt's objects and record that, as far as it is still possible. Never raises a tierstate error.
 
     Objects first: no reader ever knew them, and a fenced term may still remove what it wrote itself. Delete-finished is
@@ -158,8 +158,8 @@ def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectWriter, error: Exc
         gone = not isinstance(error, (StorageUnavailable, Throttled))
     with suppress(TierstateError):
         yield "append delete-started"
-        reason, now = DeleteReason.FAILED_ATTEMPT, reign.now()
-        reign.append(SegmentDeleteStarted(attempt, reign.term, reign.counter(), reason, now))
+        reason, now = DeleteReason.FAILED_ATTEMPT, session.now()
+        session.append(SegmentDeleteStarted(attempt, session.term, session.counter(), reason, now))
         if gone:
             yield "append delete-finished"
-            reign.append(SegmentDeleteFinished(attempt, reign.term, reign.counter(), reign.now()))
+            session.append(SegmentDeleteFinished(attempt, session.term, session.counter(), session.now()))

@@ -1,4 +1,4 @@
-"""The custodian: finds the partitions to look after, asks the cluster about them, and takes one act after another.
+"""The custodian finds the partitions to look after, asks the cluster about them, and takes one operation at a time.
 
 It looks after partitions of any topic whose facts are in a tier-state partition that this broker leads.
 """
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from ..broker.control import BrokerControl
 from ..rules.custody import DeclareMissing, EndPartition, Evidence, NoCustody, TermStep, Withdraw, is_over
 from ..runtime.clock import Clock
-from ..runtime.listener import ActFailed, CustodyStepTaken, TermEnded, TermStarted
+from ..runtime.listener import CustodyStepTaken, OperationFailed, TermEnded, TermStarted
+from ..runtime.operation import Operation, run
 from ..state.epochs import TERMINAL_EPOCH
 from ..state.errors import AccessDenied, BrokerUnavailable, Fenced, TierstateError, TimedOut
 from ..state.ids import BrokerId, TopicId, TopicIdPartition
 from ..state.partition_view import PartitionView
-from .act import Act, run
-from .custody_acts import CustodyTools, clear, declare_missing, end_partition, withdraw
-from .setbacks import Setbacks
-from .term import Reign
+from .backoff import Backoff
+from .custody_operations import CustodyTools, clear, declare_missing, end_partition, withdraw
+from .term import TermSession
 
 DRIFT_AGE_S = 60.0
 
 
 class ClusterEvidence:
-    """Asks enough brokers about a topic, now. A `custody_acts.AskCluster`; thread-safe as far as its parts are."""
+    """Asks enough brokers about a topic, now. An `AskCluster`; thread-safe as far as its parts are."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ def led_by(broker: BrokerControl, tier_topic: str, me: BrokerId, mapped: int) ->
 class _Ward:
     """A partition that is looked after. ``reason``: why nothing is done about it now."""
 
-    setbacks: Setbacks
-    reign: Reign | None = None
+    failures: Backoff
+    session: TermSession | None = None
     reason: str | None = None
 
 
@@ -111,25 +111,25 @@ class Custodian:
         return {partition: ward.reason for partition, ward in list(self._wards.items()) if ward.reason}
 
     def advance(self) -> bool:
-        """Take at most one act for each partition. Return True when there may be more to do at once.
+        """Take at most one operation for each partition. Return True when there may be more to do at once.
 
         Raises Unavailable kinds when nothing at all can be asked; a failure of one partition stops no other.
         """
         return run(self.steps())
 
-    def steps(self) -> Act[bool]:
+    def steps(self) -> Operation[bool]:
         """Do what `advance` does, yielding before each irreversible step."""
         more = False
         wards = self._find()
         for partition in [each for each in self._wards if each not in wards]:
             self._leave(self._wards.pop(partition), "no longer looked after")
         for partition in wards:
-            ward = self._wards.setdefault(partition, _Ward(Setbacks(self._custody.seat.clock)))
-            if ward.setbacks.waiting:
+            ward = self._wards.setdefault(partition, _Ward(Backoff(self._custody.context.clock)))
+            if ward.failures.waiting:
                 continue
             try:
                 more |= yield from self._step(partition, ward)
-                ward.setbacks.clear()
+                ward.failures.clear()
             except TierstateError as error:
                 self._failed(partition, ward, error)
         return more
@@ -138,24 +138,24 @@ class Custodian:
         """Return partitions of unlisted topics, and those that some fact calls missing or ended, but not those that are
         over: they stay for good, and are not asked about.
         """
-        seat = self._custody.seat
+        context = self._custody.context
         led = self._leads()
         for number in sorted(led):
-            seat.view.require_fresh(number, 0)
-        topic_ids: set[TopicId] = {topic.topic_id for topic in seat.broker.topics()}
-        partitions = [each for each in seat.view.partitions() if seat.view.tier_partition(each) in led]
-        views = [seat.view.partition(each) for each in partitions]
+            context.view.require_fresh(number, 0)
+        topic_ids: set[TopicId] = {topic.topic_id for topic in context.broker.topics()}
+        partitions = [each for each in context.view.partitions() if context.view.tier_partition(each) in led]
+        views = [context.view.partition(each) for each in partitions]
         return [
             view.partition
             for view in views
             if (view.partition.topic_id not in topic_ids or _is_missing_or_ended(view)) and not is_over(view)
         ]
 
-    def _step(self, partition: TopicIdPartition, ward: _Ward) -> Act[bool]:
+    def _step(self, partition: TopicIdPartition, ward: _Ward) -> Operation[bool]:
         custody = self._custody
         step = custody.next(partition)
         ward.reason = step.reason if isinstance(step, NoCustody) else None
-        topic = custody.seat.view.partition(partition).topic or ""
+        topic = custody.context.view.partition(partition).topic or ""
         match step:
             case NoCustody():
                 return False
@@ -170,33 +170,33 @@ class Custodian:
         custody.listener(CustodyStepTaken(partition, topic, type(step).__name__))
         return True
 
-    def _end(self, partition: TopicIdPartition, ward: _Ward) -> Act[Reign]:
+    def _end(self, partition: TopicIdPartition, ward: _Ward) -> Operation[TermSession]:
         self._leave(ward, "another terminal term begins")
-        ward.reign = reign = yield from end_partition(self._custody, partition)
-        self._custody.listener(TermStarted(partition, reign.name, str(reign.term)))
-        return reign
+        ward.session = session = yield from end_partition(self._custody, partition)
+        self._custody.listener(TermStarted(partition, session.name, str(session.term)))
+        return session
 
-    def _clear(self, partition: TopicIdPartition, ward: _Ward, step: TermStep) -> Act[None]:
+    def _clear(self, partition: TopicIdPartition, ward: _Ward, step: TermStep) -> Operation[None]:
         """Take the step in a terminal term of this process: a term that another process began cannot be continued."""
-        if ward.reign is None:
+        if ward.session is None:
             yield from self._end(partition, ward)
         else:
-            yield from clear(self._custody, ward.reign, step)
+            yield from clear(self._custody, ward.session, step)
 
     def _failed(self, partition: TopicIdPartition, ward: _Ward, error: TierstateError) -> None:
-        ward.setbacks.add(error)
+        ward.failures.add(error)
         ward.reason = str(error)
-        topic = self._custody.seat.view.partition(partition).topic or ""
-        self._custody.listener(ActFailed(partition, topic, "custody", str(error)))
-        if ward.reign is not None and (isinstance(error, Fenced) or ward.reign.ended):
-            self._leave(ward, ward.reign.ended or str(error))
+        topic = self._custody.context.view.partition(partition).topic or ""
+        self._custody.listener(OperationFailed(partition, topic, "custody", str(error)))
+        if ward.session is not None and (isinstance(error, Fenced) or ward.session.ended):
+            self._leave(ward, ward.session.ended or str(error))
 
     def _leave(self, ward: _Ward, reason: str) -> None:
-        if ward.reign is not None:
-            ward.reign.end(reason)
-            event = TermEnded(ward.reign.partition, ward.reign.name, str(ward.reign.term), reason)
+        if ward.session is not None:
+            ward.session.end(reason)
+            event = TermEnded(ward.session.partition, ward.session.name, str(ward.session.term), reason)
             self._custody.listener(event)
-            ward.reign = None
+            ward.session = None
 
 
 def _is_missing_or_ended(view: PartitionView) -> bool:

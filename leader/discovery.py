@@ -15,8 +15,8 @@ from ..rules.reasons import Why
 from ..state.epochs import LeaderEpoch
 from ..state.errors import AccessDenied
 from ..state.ids import BrokerId, TopicId, TopicIdPartition
-from .attention import BLIND_S, LONGEST_S, Attention
-from .term import Seat
+from .schedule import BLIND_S, LONGEST_S, Schedule
+from .term import TermContext
 
 METADATA_S = 2.0
 DISKS_S = 30.0
@@ -60,11 +60,13 @@ def led_unseen(topic: TopicDescription, broker: BrokerId, here: Collection[Topic
 class Discovery:
     """The partitions that an agent asks for at every reconcile. Used by one thread, except `unseen`."""
 
-    def __init__(self, seat: Seat, choose: Callable[[TopicDescription], Choice | None], attention: Attention) -> None:
+    def __init__(
+        self, context: TermContext, choose: Callable[[TopicDescription], Choice | None], schedule: Schedule
+    ) -> None:
         """``choose`` returns None for a topic that is of no interest at all."""
-        self._log, self._broker, self._broker_id = seat.log, seat.broker, seat.broker_id
-        self._choose, self._with_facts, self._attention = choose, seat.view.partitions, attention
-        self._clock = seat.clock
+        self._log, self._broker, self._broker_id = context.log, context.broker, context.broker_id
+        self._choose, self._with_facts, self._attention = choose, context.view.partitions, schedule
+        self._clock = context.clock
         self._uncovered = False
         self._left: frozenset[TopicIdPartition] = frozenset()
         self._looked = float("-inf")

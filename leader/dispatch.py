@@ -1,4 +1,4 @@
-"""Choose the act that carries out a decision."""
+"""Choose the operation that carries out a decision."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from ..rules.expire import AdvanceLogStart, RemoveObjects, StartDelete
 from ..rules.orders import CutLocal
 from ..rules.sweep import SweepOrphans
 from ..rules.trim import TrimBefore
-from .act import Act
+from ..runtime.operation import Operation
 from .copier import CopyTools, copy_segment
 from .eraser import erase
 from .expirer import advance_log_start, delete_records_order, remove_objects, start_delete
 from .orphan_sweeps import OrphanSweeps
 from .quarantine import NO_QUARANTINE
-from .term import Reign
+from .term import TermSession
 from .trimmer import AskGroups, trim_local
 
 
-def act_for(
+def operation_for(
     intent: Intent,
-    reign: Reign,
+    session: TermSession,
     tools: CopyTools,
     policy: Policy,
     groups: AskGroups,
     orphans: OrphanSweeps | None = None,
-) -> Act[object]:
-    """Return the act for the intent, not yet begun. ``orphans``: the partition's sweeps, needed for `SweepOrphans`."""
+) -> Operation[object]:
+    """Return the operation for the intent, not yet begun. ``orphans``: the partition's sweeps, for `SweepOrphans`."""
     match intent:
         case CopyCandidate():
-            return copy_segment(reign, intent, tools)
+            return copy_segment(session, intent, tools)
         case TrimBefore(offset=offset):
-            return trim_local(reign, tools.proof, offset, tools.listener, groups)
+            return trim_local(session, tools.proof, offset, tools.listener, groups)
         case AdvanceLogStart(log_start=log_start, reason=why):
-            return advance_log_start(reign, log_start, why, tools.listener)
+            return advance_log_start(session, log_start, why, tools.listener)
         case CutLocal(before=before):
-            return delete_records_order(reign, before, tools.listener)
+            return delete_records_order(session, before, tools.listener)
         case StartDelete(segment=segment, reason=reason):
-            return start_delete(reign, segment, reason, tools.listener)
+            return start_delete(session, segment, reason, tools.listener)
         case RemoveObjects(segment=segment):
             aside = orphans.quarantine if orphans else NO_QUARANTINE
-            return remove_objects(reign, tools.store, segment, policy.expire_grace_ms, tools.listener, aside)
+            return remove_objects(session, tools.store, segment, policy.expire_grace_ms, tools.listener, aside)
         case SweepOrphans():
             assert orphans is not None
-            return orphans.sweep(reign)
+            return orphans.sweep(session)
         case Erase():
-            return erase(reign, intent, tools.listener)
+            return erase(session, intent, tools.listener)
         case _:
             assert_never(intent)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ..rules.erase import Erase
 from ..runtime.listener import FactsErased, Listener
-from .act import Act
+from ..runtime.operation import Operation
 from .expirer import last_look
-from .term import Reign
+from .term import TermSession
 
 
-def erase(reign: Reign, erasure: Erase, listener: Listener) -> Act[None]:
+def erase(session: TermSession, erasure: Erase, listener: Listener) -> Operation[None]:
     """Append the tombstones. Raises Fenced once the term no longer rules or a person must resolve something first."""
     for key in erasure.keys:
         yield "append tombstone"
-        last_look(reign)
-        reign.erase(key)
-    listener(FactsErased(reign.partition, reign.name, len(erasure.keys), erasure.why))
+        last_look(session)
+        session.erase(key)
+    listener(FactsErased(session.partition, session.name, len(erasure.keys), erasure.why))

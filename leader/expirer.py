@@ -1,4 +1,4 @@
-"""Expire the remote tier, one irreversible step at a time. `rules/expire.py` decides; these acts check again and do it.
+"""Expire the remote tier, one irreversible step at a time: `rules/expire.py` decides, and this checks again.
 
 Every step follows a look at the view as of now, with nothing between the two but a proof of leadership.
 """
@@ -14,6 +14,7 @@ from ..rules.reasons import Why
 from ..rules.sweep import only_copy, was_abandoned
 from ..rules.trim import doubt_of, doubt_of_orders
 from ..runtime.listener import Listener, LocalTrimmed, LogStartMoved, SegmentDeleteBegan, SegmentDeleted
+from ..runtime.operation import Operation
 from ..state.errors import Fenced, ObjectNotFound, StorageUnavailable, TimedOut
 from ..state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
 from ..state.object_keys import ObjectKind, object_key
@@ -23,100 +24,101 @@ from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState
 from ..storage.object_store import ObjectReader, ObjectStore
 from ..storage.segment.writer import delete_segment
-from .act import Act
 from .quarantine import NO_QUARANTINE, Quarantine
-from .term import Reign
+from .term import TermSession
 from .trimmer import DELETE_RECORDS_TIMEOUT_S
 
 
-def trusted_view(reign: Reign, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
+def trusted_view(session: TermSession, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
     """Return the view as of now. Raises Fenced if a pause or something unresolved stands in it, ViewBehind.
 
     ``doubts``: used instead of `doubt_of`.
     """
-    view = reign.view(max_age=0)
+    view = session.view(max_age=0)
     doubt = (doubts or doubt_of)(view) or paused(view)
     if doubt is not None:
-        raise Fenced(doubt.said, topic=reign.name, partition=reign.partition)
+        raise Fenced(doubt.said, topic=session.name, partition=session.partition)
     return view
 
 
-def last_look(reign: Reign, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
+def last_look(session: TermSession, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
     """Return `trusted_view` after checking that the tier-state topic is safe. Called before irreversible steps."""
-    reign.require_safe_topic()
-    return trusted_view(reign, doubts)
+    session.require_safe_topic()
+    return trusted_view(session, doubts)
 
 
-def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Listener) -> Act[None]:
+def advance_log_start(session: TermSession, log_start: Offset, reason: str, listener: Listener) -> Operation[None]:
     """Append a log start: readers then get nothing below it. Raises Fenced when it must not be appended after all."""
     yield "append log-start"
     ordered = is_ordered(AdvanceLogStart(log_start, reason))
-    view = last_look(reign, doubt_of_orders if ordered else None)
+    view = last_look(session, doubt_of_orders if ordered else None)
     if ordered and reason not in reasons_standing(view):
-        raise Fenced("the order was taken back", topic=reign.name, partition=reign.partition, reason=reason)
-    reign.confirm_leadership()
+        raise Fenced("the order was taken back", topic=session.name, partition=session.partition, reason=reason)
+    session.confirm_leadership()
     if not ordered:
-        reign.time_of_deletion()
-    high_watermark = reign.bounds().high_watermark
+        session.time_of_deletion()
+    high_watermark = session.bounds().high_watermark
     if log_start > high_watermark:
         raise Fenced(
             "the log ends below this log start",
-            topic=reign.name,
-            partition=reign.partition,
+            topic=session.name,
+            partition=session.partition,
             high_watermark=high_watermark,
         )
     if view.log_start is not None and view.log_start >= log_start:
         return
     # an order applies to every log: else nothing would ever remove segments that no lineage places
     whatever_log = ordered and view.leaves_unplaced(view.lineage)
-    reign.append(reign.log_start(view, log_start, reason, whatever_log=whatever_log))
-    listener(LogStartMoved(reign.partition, reign.name, log_start, reason))
+    session.append(session.log_start(view, log_start, reason, whatever_log=whatever_log))
+    listener(LogStartMoved(session.partition, session.name, log_start, reason))
 
 
-def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, listener: Listener) -> Act[None]:
+def start_delete(
+    session: TermSession, segment: SegmentMeaning, reason: DeleteReason, listener: Listener
+) -> Operation[None]:
     """Mark an expired or (reason ABANDONED) an abandoned segment for deletion. Raises Fenced when it must stay after
     all, CorruptData when its objects are another segment's*.
     """
     yield "append delete-started"
-    view = last_look(reign)
-    subject = _condemned(view, reign, segment, reason)
+    view = last_look(session)
+    subject = _condemned(view, session, segment, reason)
     if subject is None:
         raise Fenced(
             "the segment is not to be deleted any more",
-            topic=reign.name,
-            partition=reign.partition,
+            topic=session.name,
+            partition=session.partition,
             segment_id=segment.segment_id,
         )
     require_own(subject)
-    reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.time_of_deletion()))
-    listener(SegmentDeleteBegan(reign.partition, reign.name, segment.segment_id, subject.offsets, reason.value))
+    session.append(SegmentDeleteStarted(subject, session.term, session.counter(), reason, session.time_of_deletion()))
+    listener(SegmentDeleteBegan(session.partition, session.name, segment.segment_id, subject.offsets, reason.value))
 
 
 def _condemned(
-    view: PartitionView, reign: Reign, segment: SegmentMeaning, reason: DeleteReason
+    view: PartitionView, session: TermSession, segment: SegmentMeaning, reason: DeleteReason
 ) -> CopyAttempt | RemoteSegment | None:
     current = view.segments.get(segment.segment_id)
     if current is None or current.subject is None or segment.segment_id in view.kept:
         return None
     if reason is DeleteReason.FAILED_ATTEMPT:
         attempt = current.attempt if current.state is SegmentState.COPY_SEGMENT_STARTED else None
-        own = attempt is not None and attempt.term == reign.term
-        return attempt if own and only_copy(view, current, reign.bounds()) is None else None
+        own = attempt is not None and attempt.term == session.term
+        return attempt if own and only_copy(view, current, session.bounds()) is None else None
     if reason is DeleteReason.ABANDONED:
-        swept = current.state is SegmentState.ABANDONED and only_copy(view, current, reign.bounds()) is None
+        swept = current.state is SegmentState.ABANDONED and only_copy(view, current, session.bounds()) is None
         return current.subject if swept else None
     readable = current.state is SegmentState.COPY_SEGMENT_FINISHED and current.remote is not None
     return current.remote if readable and current.remote and may_go(view, current.remote, reason) else None
 
 
 def remove_objects(
-    reign: Reign,
+    session: TermSession,
     store: ObjectStore,
     segment: SegmentMeaning,
     grace_ms: int,
     listener: Listener,
     quarantine: Quarantine = NO_QUARANTINE,
-) -> Act[None]:
+) -> Operation[None]:
     """Delete the objects of a segment that any term marked for deletion, check that they are gone, record that.
 
     Those of an abandoned segment are first copied to the quarantine, if there is one: they may be the only copy.
@@ -126,23 +128,29 @@ def remove_objects(
     yield "delete objects"
     if quarantine and segment.subject is not None and was_abandoned(segment):
         quarantine.keep_segment(store, segment.subject)  # may take long: everything is checked after it
-    view = last_look(reign)
+    view = last_look(session)
     current = view.segments.get(segment.segment_id)
     why = (
-        "the segment is erased" if current is None else kept_because(view, current, reign.time_of_deletion(), grace_ms)
+        "the segment is erased"
+        if current is None
+        else kept_because(view, current, session.time_of_deletion(), grace_ms)
     )
     if current is None or current.subject is None or why is not None:
         raise Fenced(
-            "the objects stay", topic=reign.name, partition=reign.partition, segment_id=segment.segment_id, because=why
+            "the objects stay",
+            topic=session.name,
+            partition=session.partition,
+            segment_id=segment.segment_id,
+            because=why,
         )
     subject = current.subject
-    reign.confirm_leadership()
+    session.confirm_leadership()
     delete_segment(store, subject)
     check_gone(store, subject.object_key)
     yield "append delete-finished"
-    reign.append(SegmentDeleteFinished(subject, reign.term, reign.counter(), reign.now()))
+    session.append(SegmentDeleteFinished(subject, session.term, session.counter(), session.now()))
     size = subject.object_bytes if isinstance(subject, RemoteSegment) else 0
-    listener(SegmentDeleted(reign.partition, reign.name, segment.segment_id, subject.offsets, size))
+    listener(SegmentDeleted(session.partition, session.name, segment.segment_id, subject.offsets, size))
 
 
 def check_gone(store: ObjectReader, base_key: str) -> None:
@@ -156,25 +164,25 @@ def check_gone(store: ObjectReader, base_key: str) -> None:
         raise StorageUnavailable("object is still there after it was deleted", object_key=key)
 
 
-def delete_records_order(reign: Reign, before: Offset, listener: Listener) -> Act[Offset]:
+def delete_records_order(session: TermSession, before: Offset, listener: Listener) -> Operation[Offset]:
     """Cut the broker's log below ``before`` for an order whose log start is accepted. Return the broker's log start.
 
     The request goes to this agent's own broker, without retries, right after the last checks, as in `trimmer.py` and
     for the same reasons. No remote segments replace what is cut: the order discards it.
     """
-    seat, partition = reign.seat, reign.partition
+    context, partition = session.context, session.partition
     yield "delete-records"
-    cut = next_cut(last_look(reign, doubt_of_orders), reign.bounds())
+    cut = next_cut(last_look(session, doubt_of_orders), session.bounds())
     if cut != CutLocal(before):
         raise Fenced("no order asks for this cut any more", partition=partition, before=before, now=cut)
-    reign.confirm_leadership()
+    session.confirm_leadership()
     try:
-        new_start = seat.broker.delete_records_on(
-            seat.broker_id, reign.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
+        new_start = context.broker.delete_records_on(
+            context.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
         )
     except TimedOut:
-        new_start = reign.bounds().local_start  # it may have happened all the same: look instead of guessing
+        new_start = session.bounds().local_start  # it may have happened all the same: look instead of guessing
         if new_start < before:
             raise
-    listener(LocalTrimmed(partition, reign.name, new_start))
+    listener(LocalTrimmed(partition, session.name, new_start))
     return new_start

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..runtime.listener import HoldReported, Listener
+from ..runtime.operation import Operation
 from ..schemas.codec import decode_fact, fact_to_json
 from ..state.errors import UnknownOutcome
 from ..state.facts import Fact, UnknownFact
@@ -21,8 +22,7 @@ from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.termless_facts import IntegrityHold
 from ..state.view import SecondValue
-from .act import Act
-from .term import Seat
+from .term import TermContext
 from .termless import say
 
 MAX_QUOTE = 24 * 1024
@@ -60,38 +60,40 @@ class IntegrityHolds:
     A second value is forgotten once its hold stands, so a hold that a person released stays released.
     """
 
-    def __init__(self, seat: Seat, listener: Listener) -> None:
-        self._seat, self._listener = seat, listener
+    def __init__(self, context: TermContext, listener: Listener) -> None:
+        self._context, self._listener = context, listener
 
-    def steps(self, partition: TopicIdPartition, topic: str = "") -> Act[int]:
+    def steps(self, partition: TopicIdPartition, topic: str = "") -> Operation[int]:
         """Look once and return the number of holds reported. Raises UnknownOutcome, ViewBehind."""
-        seat, reported = self._seat, 0
-        seconds = seat.view.second_values(partition)
+        context, reported = self._context, 0
+        seconds = context.view.second_values(partition)
         if not seconds:
             return 0
-        for hold in holds_to_report(seat.view.partition(partition), seconds, seat.broker_id, seat.time.now_ms()):
-            reported += yield from report_hold(seat, hold, self._listener, topic)
+        for hold in holds_to_report(
+            context.view.partition(partition), seconds, context.broker_id, context.time.now_ms()
+        ):
+            reported += yield from report_hold(context, hold, self._listener, topic)
         for second in seconds:
-            seat.view.forget_second_value(partition, second.key)
+            context.view.forget_second_value(partition, second.key)
         return reported
 
 
-def report_hold(seat: Seat, hold: IntegrityHold, listener: Listener, topic: str = "") -> Act[bool]:
+def report_hold(context: TermContext, hold: IntegrityHold, listener: Listener, topic: str = "") -> Operation[bool]:
     """Append the hold, in no term. Return False when it stood already.
 
     After an unknown outcome a fresh view is searched for it. If it does not stand, the next look of any agent reports
     it under a new id. Two are harmless: a person releases both. Raises UnknownOutcome, ViewBehind.
     """
     yield "append hold"
-    seat.view.require_fresh(seat.view.tier_partition(hold.partition), 0)
-    if _stands(seat, hold):
+    context.view.require_fresh(context.view.tier_partition(hold.partition), 0)
+    if _stands(context, hold):
         return False
-    own = replace(hold, id=FactId.of(seat.ids.uuid()))
+    own = replace(hold, id=FactId.of(context.ids.uuid()))
     try:
-        say(seat.topic, seat.view, hold.partition, own)
+        say(context.topic, context.view, hold.partition, own)
     except UnknownOutcome:
-        seat.view.require_fresh(seat.view.tier_partition(hold.partition), 0)
-        if not _stands(seat, hold):
+        context.view.require_fresh(context.view.tier_partition(hold.partition), 0)
+        if not _stands(context, hold):
             raise
     listener(HoldReported(hold.partition, topic, hold.reason))
     return True
@@ -110,5 +112,5 @@ def _reason(second: SecondValue) -> str:
     return f"second value of {second.key} at {second.second_position}, the first at {second.first_position}"
 
 
-def _stands(seat: Seat, hold: IntegrityHold) -> bool:
-    return any(each.reason == hold.reason for each in seat.view.partition(hold.partition).holds)
+def _stands(context: TermContext, hold: IntegrityHold) -> bool:
+    return any(each.reason == hold.reason for each in context.view.partition(hold.partition).holds)

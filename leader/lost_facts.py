@@ -14,7 +14,7 @@ from ..rules.lost_facts import LostFacts, holes, is_unknown, lost_facts, why_los
 from ..rules.reasons import Reason, Why
 from ..rules.recovery import FoundSegment
 from ..rules.sweep import ArchivedDeletes, no_archived_deletes
-from ..runtime.listener import ActFailed, Listener
+from ..runtime.listener import Listener, OperationFailed
 from ..state.errors import TierstateError
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.object_keys import ObjectKeys
@@ -27,7 +27,7 @@ from .orphan_sweeps import AGAIN_S, until_turn
 from .recover_archive import said_by
 from .recover_scan import scan_bucket
 from .sweeper import folders_of
-from .term import Seat
+from .term import TermContext
 
 LOOK_EVERY_S = 3_600.0
 
@@ -110,24 +110,24 @@ class LostFactsWatch:
 
     def __init__(
         self,
-        seat: Seat,
+        context: TermContext,
         partition: TopicIdPartition,
         name: str,
         tools: LostFactsTools,
         listener: Listener,
         segment_missing: Callable[[], None] = lambda: None,
     ) -> None:
-        self._seat, self._partition, self._name, self._tools = seat, partition, name, tools
+        self._context, self._partition, self._name, self._tools = context, partition, name, tools
         self._listener, self._segment_missing = listener, segment_missing
         self._heartbeats_lost = 0
-        self._due = seat.clock.monotonic()
+        self._due = context.clock.monotonic()
         self._holes: list[OffsetRange] = []
         self._looked = False
         self._why: Why | None = None
 
     def rest(self) -> None:
         """Stop watching while this broker does not lead; the first look after it leads again is due at once."""
-        self._due, self._holes, self._looked, self._why = self._seat.clock.monotonic(), [], False, None
+        self._due, self._holes, self._looked, self._why = self._context.clock.monotonic(), [], False, None
 
     def why(self, view: PartitionView, local_start: Offset) -> Why | None:
         """Return why nothing may be deleted. Looks when due. Reports tierstate errors instead of raising them."""
@@ -135,10 +135,10 @@ class LostFactsWatch:
         if not empty:
             self._why = None  # recovered, or below the log start by now
         if empty != self._holes:
-            self._holes, self._looked, self._due = empty, False, self._seat.clock.monotonic()
+            self._holes, self._looked, self._due = empty, False, self._context.clock.monotonic()
         if (lost := self._tools.heartbeats_lost()) != self._heartbeats_lost:
-            self._heartbeats_lost, self._due = lost, self._seat.clock.monotonic()
-        if view.log_starts and self._seat.clock.monotonic() >= self._due:
+            self._heartbeats_lost, self._due = lost, self._context.clock.monotonic()
+        if view.log_starts and self._context.clock.monotonic() >= self._due:
             self._look(view, local_start)
         if empty and not self._looked:
             sentence = f"offsets {empty[0]} are in no tier, and the bucket was not asked for segments without facts yet"
@@ -146,12 +146,12 @@ class LostFactsWatch:
         return self._why
 
     def _look(self, view: PartitionView, local_start: Offset) -> None:
-        clock = self._seat.clock
+        clock = self._context.clock
         try:
             lost = look_for_lost_facts(self._tools, self._name, view, self._fresh_view, local_start)
         except TierstateError as error:
             self._due = clock.monotonic() + AGAIN_S
-            self._listener(ActFailed(self._partition, self._name, "look for lost facts", str(error)))
+            self._listener(OperationFailed(self._partition, self._name, "look for lost facts", str(error)))
             return
         self._looked, self._why = True, why_lost(lost, self._name)
         if lost.is_segment_missing:
@@ -159,6 +159,6 @@ class LostFactsWatch:
         self._due = clock.monotonic() + until_turn(self._partition, clock.now_ms(), LOOK_EVERY_S)
 
     def _fresh_view(self) -> PartitionView:
-        view = self._seat.view
+        view = self._context.view
         view.require_fresh(view.tier_partition(self._partition), 0)
         return view.partition(self._partition)

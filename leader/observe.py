@@ -23,14 +23,14 @@ from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
 from ..state.topics import TopicConfig
 from .group_holds import GroupHolds, GroupPolicy
-from .term import Seat
+from .term import TermContext
 
 CONFIG_AGE_S = 30.0
 GROUPS_AGE_S = 300.0
 PROBLEM_AGE_S = 30.0
 DRIFT_AGE_S = 60.0
 AHEAD_AGE_S = 2.0
-"""The greatest age of bounds that were asked for ahead of a look. Irreversible acts ask for themselves."""
+"""The greatest age of bounds that were asked for ahead of a look. Irreversible operations ask for themselves."""
 BETWEEN_LOOKS_S = 5.0
 
 V = TypeVar("V")
@@ -115,7 +115,7 @@ class Observer:
 
     def __init__(
         self,
-        seat: Seat,
+        context: TermContext,
         groups: GroupPolicy,
         overrides: Callable[[str, TopicConfig], TopicConfig],
         topic_problems: Callable[[], list[str]] = list,
@@ -125,8 +125,8 @@ class Observer:
     ) -> None:
         """``waits`` learns at each look whether the last stable offset keeps a rolled segment from being copied."""
         self._archive_problem, self._respect, self._prefix = archive_problem, groups.respect, prefix
-        broker, clock = seat.broker, seat.clock
-        self._broker, self._broker_id, self._log = broker, seat.broker_id, seat.log
+        broker, clock = context.broker, context.clock
+        self._broker, self._broker_id, self._log = broker, context.broker_id, context.log
         self._overrides, self._clock, self._waits = overrides, clock, waits
         self._asked_ahead: dict[TopicIdPartition, tuple[float, LocalBounds | TierstateError]] = {}
         self._looked_ahead = float("-inf")

@@ -24,7 +24,6 @@ from ..state.view import TierView
 from ..storage.object_store import ObjectStore
 from ..storage.segment.keyring_file import KeyRingFile
 from .agent import Agent, HostedPartitions, NewWorker
-from .attention import Attention
 from .copier import CopyTools
 from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
@@ -35,9 +34,10 @@ from .orphan_sweeps import OrphanSweeps
 from .other_replicas import OtherReplicas, ask_by_http
 from .partition_worker import ArchivedTo, PartitionWorker, WorkerTools, no_archive
 from .quarantine import Quarantine
+from .schedule import Schedule
 from .status import StatusBoard
 from .sweeper import SweepTools
-from .term import Seat
+from .term import TermContext
 from .upload import FormatPolicy
 
 
@@ -48,7 +48,7 @@ class LeaderRole:
     agent: Agent
     board: StatusBoard
     log: LogDirs
-    seat: Seat
+    context: TermContext
     hosted: HostedPartitions
     new_worker: NewWorker
     quota: ByteQuota
@@ -74,7 +74,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Parts that run next to an agent's own work. ``attention``: an instance that already listens to what lands in the
+    """Parts that run next to an agent's own work. ``schedule``: an instance that already listens to what lands in the
     view. ``quota``: for all that is uploaded; None: a quota of ``copy.quota`` for the copies alone.
     """
 
@@ -83,7 +83,7 @@ class Beside:
     archive_problem: ArchiveProblem = no_archive_problem
     prefix: Callable[[], PrefixProof] = always_proven
     quota: ByteQuota | None = None
-    attention: Attention | None = None
+    schedule: Schedule | None = None
     left_behind: LeftBehind = nothing_left
     heartbeats_lost: Callable[[], int] = lambda: 0
 
@@ -108,8 +108,10 @@ def open_leader(
     keyring = settings.encryption.keyring
     keys = ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits)
     others = OtherReplicas(log.node_id, view, ask_by_http)
-    seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys, others)
-    attention = beside.attention or Attention(clock, view.tier_partition)
+    context = TermContext(
+        log.node_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys, others
+    )
+    schedule = beside.schedule or Schedule(clock, view.tier_partition)
     quota = beside.quota or ByteQuota(clock, settings.copy_.quota)
     keyring_file = None if keyring is None else KeyRingFile(keyring, listener)
     tools = CopyTools(
@@ -129,11 +131,11 @@ def open_leader(
         longest_s=settings.sweep.grace / 2,
     )
     observe = Observer(
-        seat,
+        context,
         GroupPolicy(settings.trim.respect_groups, settings.trim.exclude_groups, settings.trim.group_hold_max),
         lambda name, config: overridden(settings, name, config),
         topic.problems,
-        attention.wait_for_it,
+        schedule.wait_for_it,
         beside.archive_problem,
         beside.prefix,
     )
@@ -150,19 +152,19 @@ def open_leader(
         store, tools.keys, cluster.cluster_id, beside.archived_deletes, beside.left_behind, beside.heartbeats_lost
     )
     board = StatusBoard()
-    workers = WorkerTools(seat, observe, tools, policy, board, listener, beside.archived_to)
+    workers = WorkerTools(context, observe, tools, policy, board, listener, beside.archived_to)
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
-        orphans = OrphanSweeps(seat, partition, name, sweep)
-        watch = LostFactsWatch(seat, partition, name, lost, listener, orphans.look_soon)
+        orphans = OrphanSweeps(context, partition, name, sweep)
+        watch = LostFactsWatch(context, partition, name, lost, listener, orphans.look_soon)
         return PartitionWorker(workers, partition, name, orphans, watch)
 
-    hosted = hosted_partitions(settings, seat, attention)
-    agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)
-    return LeaderRole(agent, board, log, seat, hosted.afresh, new_worker, quota, hosted.unseen)
+    hosted = hosted_partitions(settings, context, schedule)
+    agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, schedule, observe.ahead)
+    return LeaderRole(agent, board, log, context, hosted.afresh, new_worker, quota, hosted.unseen)
 
 
-def hosted_partitions(settings: Settings, seat: Seat, attention: Attention) -> Discovery:
+def hosted_partitions(settings: Settings, context: TermContext, schedule: Schedule) -> Discovery:
     """Return a discovery of the partitions that the settings include, under the topic ids that the cluster gives now.
 
     Excluded partitions stay while facts name them, so that what is remote goes on expiring. Internal topics that the
@@ -175,7 +177,7 @@ def hosted_partitions(settings: Settings, seat: Seat, attention: Attention) -> D
             return Choice(True, internal(described.name)) if covered else None
         return Choice(covered, None if covered else excluded(described.name))
 
-    return Discovery(seat, choose, attention)
+    return Discovery(context, choose, schedule)
 
 
 def overridden(settings: Settings, name: str, config: TopicConfig) -> TopicConfig:

@@ -11,15 +11,15 @@ import zlib
 
 from ..rules.missing import MissingObject
 from ..rules.sweep import Leftover, UnneededObject
-from ..runtime.listener import ActFailed, OrphansFound
+from ..runtime.listener import OperationFailed, OrphansFound
+from ..runtime.operation import Operation
 from ..state.errors import TierstateError
 from ..state.ids import TopicIdPartition
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
-from .act import Act
 from .quarantine import Quarantine
 from .sweeper import SweepFindings, SweepTools, look, sweep_orphans
-from .term import Reign, Seat
+from .term import TermContext, TermSession
 
 LOOK_EVERY_S = 86_400.0
 LEAST_S = 1.0
@@ -36,8 +36,8 @@ def until_turn(partition: TopicIdPartition, now_ms: TimestampMs, every_s: float)
 class OrphanSweeps:
     """Finds and sweeps the orphans of one partition of topic ``name``. Used by one thread at a time."""
 
-    def __init__(self, seat: Seat, partition: TopicIdPartition, name: str, tools: SweepTools) -> None:
-        self._seat, self._partition, self._name, self._tools = seat, partition, name, tools
+    def __init__(self, context: TermContext, partition: TopicIdPartition, name: str, tools: SweepTools) -> None:
+        self._context, self._partition, self._name, self._tools = context, partition, name, tools
         self._every_s = min(max(tools.grace_s, LEAST_S), LOOK_EVERY_S)
         self._first_seen: dict[str, float] = {}
         self._ripe: dict[str, UnneededObject | Leftover] = {}
@@ -63,26 +63,26 @@ class OrphanSweeps:
 
     def look_soon(self) -> None:
         """Make the next look due at once."""
-        self._due = self._seat.clock.monotonic()
+        self._due = self._context.clock.monotonic()
 
     def look_if_due(self, view: PartitionView) -> bool:
         """Look if a look is due, and return whether one was completed. A tierstate error is never raised but reported,
         and the look is tried again in ten minutes.
         """
-        if self._seat.clock.monotonic() < self._due:
+        if self._context.clock.monotonic() < self._due:
             return False
         try:
             self.look(view)
         except TierstateError as error:
             self._tell(str(error))
-            self._due = self._seat.clock.monotonic() + AGAIN_S
+            self._due = self._context.clock.monotonic() + AGAIN_S
             return False
         return True
 
     def look(self, before: PartitionView) -> SweepFindings:
         """Look for orphans now. Raises what `sweeper.look` raises, and ViewBehind."""
-        clock = self._seat.clock
-        findings = look(self._tools, self._name, before, self._fresh_view, self._seat.time.clocks().for_deletion)
+        clock = self._context.clock
+        findings = look(self._tools, self._name, before, self._fresh_view, self._context.time.clocks().for_deletion)
         now, condemned = clock.monotonic(), findings.condemned
         self._first_seen = {name: self._first_seen.get(name, now) for name in condemned}
         waiting = {name: self._tools.grace_s - (now - seen) for name, seen in self._first_seen.items()}
@@ -104,18 +104,18 @@ class OrphanSweeps:
             self._tell(f"unfinished uploads cannot be listed: {findings.uploads_unseen}")
         return findings
 
-    def sweep(self, reign: Reign) -> Act[int]:
+    def sweep(self, session: TermSession) -> Operation[int]:
         """Delete the orphans that may be deleted now. Return how many were."""
-        return sweep_orphans(reign, self._tools, self._ripe)
+        return sweep_orphans(session, self._tools, self._ripe)
 
     def _fresh_view(self) -> PartitionView:
-        view = self._seat.view
+        view = self._context.view
         view.require_fresh(view.tier_partition(self._partition), 0)
         return view.partition(self._partition)
 
     def _next_turn(self) -> float:
-        clock = self._seat.clock
+        clock = self._context.clock
         return clock.monotonic() + until_turn(self._partition, clock.now_ms(), self._every_s)
 
     def _tell(self, error: str) -> None:
-        self._tools.listener(ActFailed(self._partition, self._name, "look for orphans", error))
+        self._tools.listener(OperationFailed(self._partition, self._name, "look for orphans", error))

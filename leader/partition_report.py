@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..rules.candidates import NothingToCopy, copied_offset
-from ..rules.decide import ActKind, Decision, retention_of
+from ..rules.decide import Decision, OperationKind, retention_of
 from ..rules.erase import NothingToErase
 from ..rules.expire import NoExpiry
 from ..rules.observed import Observed
@@ -27,10 +27,10 @@ def reported(
     view: PartitionView,
     seen: Observed,
     decision: Decision,
-    failing: Collection[ActKind],
+    failing: Collection[OperationKind],
     now: TimestampMs,
 ) -> PartitionStatus:
-    """Return the status after a look. ``failing``: kinds of acts whose last try failed, for reasons in ``before``."""
+    """Return the status after a look. ``failing``: kinds whose last operation failed, for reasons in ``before``."""
     status = with_local_log(before, view, seen, now).saying(
         not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
         held_by=decision.trim.held_by,
@@ -39,11 +39,11 @@ def reported(
     copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
     trim = decision.trim.why if isinstance(decision.trim, NoTrim) else None
     expire = decision.expire.why if isinstance(decision.expire, NoExpiry) else None
-    if copy is not None or ActKind.COPY not in failing:
+    if copy is not None or OperationKind.COPY not in failing:
         status = status.copying(copy)
-    if trim is not None or ActKind.TRIM not in failing:
+    if trim is not None or OperationKind.TRIM not in failing:
         status = status.trimming(trim)
-    if expire is not None or ActKind.EXPIRE not in failing:
+    if expire is not None or OperationKind.EXPIRE not in failing:
         status = status.expiring(expire)
     return status.refusing(copy if copy is not None and copy.kind in REFUSALS else None)
 
@@ -78,16 +78,16 @@ def refused(before: PartitionStatus, why: Why) -> PartitionStatus:
     return before.saying(leads=True).refusing(why).copying(why).trimming(why).expiring(why)
 
 
-def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> PartitionStatus:
-    """Return the status after a failure. ``kind``: the act that failed; None: nothing could even be decided."""
+def failed(before: PartitionStatus, why: Why, kind: OperationKind | None) -> PartitionStatus:
+    """Return the status after a failure. ``kind``: the operation that failed; None: nothing could even be decided."""
     if before.refused is not None:
         return before
     status = before.saying(leads=True)
-    if kind in (None, ActKind.COPY):
+    if kind in (None, OperationKind.COPY):
         status = status.copying(why)
-    if kind in (None, ActKind.TRIM):
+    if kind in (None, OperationKind.TRIM):
         status = status.trimming(why)
-    if kind in (None, ActKind.EXPIRE):
+    if kind in (None, OperationKind.EXPIRE):
         status = status.expiring(why)
     return status
 

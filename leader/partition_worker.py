@@ -1,8 +1,8 @@
-"""One partition's worker: observe, decide, begin a term in every leader epoch, take one act, and repeat.
+"""One partition's worker: observe, decide, begin a term in every leader epoch, take one operation, and repeat.
 
-It holds the partition's term and its setbacks; one thread at a time runs it. Kinds of acts take turns. Each has its own
-back-off (after the third setback in a row exponential, 5 s to 5 min), so that a failing trim delays no copy, and a
-store that accepts nothing delays no erasing.
+It holds the partition's term and its backoff; one thread at a time runs it. Kinds of operations take turns. Each has
+its own backoff (after the third failure in a row exponential, 5 s to 5 min), so that a failing trim delays no copy, and
+a store that accepts nothing delays no erasing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from ..rules.candidates import CopyCandidate
-from ..rules.decide import ActKind, Decision, Intent, Memory, Policy, decide, refusal
+from ..rules.decide import Decision, Intent, Memory, OperationKind, Policy, decide, refusal
 from ..rules.expire import RemoveObjects
 from ..rules.last_seen import LastSeen
 from ..rules.observed import Observed
@@ -21,24 +21,32 @@ from ..rules.reasons import Reason, Why, why_failed
 from ..rules.sweep import still_abandoned
 from ..rules.term_due import term_due
 from ..rules.trim import NoTrim
-from ..runtime.listener import ActFailed, CopyFailed, Listener, PartitionRefused, TermEnded, TermStarted, TrimRefused
+from ..runtime.listener import (
+    CopyFailed,
+    Listener,
+    OperationFailed,
+    PartitionRefused,
+    TermEnded,
+    TermStarted,
+    TrimRefused,
+)
+from ..runtime.operation import Operation, run
 from ..state.errors import Fenced, NotTiered, TierstateError
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
-from .act import Act, run
+from .backoff import Backoff
 from .copier import CopyTools
-from .dispatch import act_for
+from .dispatch import operation_for
 from .integrity import IntegrityHolds
 from .lost_facts import LostFactsWatch
 from .observe import Observer
 from .orphan_sweeps import OrphanSweeps
 from .partition_report import failed, refused, reported, with_local_log
-from .setbacks import Setbacks
 from .stable_offset_pin import StableOffsetPin
 from .status import PartitionStatus, StatusBoard
-from .term import Reign, Seat, begin_term
+from .term import TermContext, TermSession, begin_term
 
 ArchivedTo = Callable[[int], Position | None]
 """Returns the position of a tier-state partition below which all is archived; None: no archive is kept."""
@@ -57,7 +65,7 @@ def no_archive(tier_partition: int) -> None:
 class WorkerTools:
     """The tools that every partition's worker of this agent uses."""
 
-    seat: Seat
+    context: TermContext
     observe: Observer
     copies: CopyTools
     policy: Policy
@@ -77,37 +85,37 @@ class PartitionWorker:
         orphans: OrphanSweeps | None = None,
         lost: LostFactsWatch | None = None,
     ) -> None:
-        seat = tools.seat
-        self._seat, self.partition, self.name = seat, partition, name
+        context = tools.context
+        self._context, self.partition, self.name = context, partition, name
         self._observe, self._copies, self._policy = tools.observe, tools.copies, tools.policy
         self._board, self._listener, self._archived_to = tools.board, tools.listener, tools.archived_to
-        self._watch, self._orphans, self._lost = IntegrityHolds(seat, tools.listener), orphans, lost
-        self._reign: Reign | None = None
+        self._watch, self._orphans, self._lost = IntegrityHolds(context, tools.listener), orphans, lost
+        self._session: TermSession | None = None
         self.barred: Why | None = None
         """Why the settings or the topic's name exclude it from tiering; the agent sets this at every reconcile."""
-        self._pin = StableOffsetPin(seat, partition, name)
+        self._pin = StableOffsetPin(context, partition, name)
         self._gone = LastSeen()
         self._too_old: tuple[Offset, Why] | None = None
         self._removal_error: str | None = None
         self._reading_tiers = False
-        self._beginning_for: ActKind | None = None
-        """If no term begins, only this kind of act waits for it; why the other kinds wait is known already."""
+        self._beginning_for: OperationKind | None = None
+        """If no term begins, only this kind of operation waits for it; why the other kinds wait is known already."""
         self._returned: deque[type[TierstateError]] = deque()
-        self._general = Setbacks(seat.clock)
-        self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
-        self._last, self._last_other = ActKind.ERASE, seat.clock.monotonic()
+        self._general = Backoff(context.clock)
+        self._by_kind = {kind: Backoff(context.clock) for kind in OperationKind}
+        self._last, self._last_other = OperationKind.ERASE, context.clock.monotonic()
         self._abandoned: dict[RemoteSegmentId, float] = {}
-        self._put_off: dict[RemoteSegmentId, Setbacks] = {}
+        self._put_off: dict[RemoteSegmentId, Backoff] = {}
         self._status = PartitionStatus(name, partition.partition, partition.topic_id, leads=False)
         self._publishing = threading.Lock()
-        self._looked_at = seat.clock.monotonic()
+        self._looked_at = context.clock.monotonic()
 
     @property
-    def setbacks(self) -> int:
+    def failures(self) -> int:
         """Return how often in a row something failed; 0 means that all is well."""
         return max(each.count for each in self._every_setback())
 
-    def _every_setback(self) -> tuple[Setbacks, ...]:
+    def _every_setback(self) -> tuple[Backoff, ...]:
         return (self._general, *self._by_kind.values(), *self._put_off.values())
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
@@ -124,18 +132,18 @@ class PartitionWorker:
         return self._status.last_error
 
     def advance(self) -> bool:
-        """Take at most one act. Return True when there may be more to do at once.
+        """Take at most one operation. Return True when there may be more to do at once.
 
         Never raises a tierstate error: a failure is shown in the status, reported to the listener, and retried later.
         """
         return run(self.steps())
 
-    def steps(self) -> Act[bool]:
-        """Do what `advance` does, yielding before each irreversible step of the act it takes."""
+    def steps(self) -> Operation[bool]:
+        """Do what `advance` does, yielding before each irreversible step of the operation it takes."""
         while self._returned:
             kind = self._returned.popleft()
-            for setbacks in self._every_setback():
-                setbacks.returned(kind)
+            for failures in self._every_setback():
+                failures.returned(kind)
         if self._general.waiting:
             self.look_at_local_log()
             return False
@@ -148,27 +156,27 @@ class PartitionWorker:
         finally:
             self._beginning_for, self._reading_tiers = None, False
 
-    def _steps(self) -> Act[bool]:
+    def _steps(self) -> Operation[bool]:
         if self.barred is not None and self.barred.kind is Reason.REFUSED_INTERNAL:
             self._refuse(self.barred)
             return False
-        self._looked_at = self._seat.clock.monotonic()
+        self._looked_at = self._context.clock.monotonic()
         observed = self._observe(self.partition, self.name)
         refused_now = refusal(observed.config)
         if refused_now is not None:
             self._refuse(refused_now)  # shown at once, whether or not the view is available
         self._reading_tiers = True
-        view = self._reign.view() if self._reign else self._fresh_view()
+        view = self._session.view() if self._session else self._fresh_view()
         self._reading_tiers = False
         if (yield from self._watch.steps(self.partition, self.name)):
             return True
         self._look_for_orphans(view)
-        now = self._seat.time.now_ms()
+        now = self._context.time.now_ms()
         memory = self._memory(view, observed)
         decision = decide(view, observed, self._policy, now, memory, refused_now or self.barred)
-        if self._reign is not None:  # without a term, tries to begin one become less frequent
+        if self._session is not None:  # without a term, tries to begin one become less frequent
             self._general.clear()
-        for idle in ActKind:
+        for idle in OperationKind:
             if idle not in decision.intents:
                 self._by_kind[idle].clear()
         self._show(view, observed, decision, memory.lost)
@@ -181,43 +189,43 @@ class PartitionWorker:
             if self._pin.learn(self._status):
                 self._publish(self._pin.named(self._status))
             return False
-        if self._reign is None:
+        if self._session is None:
             self._beginning_for = kind
-            self._reign = yield from begin_term(self._seat, self.partition, self.name)
+            self._session = yield from begin_term(self._context, self.partition, self.name)
             self._general.clear()
-            self._listener(TermStarted(self.partition, self.name, str(self._reign.term)))
+            self._listener(TermStarted(self.partition, self.name, str(self._session.term)))
         elif kind is not None:
-            return (yield from self._take(self._reign, kind, decision.intents[kind]))
+            return (yield from self._take(self._session, kind, decision.intents[kind]))
         return True
 
     def look_at_local_log(self) -> bool:
-        """Show what waits in the broker's log, and until when, while an act or a back-off delays whole looks.
+        """Show what waits in the broker's log, and until when, while an operation or a back-off delays whole looks.
 
         Any thread may call it; it works once in `LOCAL_LOG_EVERY_S`. It asks the broker and the view, never the store.
         Returns False when that failed; the next whole look reports the error.
         """
-        now = self._seat.clock.monotonic()
+        now = self._context.clock.monotonic()
         if now - self._looked_at < LOCAL_LOG_EVERY_S or not self._status.leads or self._status.refused is not None:
             return True
         self._looked_at = now
         try:
             observed = self._observe.local_log(self.partition, self.name)
-            view = self._seat.view.partition(self.partition)
+            view = self._context.view.partition(self.partition)
         except TierstateError:
             return False
         with self._publishing:
-            self._put(with_local_log(self._status, view, observed, self._seat.time.now_ms()))
+            self._put(with_local_log(self._status, view, observed, self._context.time.now_ms()))
         return True
 
     def _memory(self, view: PartitionView, seen: Observed) -> Memory:
-        now = self._seat.clock.monotonic()
+        now = self._context.clock.monotonic()
         self._abandoned = still_abandoned(view, self._abandoned, now)
         condemned = {each.segment_id for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED}
         self._put_off = {segment_id: each for segment_id, each in self._put_off.items() if segment_id in condemned}
         put_off = [segment_id for segment_id, each in self._put_off.items() if each.waiting]
-        archived_to = self._archived_to(self._seat.view.tier_partition(self.partition))
+        archived_to = self._archived_to(self._context.view.tier_partition(self.partition))
         return Memory(
-            self._reign.term if self._reign else None,
+            self._session.term if self._session else None,
             self._abandoned,
             put_off,
             archived_to,
@@ -228,7 +236,7 @@ class PartitionWorker:
             self._too_old,
             self._gone.look(seen.segments, seen.bounds, seen.epochs.last_epoch),
             self._orphans.missing if self._orphans else (),
-            self._seat.time.clocks(),
+            self._context.time.clocks(),
             self._lost.why(view, seen.bounds.local_start) if self._lost else None,
         )
 
@@ -238,22 +246,24 @@ class PartitionWorker:
             counts = {"orphan_objects": last.objects, "orphan_bytes": last.bytes, "missing_objects": last.missing}
             self._publish(self._status.saying(**counts))
 
-    def _turn(self, decision: Decision) -> ActKind | None:
+    def _turn(self, decision: Decision) -> OperationKind | None:
         """Return the kind to take next: copies first, but regularly one of the others, however long the backlog is."""
         able = [kind for kind in decision.intents if not self._by_kind[kind].waiting]
-        others = [kind for kind in able if kind is not ActKind.COPY]
-        recently = self._seat.clock.monotonic() - self._last_other < OTHERS_EVERY_S
-        if ActKind.COPY in able and (recently or not others):
-            return ActKind.COPY
-        order = list(ActKind)
+        others = [kind for kind in able if kind is not OperationKind.COPY]
+        recently = self._context.clock.monotonic() - self._last_other < OTHERS_EVERY_S
+        if OperationKind.COPY in able and (recently or not others):
+            return OperationKind.COPY
+        order = list(OperationKind)
         following = [kind for kind in others if order.index(kind) > order.index(self._last)]
         return next(iter(following or others), None)
 
-    def _take(self, reign: Reign, kind: ActKind, intent: Intent) -> Act[bool]:
-        if kind is not ActKind.COPY:
-            self._last, self._last_other = kind, self._seat.clock.monotonic()
+    def _take(self, session: TermSession, kind: OperationKind, intent: Intent) -> Operation[bool]:
+        if kind is not OperationKind.COPY:
+            self._last, self._last_other = kind, self._context.clock.monotonic()
         try:
-            yield from act_for(intent, reign, self._copies, self._policy, self._observe.groups_after, self._orphans)
+            yield from operation_for(
+                intent, session, self._copies, self._policy, self._observe.groups_after, self._orphans
+            )
         except NotTiered as error:
             if not isinstance(intent, CopyCandidate):
                 raise
@@ -261,7 +271,7 @@ class PartitionWorker:
         except TierstateError as error:
             self._by_kind[kind].add(error)
             if isinstance(intent, RemoveObjects):
-                self._put_off.setdefault(intent.segment.segment_id, Setbacks(self._seat.clock)).add(error)
+                self._put_off.setdefault(intent.segment.segment_id, Backoff(self._context.clock)).add(error)
                 self._removal_error = str(error)
             self._tell_failure(kind, intent, error)
             self._failed(error, kind)
@@ -271,26 +281,26 @@ class PartitionWorker:
             self._put_off.pop(intent.segment.segment_id, None)
         return True
 
-    def _tell_failure(self, kind: ActKind, intent: Intent, error: TierstateError) -> None:
+    def _tell_failure(self, kind: OperationKind, intent: Intent, error: TierstateError) -> None:
         if isinstance(intent, CopyCandidate):
-            setbacks = self._by_kind[kind].count
-            self._listener(CopyFailed(self.partition, self.name, intent.offsets, str(error), setbacks))
-        elif kind is ActKind.TRIM:
+            failures = self._by_kind[kind].count
+            self._listener(CopyFailed(self.partition, self.name, intent.offsets, str(error), failures))
+        elif kind is OperationKind.TRIM:
             self._listener(TrimRefused(self.partition, self.name, str(error)))
         else:
-            self._listener(ActFailed(self.partition, self.name, kind.value, str(error)))
+            self._listener(OperationFailed(self.partition, self.name, kind.value, str(error)))
 
     def _due(self, view: PartitionView, seen: Observed, *, tiered: bool) -> str | None:
         """Return why another term must begin; None: no need, or the partition is untiered and never had a term."""
         if view.term is None and not tiered:
             return None
-        seat = self._seat
-        return term_due(view, seen.bounds, seen.epochs, seat.broker_id, seat.management_address)
+        context = self._context
+        return term_due(view, seen.bounds, seen.epochs, context.broker_id, context.management_address)
 
     def _asks_time(self, memory: Memory) -> str | None:
         """Return why a term must begin just for its first append, which shows its broker's time; None: no need."""
-        doubt, number = memory.clock_doubt, self._seat.view.tier_partition(self.partition)
-        return doubt.said if doubt is not None and self._seat.time.may_ask_again(number) else None
+        doubt, number = memory.clock_doubt, self._context.view.tier_partition(self.partition)
+        return doubt.said if doubt is not None and self._context.time.may_ask_again(number) else None
 
     def rest(self) -> None:
         """End the term and stop all work, because this broker does not lead."""
@@ -303,34 +313,34 @@ class PartitionWorker:
         self._publish(PartitionStatus(self.name, self.partition.partition, self.partition.topic_id, leads=False))
 
     def _clear_setbacks(self) -> None:
-        for setbacks in (self._general, *self._by_kind.values()):
-            setbacks.clear()
+        for failures in (self._general, *self._by_kind.values()):
+            failures.clear()
         self._put_off.clear()
 
     def _fresh_view(self) -> PartitionView:
-        self._seat.view.require_fresh(self._seat.view.tier_partition(self.partition), FRESH_S)
-        return self._seat.view.partition(self.partition)
+        self._context.view.require_fresh(self._context.view.tier_partition(self.partition), FRESH_S)
+        return self._context.view.partition(self.partition)
 
-    def _failed(self, error: TierstateError, kind: ActKind | None = None) -> None:
+    def _failed(self, error: TierstateError, kind: OperationKind | None = None) -> None:
         """Show a failure. End the term if it was fenced or has ended already; all else is tried again within it."""
-        if self._reign is not None and (isinstance(error, Fenced) or self._reign.ended):
-            self._end_term(self._reign.ended or str(error))
+        if self._session is not None and (isinstance(error, Fenced) or self._session.ended):
+            self._end_term(self._session.ended or str(error))
         times = max(self._general.count, self._by_kind[kind].count if kind else 0)
         self._publish(
             replace(
                 failed(self._status, why_failed(error, times, reading_tiers=self._reading_tiers), kind),
-                term=str(self._reign.term) if self._reign else None,
+                term=str(self._session.term) if self._session else None,
                 last_error=str(error),
-                consecutive_failures=self.setbacks,
+                consecutive_failures=self.failures,
             )
         )
 
     def _end_term(self, reason: str) -> None:
         """End the term, if there is one. A new one begins at the next look that calls for it."""
-        if self._reign is not None:
-            self._reign.end(reason)
-            self._listener(TermEnded(self.partition, self.name, str(self._reign.term), reason))
-            self._reign = None
+        if self._session is not None:
+            self._session.end(reason)
+            self._listener(TermEnded(self.partition, self.name, str(self._session.term), reason))
+            self._session = None
 
     def _refuse(self, why: Why) -> None:
         if self._status.refused_reason != why.kind:
@@ -340,7 +350,7 @@ class PartitionWorker:
 
     def _show(self, view: PartitionView, seen: Observed, decision: Decision, lost: Why | None) -> None:
         failing = {kind for kind, each in self._by_kind.items() if each.count}
-        before, now = self._status, self._seat.time.now_ms()
+        before, now = self._status, self._context.time.now_ms()
         status = reported(before, view, seen, decision, failing, now).saying(facts_lost=lost.said if lost else None)
         if isinstance(decision.trim, NoTrim) and status.not_trimmed_reason != before.not_trimmed_reason:
             self._listener(TrimRefused(self.partition, self.name, decision.trim.why.said))
@@ -350,10 +360,10 @@ class PartitionWorker:
             status = replace(status, not_expired=f"{status.not_expired}: {self._removal_error}")
         self._publish(
             self._pin.named(status).saying(
-                term=str(self._reign.term) if self._reign else None,
+                term=str(self._session.term) if self._session else None,
                 lso_pinned_s=self._pin.pinned_s(seen.bounds),
-                consecutive_failures=self.setbacks,
-                last_error=self._status.last_error if self.setbacks else None,
+                consecutive_failures=self.failures,
+                last_error=self._status.last_error if self.failures else None,
             )
         )
 

@@ -16,6 +16,7 @@ from ..rules.lost_facts import LostFacts
 from ..rules.recovery import PartitionPlan, elected_of, facts_of
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
+from ..runtime.operation import Operation
 from ..schemas.codec import encode_fact
 from ..state.errors import Fenced, IllegalTransition, InvalidRequest, Unavailable, UnknownOutcome
 from ..state.facts import Fact, LeaderElected, LiveFact, SegmentCopyStarted, term_of
@@ -25,7 +26,6 @@ from ..state.offsets import Position
 from ..state.partition_view import PartitionView
 from ..state.segment import Term
 from ..state.view import TierView
-from .act import Act
 from .term import APPLY_TIMEOUT_S, UNKNOWN_LEADER_WAIT_S
 
 
@@ -83,7 +83,7 @@ def _is_own(live: LiveFact) -> bool:
     return isinstance(live.fact, LeaderElected) and live.fact.broker_id == RECOVERER
 
 
-def recover_all(plans: Iterable[PartitionPlan], tools: RecoverTools) -> Act[int]:
+def recover_all(plans: Iterable[PartitionPlan], tools: RecoverTools) -> Operation[int]:
     """Recover every partition that has something to write. Return how many there were."""
     done = 0
     for plan in plans:
@@ -93,7 +93,7 @@ def recover_all(plans: Iterable[PartitionPlan], tools: RecoverTools) -> Act[int]
     return done
 
 
-def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Act[PartitionView]:
+def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Operation[PartitionView]:
     """Write the partition's new term and everything after it; what already stands is not written again.
 
     Raises Fenced when something else stands there, UnknownOutcome (resume later), IllegalTransition when the partition
@@ -123,7 +123,7 @@ def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Act[Partition
     return _checked(plan, term, view)
 
 
-def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Act[PartitionView]:
+def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionView]:
     """Add the facts of segments that are complete in the bucket to a partition that has facts.
 
     The new term belongs to no broker and rules from its own position on, so no agent may run: a term that one began in

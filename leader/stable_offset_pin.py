@@ -1,7 +1,8 @@
 """Since when the last stable offset of a partition stands still, and whose transaction holds it there.
 
 The name is for people. The broker is asked for it only while that transaction is why something is not done, not before
-it lasts `NAMED_AFTER_S`, at most once in `ASK_EVERY_S`, and after a look that found nothing to do: no act waits for it.
+it lasts `NAMED_AFTER_S`, at most once in `ASK_EVERY_S`, and after a look that found nothing to do: no operation waits
+for it.
 A broker that does not know the request, or refuses it (it needs READ on the topic), leaves the name unknown.
 """
 
@@ -16,10 +17,10 @@ from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, TimestampMs, moment
 from ..state.routing import LocalBounds
 from .status import PartitionStatus, PinnedBy
-from .term import Seat
+from .term import TermContext
 
 NAMED_AFTER_S = 5.0
-"""Most transactions end earlier; a partition that waits for one is looked at again this soon (`attention.py`)."""
+"""Most transactions end earlier; a partition that waits for one is looked at again this soon (`schedule.py`)."""
 ASK_EVERY_S = 60.0
 
 
@@ -37,17 +38,17 @@ class _Pin:
 class StableOffsetPin:
     """Watches the last stable offset of one partition of topic ``name``. Used by one thread at a time."""
 
-    def __init__(self, seat: Seat, partition: TopicIdPartition, name: str) -> None:
-        self._seat, self._partition, self._name = seat, partition, name
+    def __init__(self, context: TermContext, partition: TopicIdPartition, name: str) -> None:
+        self._context, self._partition, self._name = context, partition, name
         self._pin: _Pin | None = None
 
     def pinned_s(self, bounds: LocalBounds) -> float:
         """Return for how many seconds this process has seen the last stable offset stand below the high watermark."""
-        stable, now = bounds.last_stable_offset, self._seat.clock.monotonic()
+        stable, now = bounds.last_stable_offset, self._context.clock.monotonic()
         if stable >= bounds.high_watermark:
             self._pin = None
         elif self._pin is None or self._pin.at != stable:
-            self._pin = _Pin(stable, now, self._seat.clock.now_ms(), now + NAMED_AFTER_S)
+            self._pin = _Pin(stable, now, self._context.clock.now_ms(), now + NAMED_AFTER_S)
         return now - self._pin.seconds if self._pin else 0.0
 
     def named(self, status: PartitionStatus) -> PartitionStatus:
@@ -69,13 +70,13 @@ class StableOffsetPin:
         """Ask the broker if that is due. Return whether a name is known that ``shown`` lacks. Never raises a tierstate
         error: without an answer, the known name stays.
         """
-        pin, now = self._pin, self._seat.clock.monotonic()
+        pin, now = self._pin, self._context.clock.monotonic()
         if pin is None or now < pin.due or not _matters(shown):
             return False
         pin.due = now + ASK_EVERY_S
         try:
             place = self._name, self._partition.partition
-            pin.by = _holder(self._seat.broker.open_transactions(*place, broker=self._seat.broker_id), pin)
+            pin.by = _holder(self._context.broker.open_transactions(*place, broker=self._context.broker_id), pin)
         except TierstateError:
             return False
         return pin.by is not None and shown.open_transaction is None

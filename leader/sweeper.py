@@ -2,7 +2,7 @@
 
     LIST  →  a view captured after it  →  classify  →  the grace  →  all of it again  →  delete
 
-The absence of a fact condemns nothing. `orphan_sweeps.py` looks, twice; the act here deletes.
+The absence of a fact condemns nothing. `orphan_sweeps.py` looks, twice; the operation here deletes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..rules.missing import MissingObject, missing_objects
 from ..rules.sweep import ArchivedDeletes, Leftover, UnneededObject, classify, classify_uploads
 from ..runtime.listener import Listener
+from ..runtime.operation import Operation
 from ..state.errors import Fenced, ObjectNotFound, TierstateError
 from ..state.object_keys import ObjectKeys, folder_of, keys_below
 from ..state.object_name import not_own
@@ -20,10 +21,9 @@ from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
 from ..storage.object_store import ObjectReader, ObjectStore
-from .act import Act
 from .expirer import last_look, trusted_view
 from .quarantine import NO_QUARANTINE, Quarantine
-from .term import Reign
+from .term import TermSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,9 @@ def _judge_again(
         raise Fenced("the object is not condemned any more", topic=view.topic, partition=view.partition, object_key=key)
 
 
-def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, UnneededObject | Leftover]) -> Act[int]:
+def sweep_orphans(
+    session: TermSession, tools: SweepTools, ripe: dict[str, UnneededObject | Leftover]
+) -> Operation[int]:
     """Delete what two looks a grace apart condemned, each after one more proof. Return how many were deleted.
 
     Items that are done, or must stay after all, are removed from ``ripe``. Raises Fenced when the term no longer rules
@@ -171,17 +173,17 @@ def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, UnneededObjec
     """
 
     def trusted() -> PartitionView:
-        view = last_look(reign)
-        reign.time_of_deletion()
-        reign.confirm_leadership()
+        view = last_look(session)
+        session.time_of_deletion()
+        session.confirm_leadership()
         return view
 
     done = 0
-    trusted_view(reign)
+    trusted_view(session)
     for name, item in list(ripe.items()):
         yield "abort upload" if isinstance(item, Leftover) else "delete orphan"
         try:
-            delete_orphan(tools, item, reign.name, trusted)
+            delete_orphan(tools, item, session.name, trusted)
         except Fenced:
             del ripe[name]
             raise

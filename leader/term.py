@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import APPEND_TIMEOUT_S, TierTopic
 from ..log.local_log import LocalLog, LocalSnapshot
-from ..rules.elders import elders_of
+from ..rules.earlier_lineages import earlier_lineages
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
+from ..runtime.operation import Operation
 from ..schemas.codec import encode_fact
 from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import AccessDenied, Fenced, InvalidRequest, LineageTooLong, Unavailable, UnknownOutcome, ViewBehind
@@ -34,13 +35,12 @@ from ..state.segment import Term
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
 from ..storage.segment.known import check_known
-from .act import Act
 from .brokers_time import BrokersTime
 
 APPLY_TIMEOUT_S = 30.0
 FRESH_S = 60.0
 SAFE_FOR_S = 1.0
-"""How long an answer about the tier-state topic's settings is good for acts: expiry takes many in a row."""
+"""How long an answer about the tier-state topic's settings is good for operations: expiry takes many in a row."""
 UNKNOWN_LEADER_WAIT_S = APPEND_TIMEOUT_S + 60.0
 
 
@@ -54,7 +54,7 @@ def nobody_else(partition: TopicIdPartition, name: str) -> Sequence[Lineage]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class TermContext:
     """The context that every term of this agent shares: its identity, and the interfaces it works through."""
 
     broker_id: BrokerId
@@ -75,12 +75,12 @@ class Seat:
         return BrokersTime(self.clock, self.topic, self.store)
 
 
-class Reign:
+class TermSession:
     """One term over one partition, from its `LeaderElected` in the view until it ends. One thread at a time."""
 
-    def __init__(self, seat: Seat, partition: TopicIdPartition, name: str, term: Term) -> None:
-        self.seat, self.partition, self.name, self.term = seat, partition, name, term
-        self._tier_partition = seat.view.tier_partition(partition)
+    def __init__(self, context: TermContext, partition: TopicIdPartition, name: str, term: Term) -> None:
+        self.context, self.partition, self.name, self.term = context, partition, name, term
+        self._tier_partition = context.view.tier_partition(partition)
         self._counter = 0
         self._safe_at = float("-inf")
         self._ended: str | None = None
@@ -92,22 +92,22 @@ class Reign:
 
     def now(self) -> TimestampMs:
         """Return the time that facts of this term carry: the latest that any clock shows."""
-        return self.seat.time.clocks().latest
+        return self.context.time.clocks().latest
 
     def time_of_deletion(self) -> TimestampMs:
         """Return the time that ages are compared with, right before something is deleted because of its age.
 
         Raises Fenced while the clocks are in doubt: the next term's first append asks for the time again.
         """
-        clocks = self.seat.time.clocks()
+        clocks = self.context.time.clocks()
         if clocks.doubt is not None:
             raise Fenced(clocks.doubt.said, topic=self.name, partition=self.partition)
         return clocks.for_deletion
 
     def bounds(self) -> LocalBounds:
         """Return the bounds from this broker while it leads in this term's epoch. Raises Fenced, BrokerUnavailable."""
-        seat, number = self.seat, self.partition.partition
-        return seat.broker.bounds(self.name, number, broker=seat.broker_id, epoch=self.term.epoch)
+        context, number = self.context, self.partition.partition
+        return context.broker.bounds(self.name, number, broker=context.broker_id, epoch=self.term.epoch)
 
     def view(self, max_age: float = FRESH_S) -> PartitionView:
         """Return the partition from a fresh view, up to an end captured at most ``max_age`` seconds ago.
@@ -116,8 +116,8 @@ class Reign:
         """
         if self._ended:
             raise Fenced(self._ended, topic=self.name, partition=self.partition, term=self.term)
-        self.seat.view.require_fresh(self._tier_partition, max_age)
-        view = self.seat.view.partition(self.partition)
+        self.context.view.require_fresh(self._tier_partition, max_age)
+        view = self.context.view.partition(self.partition)
         if view.term != self.term:
             self.end("a higher term rules" if view.term and view.term.order > self.term.order else "its fact is gone")
             raise Fenced(
@@ -150,7 +150,7 @@ class Reign:
         if self._ended:
             raise Fenced(self._ended, topic=self.name, partition=self.partition, term=self.term)
         try:
-            position = self.seat.topic.append(self._tier_partition, key, value)
+            position = self.context.topic.append(self._tier_partition, key, value)
         except (UnknownOutcome, AccessDenied):  # an attempt before the refused one may have landed
             self.outcome_unknown()
             raise
@@ -165,7 +165,7 @@ class Reign:
     def read_own_write(self, position: Position) -> None:
         """Wait until this process's view has it*: on an older view the next decision would not know of this one."""
         try:
-            self.seat.view.wait_applied(self._tier_partition, position, APPLY_TIMEOUT_S)
+            self.context.view.wait_applied(self._tier_partition, position, APPLY_TIMEOUT_S)
         except ViewBehind:
             self.end("the view did not apply an own write in time")
             raise
@@ -183,9 +183,9 @@ class Reign:
 
         Raises Fenced when it is not, BrokerUnavailable.
         """
-        now = self.seat.clock.monotonic()
+        now = self.context.clock.monotonic()
         if now - self._safe_at >= SAFE_FOR_S:
-            problem = next(iter(self.seat.topic.problems()), None)
+            problem = next(iter(self.context.topic.problems()), None)
             if problem is not None:
                 raise Fenced(
                     f"the tier-state topic is not safe any more: {problem}", topic=self.name, partition=self.partition
@@ -194,7 +194,7 @@ class Reign:
 
     def confirm_leadership(self) -> None:
         """Check that the broker leads this very topic in this very epoch. Raises Fenced, BrokerUnavailable."""
-        epoch, _ = confirmed(self.seat, self.partition, self.name)
+        epoch, _ = confirmed(self.context, self.partition, self.name)
         if epoch != self.term.epoch:
             self.end("the leader epoch changed")
             raise Fenced(
@@ -206,15 +206,15 @@ class Reign:
             )
 
 
-def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[LeaderEpoch, LocalSnapshot]:
+def confirmed(context: TermContext, partition: TopicIdPartition, name: str) -> tuple[LeaderEpoch, LocalSnapshot]:
     """Return the epoch in which this broker leads the partition, and the snapshot of its folder that ends in it.
 
     Metadata may be stale and ListOffsets may be answered by a new leader, so the epoch counts only when the local
     `leader-epoch-checkpoint`, read after the answer, ends in it and `partition.metadata` holds the topic id. Raises
     Fenced when it does not, BrokerUnavailable (LeaderMoved when this broker does not lead).
     """
-    epoch = seat.broker.bounds(name, partition.partition, broker=seat.broker_id).leader_epoch
-    local = seat.log.snapshot(partition, name)
+    epoch = context.broker.bounds(name, partition.partition, broker=context.broker_id).leader_epoch
+    local = context.log.snapshot(partition, name)
     if epoch is None or not ends_in(local.lineage, epoch):
         raise Fenced(
             "the local epoch checkpoint does not end in the leader's epoch",
@@ -231,73 +231,75 @@ def ends_in(checkpoint: Lineage, epoch: LeaderEpoch) -> bool:
     return checkpoint.last_epoch == epoch
 
 
-def composed(seat: Seat, partition: TopicIdPartition, name: str, view: PartitionView, checkpoint: Lineage) -> Lineage:
+def composed(
+    context: TermContext, partition: TopicIdPartition, name: str, view: PartitionView, checkpoint: Lineage
+) -> Lineage:
     """Return the lineage of a term that begins now. Other replicas are asked only if no fact knows the log's past.
 
     Epochs wholly below the log start that holds on it are folded: the log start only grows.
     """
-    elders = elders_of(view, checkpoint)
-    lineage, _ = compose(checkpoint, elders)
+    earlier = earlier_lineages(view, checkpoint)
+    lineage, _ = compose(checkpoint, earlier)
     if view.cannot_place(lineage):
-        others = [compose(each, elders)[0] for each in seat.other_replicas(partition, name)]
-        lineage, _ = compose(checkpoint, [*elders, *others])
+        others = [compose(each, earlier)[0] for each in context.other_replicas(partition, name)]
+        lineage, _ = compose(checkpoint, [*earlier, *others])
     return folded(lineage, highest_log_start(view.log_starts, lineage))
 
 
-def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]:
+def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> Operation[TermSession]:
     """Begin a term: append `LeaderElected`, and find it and its position Q in this process's view.
 
     The first term of a partition also writes the broker's earliest offset as the log start, before anything is copied.
     The term waits when this raises TierStateLost (facts were lost), UpgradeNeeded (a later release wrote facts*), or
     what the store raises. *Its lineage is made from the other facts, and would be taken for the whole.
     """
-    tier_partition = seat.view.tier_partition(partition)
-    epoch, local = confirmed(seat, partition, name)
-    seat.view.require_fresh(tier_partition, 0)
-    view = seat.view.partition(partition)
+    tier_partition = context.view.tier_partition(partition)
+    epoch, local = confirmed(context, partition, name)
+    context.view.require_fresh(tier_partition, 0)
+    view = context.view.partition(partition)
     if view.term is not None and view.term.epoch > epoch:
         raise Fenced(
             "a later epoch already rules", topic=name, partition=partition, leader_epoch=epoch, ruling=view.term
         )
     require_readable(view, name)
-    check_known(view, name, seat.store, seat.keys)
+    check_known(view, name, context.store, context.keys)
     elected = LeaderElected(
         partition=partition,
         topic=name,
         epoch=epoch,
-        id=FactId.of(seat.ids.uuid()),
-        broker_id=seat.broker_id,
-        management_address=seat.management_address,
-        lineage=composed(seat, partition, name, view, local.lineage),
-        local_start=seat.broker.bounds(name, partition.partition, broker=seat.broker_id).local_start,
-        elected_at=seat.time.now_ms(),
+        id=FactId.of(context.ids.uuid()),
+        broker_id=context.broker_id,
+        management_address=context.management_address,
+        lineage=composed(context, partition, name, view, local.lineage),
+        local_start=context.broker.bounds(name, partition.partition, broker=context.broker_id).local_start,
+        elected_at=context.time.now_ms(),
     )
     yield "append leader-elected"
-    position = append_leader(seat, elected)
-    reign = Reign(seat, partition, name, Term(epoch, position, elected.id))
-    view = reign.view()
+    position = append_leader(context, elected)
+    session = TermSession(context, partition, name, Term(epoch, position, elected.id))
+    view = session.view()
     if view.log_start is None:
         yield "append log-start"
-        reign.append(reign.log_start(view, reign.bounds().local_start, "first term"))
-    return reign
+        session.append(session.log_start(view, session.bounds().local_start, "first term"))
+    return session
 
 
-def append_leader(seat: Seat, elected: LeaderElected) -> Position:
+def append_leader(context: TermContext, elected: LeaderElected) -> Position:
     """Append, and return Q from the view. After an unknown outcome, wait until it appears or no longer can."""
-    tier_partition = seat.view.tier_partition(elected.partition)
+    tier_partition = context.view.tier_partition(elected.partition)
     value = _encoded(elected)
     try:
-        position = seat.topic.append(tier_partition, key_of(elected), value)
-        seat.view.wait_applied(tier_partition, position, APPLY_TIMEOUT_S)
+        position = context.topic.append(tier_partition, key_of(elected), value)
+        context.view.wait_applied(tier_partition, position, APPLY_TIMEOUT_S)
     except UnknownOutcome:
-        deadline = seat.clock.monotonic() + UNKNOWN_LEADER_WAIT_S
-        while not _stands(seat, elected.partition, key_of(elected)):
-            if seat.clock.monotonic() > deadline:
+        deadline = context.clock.monotonic() + UNKNOWN_LEADER_WAIT_S
+        while not _stands(context, elected.partition, key_of(elected)):
+            if context.clock.monotonic() > deadline:
                 raise
             with suppress(Unavailable):  # a view that is behind shows it later; raising here would send a second one
-                seat.view.require_fresh(tier_partition, 0)
-            seat.clock.sleep(0.5)
-    return _find(seat, elected.partition, key_of(elected))
+                context.view.require_fresh(tier_partition, 0)
+            context.clock.sleep(0.5)
+    return _find(context, elected.partition, key_of(elected))
 
 
 def _encoded(elected: LeaderElected) -> bytes:
@@ -313,12 +315,12 @@ def _encoded(elected: LeaderElected) -> bytes:
         ) from error
 
 
-def _stands(seat: Seat, partition: TopicIdPartition, key: str) -> bool:
-    return any(live.key == key for live in seat.view.facts(partition))
+def _stands(context: TermContext, partition: TopicIdPartition, key: str) -> bool:
+    return any(live.key == key for live in context.view.facts(partition))
 
 
-def _find(seat: Seat, partition: TopicIdPartition, key: str) -> Position:
-    for live in seat.view.facts(partition):
+def _find(context: TermContext, partition: TopicIdPartition, key: str) -> Position:
+    for live in context.view.facts(partition):
         if live.key == key:
             return live.position
     raise Fenced("the own term is not in the view", partition=partition, key=key)

@@ -13,6 +13,7 @@ from ..rules.decide import standing_order
 from ..rules.trim import doubt_of
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, LocalTrimmed
+from ..runtime.operation import Operation
 from ..state.errors import CorruptData, Fenced, TimedOut
 from ..state.facts import LocalTrimIntended
 from ..state.ids import TopicIdPartition
@@ -20,9 +21,8 @@ from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment
-from .act import Act
 from .object_proof import ObjectProof
-from .term import Reign
+from .term import TermSession
 
 DELETE_RECORDS_TIMEOUT_S = 5.0
 JUST_ASKED_S = 10.0
@@ -35,7 +35,9 @@ AskGroups = Callable[[TopicIdPartition, str, LocalBounds, float], Mapping[str, O
 """See `Observer.groups_after`."""
 
 
-def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Listener, groups: AskGroups) -> Act[Offset]:
+def trim_local(
+    session: TermSession, proof: ObjectProof, before: Offset, listener: Listener, groups: AskGroups
+) -> Operation[Offset]:
     """Trim below ``before``, or as far as the objects are proven. Return the broker's log start.
 
     The log start stays where it was if a group needs something there by now; the next look uses that listing.
@@ -43,45 +45,45 @@ def trim_local(reign: Reign, proof: ObjectProof, before: Offset, listener: Liste
     Raises Fenced when the term no longer rules, CorruptData when an object that replaces the first local data is not
     what was copied.
     """
-    seat, partition, clock = reign.seat, reign.partition, reign.seat.clock
-    bounds = reign.bounds()
+    context, partition, clock = session.context, session.partition, session.context.clock
+    bounds = session.bounds()
     local_start = bounds.local_start
-    recent = groups(partition, reign.name, bounds, clock.monotonic() - JUST_ASKED_S)
+    recent = groups(partition, session.name, bounds, clock.monotonic() - JUST_ASKED_S)
     if not let_go(recent, before):  # an abandoned intention would hide that something else cut the log
         return local_start
     # before any fact is appended: an intention that can never be carried out is no news
-    before, replacing = proven_below(proof, reign.view(), local_start, before)
+    before, replacing = proven_below(proof, session.view(), local_start, before)
     proven_at = clock.monotonic()
     yield "append trim-intended"
-    reign.append(LocalTrimIntended(partition, before, reign.term, reign.counter(), reign.now()))
+    session.append(LocalTrimIntended(partition, before, session.term, session.counter(), session.now()))
     yield "delete-records"
-    reign.require_safe_topic()
-    if not let_go_now(groups, reign, bounds, before):
+    session.require_safe_topic()
+    if not let_go_now(groups, session, bounds, before):
         return local_start
     listed_at = clock.monotonic()
     # Last checks, with nothing between them and the request: the view up to now with our intention accepted in it,
     # nothing to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our
     # epoch.
-    view = reign.view(max_age=0)
+    view = session.view(max_age=0)
     doubt = standing_order(view) or doubt_of(view)
     changed = not still_replaced(view, local_start, before, replacing)
     if doubt or changed or view.trim_intended != before:
         problem = doubt.said if doubt else "what replaces the local data changed"
         raise Fenced(problem, partition=partition, before=before)
-    reign.confirm_leadership()
+    session.confirm_leadership()
     in_time(clock, listed_at)
     if clock.monotonic() - proven_at > PROVEN_FOR_S:
         raise TimedOut("the objects were proven too long ago: they must be proven again")
     try:
-        new_start = seat.broker.delete_records_on(
-            seat.broker_id, reign.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
+        new_start = context.broker.delete_records_on(
+            context.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
         )
     except TimedOut:
         # the leader may have moved its start all the same: look instead of guessing
-        new_start = reign.bounds().local_start
+        new_start = session.bounds().local_start
         if new_start < before:
             raise
-    listener(LocalTrimmed(partition, reign.name, new_start))
+    listener(LocalTrimmed(partition, session.name, new_start))
     return new_start
 
 
@@ -103,11 +105,11 @@ def proven_below(
     return before, replacing
 
 
-def let_go_now(groups: AskGroups, reign: Reign, bounds: LocalBounds, before: Offset) -> bool:
+def let_go_now(groups: AskGroups, session: TermSession, bounds: LocalBounds, before: Offset) -> bool:
     """Return whether no group needs anything below ``before``, by a new listing*: the one before the decision lacks
     groups that were reset, or came, since.
     """
-    return let_go(groups(reign.partition, reign.name, bounds, reign.seat.clock.monotonic()), before)
+    return let_go(groups(session.partition, session.name, bounds, session.context.clock.monotonic()), before)
 
 
 def let_go(holds: Mapping[str, Offset] | None, before: Offset) -> bool:

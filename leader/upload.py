@@ -9,6 +9,7 @@ from ..log.epoch_checkpoint import format_epoch_checkpoint
 from ..log.local_log import SegmentFiles
 from ..runtime.id_source import RandomBytes, system_random
 from ..runtime.listener import Listener, TransactionIndexRebuilt
+from ..runtime.operation import Operation
 from ..state.errors import CorruptData, ObjectNotFound
 from ..state.ids import TopicId
 from ..state.object_keys import ObjectKind, object_key
@@ -36,9 +37,8 @@ from ..storage.segment.writer import (
     put_log,
     put_manifest,
 )
-from .act import Act
 from .checked_log import CheckedLog
-from .term import Reign
+from .term import TermSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class FormatPolicy:
 
 
 def upload(
-    reign: Reign,
+    session: TermSession,
     attempt: CopyAttempt,
     files: SegmentFiles,
     store: ObjectStore,
     policy: FormatPolicy,
     pace: Pace,
     listener: Listener,
-) -> Act[RemoteSegment]:
+) -> Operation[RemoteSegment]:
     """Upload and verify. ``pace`` is called with the size of every piece of all three objects before it is sent.
 
     A transaction index that contradicts its log's markers is reported, and replaced (0029). Raises CorruptData when the
@@ -114,12 +114,12 @@ def upload(
         transaction_index=transaction_index,
     )
     if difference is not None:
-        listener(TransactionIndexRebuilt(reign.partition, reign.name, attempt.offsets, log.index_file, difference))
+        listener(TransactionIndexRebuilt(session.partition, session.name, attempt.offsets, log.index_file, difference))
     yield "put indexes"
     indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, iv=policy.iv, pace=pace)
     _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)
     _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes)
-    segment = _describe(reign, attempt, files, log, written, indexes, aborted, compression, encryption)
+    segment = _describe(session, attempt, files, log, written, indexes, aborted, compression, encryption)
     manifest = with_own_size(
         SegmentManifest(
             chunks=written.chunks,
@@ -131,7 +131,7 @@ def upload(
                 segment=segment,
                 cluster_id=policy.cluster_id,
                 tier_state_topic_id=policy.tier_state_topic_id,
-                log_start_offset=Offset(reign.view().log_start or 0),
+                log_start_offset=Offset(session.view().log_start or 0),
                 chunk_first_offsets=log.chunk_first_offsets(),
                 aborted=aborted,
                 sent=SentChecksums(written.object_crc32c, indexes.object_crc32c, written.chunk_crc32c),
@@ -157,7 +157,7 @@ def _verify(store: ObjectReader, base_key: str, kind: ObjectKind, expected: int)
 
 
 def _describe(
-    reign: Reign,
+    session: TermSession,
     attempt: CopyAttempt,
     files: SegmentFiles,
     log: CheckedLog,
@@ -191,5 +191,5 @@ def _describe(
         aborted=AbortedRanges.of(aborted),
         broker_id=attempt.broker_id,
         term=attempt.term,
-        copied_at=reign.now(),
+        copied_at=session.now(),
     )

@@ -88,7 +88,7 @@ class Memory:
         return self.clocks.apart if self.term is None else self.clocks.doubt
 
 
-class ActKind(StrEnum):
+class OperationKind(StrEnum):
     """The kinds of steps that an agent takes for a partition, one at a time."""
 
     COPY = "copy"
@@ -121,14 +121,14 @@ class Decision:
         return not self.intents
 
     @property
-    def intents(self) -> dict[ActKind, Intent]:
+    def intents(self) -> dict[OperationKind, Intent]:
         """Return the answers that are steps to take."""
         answers = {
-            ActKind.COPY: self.copy,
-            ActKind.TRIM: self.trim,
-            ActKind.EXPIRE: self.expire,
-            ActKind.SWEEP: self.sweep,
-            ActKind.ERASE: self.erase,
+            OperationKind.COPY: self.copy,
+            OperationKind.TRIM: self.trim,
+            OperationKind.EXPIRE: self.expire,
+            OperationKind.SWEEP: self.sweep,
+            OperationKind.ERASE: self.erase,
         }
         return {kind: answer for kind, answer in answers.items() if isinstance(answer, Intent)}
 

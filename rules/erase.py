@@ -205,21 +205,21 @@ def _fenced_in_segments(view: PartitionView) -> Iterator[LiveFact]:
             yield from (live for live in segment.facts if live.key in segment.fenced)
 
 
-def knows(lineage: Lineage, elder: Lineage, log_start: Offset, copied: Collection[LeaderEpoch] = frozenset()) -> bool:
-    """Return whether ``lineage`` contains all that ``elder`` contains about offsets from the log start on.
+def knows(lineage: Lineage, earlier: Lineage, log_start: Offset, copied: Collection[LeaderEpoch] = frozenset()) -> bool:
+    """Return whether ``lineage`` contains all that ``earlier`` contains about offsets from the log start on.
 
     An epoch that ``lineage`` has from the same or a lower offset is known. A missing one is passed once the log start
-    reaches the elder's next epoch. The elder's last epoch has no known end: it is passed once the log start is above
-    its start, because a leader of that branch then has it as its first epoch, which is trusted at any offset.
+    reaches the next epoch of ``earlier``. The last one has no known end: it is passed once the log start is above its
+    start, because a leader of that branch then has it as its first epoch, which is trusted at any offset.
     ``copied``: epochs with segments below the log start. An epoch of a lost branch is needed while they exist*: the log
     start passed it here, but not on its own branch.
     """
-    for at, entry in enumerate(elder.entries):
+    for at, entry in enumerate(earlier.entries):
         own = lineage.owned_by(entry.epoch)
         if own is not None and own[0] <= entry.start_offset:
             continue
-        last = at + 1 == len(elder.entries)
-        is_passed = log_start > entry.start_offset if last else log_start >= elder.entries[at + 1].start_offset
+        last = at + 1 == len(earlier.entries)
+        is_passed = log_start > entry.start_offset if last else log_start >= earlier.entries[at + 1].start_offset
         if not is_passed or entry.epoch in copied:
             return False
     return True

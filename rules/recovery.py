@@ -247,18 +247,18 @@ def plan_partition(
     return plan
 
 
-def lineage_of(segments: Iterable[RemoteSegment], elder: LeaderElected | None = None) -> Lineage:
+def lineage_of(segments: Iterable[RemoteSegment], leader: LeaderElected | None = None) -> Lineage:
     """Return the lineage of the segments' own epochs. Those of later terms win; contradicting parts are cut off.
 
-    ``elder``: the archived leader, whose lineage counts like that of a segment of its term.
+    ``leader``: the archived leader, whose lineage counts like that of a segment of its term.
     """
     claims: list[tuple[tuple[int, int, int, int], LeaderEpoch, int, int]] = []
     for segment in segments:
         order = (-segment.term.epoch, 1, -segment.term.position, segment.offsets.start)
         claims += [(order, *each) for each in _claims(segment.leader_epochs.entries, segment.offsets.end)]
-    if elder is not None and elder.lineage.entries:
-        entries = elder.lineage.entries  # the end of its last epoch is unknown: it claims that epoch's first offset
-        claims += [((-elder.epoch, 0, 0, 0), *each) for each in _claims(entries, entries[-1].start_offset)]
+    if leader is not None and leader.lineage.entries:
+        entries = leader.lineage.entries  # the end of its last epoch is unknown: it claims that epoch's first offset
+        claims += [((-leader.epoch, 0, 0, 0), *each) for each in _claims(entries, entries[-1].start_offset)]
     starts: dict[LeaderEpoch, int] = {}
     ends: dict[LeaderEpoch, int] = {}
     for _, epoch, start, end in sorted(claims):

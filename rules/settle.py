@@ -14,12 +14,12 @@ from .recovery import lineage_of
 class Unknown:
     """An unknown lineage. ``begins``: the first epoch that the term in force knows, and its start offset.
 
-    ``elder``: the newest term that knows the remote segments. ``known``: its lineage, or without one that of the
+    ``leader``: the newest term that knows the remote segments. ``known``: its lineage, or without one that of the
     segments' own epochs. ``continues``: the result if the log continued; ``anew``: the result if it is another log.
     """
 
     begins: tuple[int, int]
-    elder: LeaderElected | None
+    leader: LeaderElected | None
     known: Lineage
     continues: Lineage
     anew: Lineage
@@ -30,15 +30,15 @@ def unknown_of(view: PartitionView) -> Unknown | None:
     if not view.lineage_unknown or not view.lineage.entries:
         return None
     first = view.lineage.entries[0]
-    elder = _elder(view)
+    leader = _newest_leader(view)
     below = [each for each in view.readable if each.offsets.start < first.start_offset]
-    lineage = elder.lineage if elder is not None else lineage_of(below)
+    lineage = leader.lineage if leader is not None else lineage_of(below)
     older = tuple(e for e in lineage.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
     begins = (int(first.epoch), int(first.start_offset))
-    return Unknown(begins, elder, lineage, Lineage((*older, first)), Lineage((first,)))
+    return Unknown(begins, leader, lineage, Lineage((*older, first)), Lineage((first,)))
 
 
-def _elder(view: PartitionView) -> LeaderElected | None:
+def _newest_leader(view: PartitionView) -> LeaderElected | None:
     terms = [
         (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
     ]

@@ -12,7 +12,7 @@ from ..state.ids import RECOVERER, BrokerId
 from ..state.lineage import compose
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
-from .elders import elders_of
+from .earlier_lineages import earlier_lineages
 
 
 def term_due(
@@ -35,7 +35,7 @@ def term_due(
         return "its agent answers elsewhere"  # requests for reasons would go to the old address
     if is_emptied(view, bounds):
         return "the broker's log was emptied"
-    if view.lineage_unknown and not view.cannot_place(compose(checkpoint, elders_of(view, checkpoint))[0]):
+    if view.lineage_unknown and not view.cannot_place(compose(checkpoint, earlier_lineages(view, checkpoint))[0]):
         return "the log's past is known now"
     return None
 

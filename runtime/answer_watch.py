@@ -15,13 +15,13 @@ class AnswerWatch:
     """Reading `trouble` is thread-safe and never waits. ``returned`` is called when the service answers again."""
 
     def __init__(
-        self, ask: Callable[[], object], silent: str, clock: Clock, *, every_s: float, again_s: float, patience_s: float
+        self, ask: Callable[[], object], silent: str, clock: Clock, *, every_s: float, again_s: float, timeout_s: float
     ) -> None:
         """``ask`` raises TierstateError if there is no answer; it is called again after ``again_s``. An answer that
-        takes longer than ``patience_s`` counts as missing: ``silent`` is the text of that trouble.
+        takes longer than ``timeout_s`` counts as missing: ``silent`` is the text of that trouble.
         """
         self._ask, self._silent, self._clock = ask, silent, clock
-        self._every_s, self._again_s, self._patience_s = every_s, again_s, patience_s
+        self._every_s, self._again_s, self._timeout_s = every_s, again_s, timeout_s
         self._asked_at: float | None = None
         self._trouble: str | None = None
         self.returned: Callable[[], None] = lambda: None
@@ -54,4 +54,4 @@ class AnswerWatch:
         """Return the trouble if an answer has been outstanding for too long."""
         asked_at = self._asked_at
         waited = 0.0 if asked_at is None else self._clock.monotonic() - asked_at
-        return None if waited < self._patience_s else f"{self._silent} waited_seconds={waited:.0f}"
+        return None if waited < self._timeout_s else f"{self._silent} waited_seconds={waited:.0f}"

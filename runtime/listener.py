@@ -127,12 +127,12 @@ class FactsErased:
 
 
 @dataclass(frozen=True, slots=True)
-class ActFailed:
-    """An operation other than a copy or a trim ended early (``act``: expire, sweep, erase)."""
+class OperationFailed:
+    """An operation other than a copy or a trim ended early (``operation``: expire, sweep, erase)."""
 
     partition: TopicIdPartition
     topic: str
-    act: str
+    operation: str
     error: str
 
 
@@ -253,6 +253,16 @@ class StoreThrottled:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestRepeated:
+    """The object store failed or did not answer: the request for ``object_key`` is sent again after ``seconds``."""
+
+    store: str
+    object_key: str
+    seconds: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class WriteRepeated:
     """A write failed, and the same ``bytes`` are about to be sent to the object store again."""
 
@@ -344,7 +354,7 @@ Event = (
     | SegmentDeleted
     | OrphansFound
     | FactsErased
-    | ActFailed
+    | OperationFailed
     | ChoreFailed
     | CustodyStepTaken
     | HoldReported
@@ -357,6 +367,7 @@ Event = (
     | FactsApplied
     | SecondValueSeen
     | StoreThrottled
+    | RequestRepeated
     | WriteRepeated
     | ConditionalPutIgnored
     | KeyRingRead

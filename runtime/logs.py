@@ -15,7 +15,6 @@ from structlog.typing import FilteringBoundLogger
 from ..state.errors import InvalidSettings, apart
 from ..state.offsets import OffsetRange
 from .listener import (
-    ActFailed,
     ChoreFailed,
     ChunkCacheOff,
     ClocksDiffer,
@@ -30,8 +29,10 @@ from .listener import (
     Listener,
     LogFolderLost,
     LoginRefused,
+    OperationFailed,
     PartitionRefused,
     RemoteFetched,
+    RequestRepeated,
     SecondValueSeen,
     StoreThrottled,
     TermEnded,
@@ -48,7 +49,7 @@ _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNO
 _OURS = frozenset({"event", "level", "timestamp"})
 """Fields of our own lines whose words come from the code. A library's ``event`` is its whole message."""
 _WARNINGS = (
-    ActFailed,
+    OperationFailed,
     ChoreFailed,
     ChunkCacheOff,
     ClocksDiffer,
@@ -66,7 +67,7 @@ _WARNINGS = (
     TransactionIndexRebuilt,
     ViewRebuilt,
 )
-_DETAILS = (FactsApplied, GatewayAnswered, RemoteFetched, TrimRefused)
+_DETAILS = (FactsApplied, GatewayAnswered, RemoteFetched, RequestRepeated, TrimRefused)
 
 
 def open_logs(

@@ -16,7 +16,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from .listener import (
-    ActFailed,
     CheckpointUsed,
     ChoreFailed,
     ChunkCacheOff,
@@ -37,9 +36,11 @@ from .listener import (
     LoginAccepted,
     LoginRefused,
     LogStartMoved,
+    OperationFailed,
     OrphansFound,
     PartitionRefused,
     RemoteFetched,
+    RequestRepeated,
     SecondValueSeen,
     SegmentCopied,
     SegmentDeleteBegan,
@@ -271,7 +272,7 @@ class Metrics:
                 self._add("tierstate_transaction_indexes_rebuilt_total", 1, event.topic)
             case SegmentDeleteBegan():
                 self._add("tierstate_remote_delete_requests_total", 1, event.topic)
-            case ActFailed():
+            case OperationFailed():
                 self._add("tierstate_act_failures_total", 1, event.topic)
             case ChoreFailed():
                 self._add("tierstate_chore_failures_total", 1, event.chore)
@@ -310,6 +311,7 @@ class Metrics:
                 | LogStartMoved()
                 | OrphansFound()
                 | PartitionRefused()
+                | RequestRepeated()
                 | SegmentDeleted()
                 | TermEnded()
                 | TrimRefused()

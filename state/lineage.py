@@ -56,23 +56,23 @@ def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None
     return Offset(0)
 
 
-def compose(checkpoint: Lineage, elders: Iterable[Lineage]) -> tuple[Lineage, bool]:
+def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, bool]:
     """Continue the broker's checkpoint below its first offset with an earlier lineage.
 
-    ``elders``: lineages of the live `LeaderElected` facts, highest term first, then those that a person settled. Among
+    ``earlier``: lineages of the live `LeaderElected` facts, highest term first, then those that a person settled. Among
     those with the checkpoint's first epoch, the one that reaches furthest down is used. It gives that epoch its true
-    start; a lineage that was not continued itself reaches less far*. The elder's branch may differ later: one leader
-    began the epoch, so all logs that have it are equal below its beginning (decision 0016).
-    Returns the lineage and whether an elder continued it (or nothing had to be continued).
+    start; a lineage that was not continued itself reaches less far*. Its branch may differ later: one leader began the
+    epoch, so all logs that have it are equal below its beginning (decision 0016).
+    Returns the lineage and whether an earlier lineage continued it (or nothing had to be continued).
     """
     if not checkpoint.entries:
         return checkpoint, True
     first = checkpoint.entries[0]
-    candidates = [elder for elder in elders if (span := elder.owned_by(first.epoch)) and span[0] <= first.start_offset]
+    candidates = [each for each in earlier if (span := each.owned_by(first.epoch)) and span[0] <= first.start_offset]
     if not candidates:
         return checkpoint, first.start_offset == 0
-    elder = min(candidates, key=lambda each: each.entries[0].start_offset)
-    below = tuple(entry for entry in elder.entries if entry.epoch <= first.epoch)
+    longest = min(candidates, key=lambda each: each.entries[0].start_offset)
+    below = tuple(entry for entry in longest.entries if entry.epoch <= first.epoch)
     return Lineage(below + checkpoint.entries[1:]), True
 
 

@@ -1,8 +1,9 @@
 """Azure Blob Storage, accessed with azure-storage-blob (the extra ``azure``).
 
 Every write carries ``If-None-Match: *`` and its own id in the object's metadata. After a lost answer, the id of the
-existing object shows whether this write created it. Microsoft's client sends each request once: `patience.py` repeats
-them, as for every store. (Only for the rest of a body that breaks off, the client asks again: twice, a second apart.)
+existing object shows whether this write created it. Microsoft's client sends each request once, and `retry_policy.py`
+repeats them, as for every store. (Only the rest of a body that breaks off is asked for by the client: twice, a second
+apart.)
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from .azure_upload import BlockUpload
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
 from .options import StoreOptions
 from .parts import Part, PartShares, UploadShare, drained, parts_of
-from .patience import Patience, never
+from .retry_policy import RetryPolicy, never
 
 UPLOAD_ID = "tierstate_upload"
 """Name of the metadata entry that tells which upload created an object. Azure requires an identifier: no dashes."""
@@ -70,7 +71,7 @@ class AzureStore:
         self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
         self._options, self._ids = options or StoreOptions(), ids or RandomIds()
         self._shares = PartShares(self._options.concurrency)
-        self._patience = Patience(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
+        self._retries = RetryPolicy(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
         try:
             self._container, self._credential = azure_client(
                 container, self._options, connection_string, self.description
@@ -296,11 +297,11 @@ class AzureStore:
 
     def _write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
         """Return the result of ``act``, which is repeated and whose errors are translated."""
-        return self._patience.write(key, lambda: self._typed(key, act), given_up, size)
+        return self._retries.write(key, lambda: self._typed(key, act), given_up, size)
 
     def _read(self, key: str, act: Callable[[], A]) -> A:
         """Do what `_write` does, with the retry policy of reads."""
-        return self._patience.read(key, lambda: self._typed(key, act))
+        return self._retries.read(key, lambda: self._typed(key, act))
 
     def _typed(self, key: str, act: Callable[[], A]) -> A:
         try:

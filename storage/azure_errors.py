@@ -17,7 +17,7 @@ from ..state.errors import (
     TierstateError,
 )
 from .object_store import RangeNotSatisfiable
-from .patience import NotRepeatable
+from .retry_policy import NotRepeatable
 
 _BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
     "BlobNotFound": (ObjectNotFound, "no such object"),

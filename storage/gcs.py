@@ -2,7 +2,7 @@
 
 Every write is conditional (``ifGenerationMatch=0``) and carries its own id in the object's metadata. After a lost
 answer, the id of the existing object shows whether this write created it. Google's client sends each request once:
-`patience.py` repeats them, as for every store. A body that breaks off is continued here.
+`retry_policy.py` repeats them, as for every store. A body that breaks off is continued here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .gcs_upload import STEP, ResumableUpload, Whole
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
 from .options import StoreOptions
 from .parts import Part, PartShares, UploadShare, drained, parts_of
-from .patience import NotRepeatable, Patience, never
+from .retry_policy import NotRepeatable, RetryPolicy, never
 from .store_date import DateHeard, StoreDate
 
 UPLOAD_ID = "tierstate-upload"
@@ -75,7 +75,7 @@ class GcsStore:
         self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
         self._options = options or StoreOptions()
         self._ids = ids or RandomIds()
-        self._patience = Patience(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
+        self._retries = RetryPolicy(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
         self._shares = PartShares(_PARTS)
         self._timeout = (self._options.connect_timeout, self._options.read_timeout)
         self._once: dict[str, Any] = {"timeout": self._timeout, "retry": None}
@@ -137,7 +137,7 @@ class GcsStore:
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         blob, body = self._signed(key), bytes(data)
-        answer = self._patience.read(key, lambda: self._open(key, None))
+        answer = self._retries.read(key, lambda: self._open(key, None))
         with closing(answer):
             generation, size = int(answer.headers["x-goog-generation"]), int(answer.headers["Content-Length"])
             if size != len(previous):
@@ -154,7 +154,7 @@ class GcsStore:
         return True
 
     def get(self, key: str, limit: int | None = None) -> bytes:
-        answer = self._patience.read(key, lambda: self._open(key, None))
+        answer = self._retries.read(key, lambda: self._open(key, None))
         with closing(answer):
             size = int(answer.headers["Content-Length"])
             if limit is not None and size > limit:
@@ -166,7 +166,7 @@ class GcsStore:
         return b"".join(self.stream_range(key, range))
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        position, stop, attempts = range.start, range.stop, self._patience.reading(key)
+        position, stop, attempts = range.start, range.stop, self._retries.reading(key)
         while position < stop:
             try:
                 answer = self._open(key, ByteRange(position, stop))
@@ -271,7 +271,7 @@ class GcsStore:
         """Return whether this upload created the object under this name, of exactly these bytes."""
         existing = self._bucket.blob(blob.name)
         with suppress(TierstateError):
-            self._patience.write("", lambda: self._reloaded(existing))
+            self._retries.write("", lambda: self._reloaded(existing))
             if (existing.metadata or {}).get(UPLOAD_ID) == blob.metadata[UPLOAD_ID]:
                 return whole is None or (existing.size, existing.crc32c) == (whole.size, whole.crc32c)
         return False
@@ -332,11 +332,11 @@ class GcsStore:
 
     def _read(self, key: str, act: Callable[[], Any]) -> Any:
         """Return the result of ``act``, which is repeated and whose errors are translated."""
-        return self._patience.read(key, lambda: self._typed(key, act))
+        return self._retries.read(key, lambda: self._typed(key, act))
 
     def _delete(self, key: str, act: Callable[[], Any]) -> Any:
         """Do what `_read` does, with the retry policy of writes."""
-        return self._patience.write(key, lambda: self._typed(key, act))
+        return self._retries.write(key, lambda: self._typed(key, act))
 
     def _write(self, key: str, act: Callable[[], Any], given_up: Callable[[], bool] = never, size: int = 0) -> Any:
         """Do what `_delete` does. For a write, "not found" means that its bucket or its upload session is missing."""
@@ -348,7 +348,7 @@ class GcsStore:
                 ended = NotRepeatable("the upload is gone: its session ended", key=key, store=self.description)
                 raise ended from failure.__cause__
 
-        return self._patience.write(key, once, given_up, size)
+        return self._retries.write(key, once, given_up, size)
 
     def _typed(self, key: str, act: Callable[[], Any]) -> Any:
         try:

@@ -20,7 +20,7 @@ from ..state.errors import StorageUnavailable
 from .crc32c import crc32c_text
 from .gcs_errors import FOREIGN, refused
 from .parts import Part, UploadShare
-from .patience import ABORT_SECONDS
+from .retry_policy import ABORT_SECONDS
 
 STEP = 256 * 1024
 """Google's rule: every part except the last is a multiple of this."""

@@ -8,7 +8,7 @@ from typing import Literal
 from ..runtime.live_secret import LiveSecret, current
 from ..state.errors import InvalidRequest
 from .object_store import DEFAULT_PART_BYTES, MIB
-from .patience import Limits
+from .retry_policy import Limits
 
 MIN_PART_BYTES = 5 * MIB
 """S3 refuses smaller parts, except the last one."""

@@ -107,7 +107,7 @@ class S3Store:
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         full = self._full(key)
-        body, stop, etag = self._requests.patience.read(key, lambda: self._requests.open_range(key, full, range, None))
+        body, stop, etag = self._requests.retries.read(key, lambda: self._requests.open_range(key, full, range, None))
         yield from self._continued(key, full, body, ByteRange(range.start, stop), etag, piece_bytes)
 
     def head(self, key: str) -> ObjectInfo:
@@ -214,7 +214,7 @@ class S3Store:
         self, key: str, full: str, body: StreamingBody, range: ByteRange, etag: str, piece_bytes: int = MIB
     ) -> Iterator[bytes]:
         """Yield the bytes of a range whose first body is open. When a body breaks off, its rest is requested."""
-        attempts = self._requests.patience.reading(key)
+        attempts = self._requests.retries.reading(key)
         position, failed_at = range.start, range.start
         while True:
             for piece in arriving(body, range.stop - position, piece_bytes, self._clock, self._options.request_timeout):

@@ -50,10 +50,10 @@ class SentBody:
         return self._at
 
 
-def arriving(body: StreamingBody, size: int, piece_bytes: int, clock: Clock, patience_s: float) -> Iterator[bytes]:
+def arriving(body: StreamingBody, size: int, piece_bytes: int, clock: Clock, timeout_s: float) -> Iterator[bytes]:
     """Yield at most ``size`` bytes as they arrive, fewer when the body breaks off or only trickles; then close it.
 
-    Trickling: less than a MiB (or than all) in ``patience_s`` seconds of waiting. The caller's own time is not counted.
+    Trickling: less than a MiB (or than all) in ``timeout_s`` seconds of waiting. The caller's own time is not counted.
     """
     remaining, since, waited = size, 0, 0.0
     # Private to botocore, but its `read` waits for all requested bytes: a trickle would never be noticed.
@@ -72,5 +72,5 @@ def arriving(body: StreamingBody, size: int, piece_bytes: int, clock: Clock, pat
             if since >= MIB:
                 since, waited = 0, 0.0
             yield piece
-            if waited > patience_s:
+            if waited > timeout_s:
                 return

@@ -18,7 +18,7 @@ from ..state.errors import (
     TierstateError,
 )
 from .object_store import RangeNotSatisfiable
-from .patience import NotRepeatable
+from .retry_policy import NotRepeatable
 
 
 class UploadGone(NotRepeatable):

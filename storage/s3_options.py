@@ -86,7 +86,7 @@ def _search() -> Any:
 
 
 def s3_client(options: StoreOptions, keys: StoreKeys) -> S3Client:
-    """Return the client. It sends each request once: `patience.py` repeats them. Raises BotoCoreError, ValueError."""
+    """Return a client that sends each request once: `retry_policy.py` repeats it. Raises BotoCoreError, ValueError."""
     style = {True: "path", False: "virtual", None: "path" if options.endpoint is not None else "auto"}[
         options.path_style
     ]

@@ -18,7 +18,7 @@ from ..state.offsets import ByteRange
 from .object_store import RangeNotSatisfiable, beyond_end
 from .options import StoreOptions
 from .parts import PartShares
-from .patience import Patience, never
+from .retry_policy import RetryPolicy, never
 from .s3_errors import KEY_REFUSED, translated
 from .s3_options import StoreKeys, s3_client
 from .store_date import DateHeard
@@ -43,7 +43,7 @@ class S3Requests:
         self, bucket: str, store: str, options: StoreOptions, clock: Clock, ids: IdSource, listener: Listener
     ) -> None:
         self.bucket, self.store, self.options, self._ids = bucket, store, options, ids
-        self.patience = Patience(options.limits, clock, ids, listener, store)
+        self.retries = RetryPolicy(options.limits, clock, ids, listener, store)
         self.shares = PartShares(options.concurrency)
         self.checksum_type: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
         """Requests a checksum of the whole of large objects; empty where the store refuses that."""
@@ -64,15 +64,15 @@ class S3Requests:
 
         Raises the errors that `object_store.py` lists.
         """
-        return self.patience.write(key, lambda: self.once(key, request), given_up, size)
+        return self.retries.write(key, lambda: self.once(key, request), given_up, size)
 
     def read(self, key: str, request: Callable[[], A]) -> A:
         """Do what `write` does, with the retry policy of reads."""
-        return self.patience.read(key, lambda: self.once(key, request))
+        return self.retries.read(key, lambda: self.once(key, request))
 
     def abort(self, key: str, request: Callable[[], A]) -> A:
         """Do what `write` does, with the short retry policy of aborts."""
-        return self.patience.abort(key, lambda: self.once(key, request))
+        return self.retries.abort(key, lambda: self.once(key, request))
 
     def once(self, key: str, request: Callable[[], A], range: ByteRange | None = None) -> A:
         """Send a request once, or twice when the store refused its access key and there is a new one."""
@@ -144,7 +144,7 @@ class S3Requests:
         an access key that some stores do not find. For those, raises the store's error.
         """
         try:
-            body, _, _ = self.patience.read(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))
+            body, _, _ = self.retries.read(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))
         except (ObjectNotFound, RangeNotSatisfiable):
             return True
         body.close()

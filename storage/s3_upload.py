@@ -79,7 +79,7 @@ class MultipartUpload:
         return size
 
     def _create(self) -> str:
-        clock = self._requests.patience.clock
+        clock = self._requests.retries.clock
         began, tries = clock.monotonic(), 0
 
         def create() -> str:

@@ -13,7 +13,7 @@ from .object_store import ObjectStore
 from .probe import PROBES
 
 KEY = f"{PROBES}never-there"
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 class StoreWatch(AnswerWatch):
@@ -25,7 +25,7 @@ class StoreWatch(AnswerWatch):
                 store.head(KEY)
 
         silent = f"the store does not answer. store={store.description}"
-        super().__init__(ask, silent, clock, every_s=15.0, again_s=3.0, patience_s=PATIENCE_S)
+        super().__init__(ask, silent, clock, every_s=15.0, again_s=3.0, timeout_s=TIMEOUT_S)
 
     def run(self, stop: threading.Event) -> None:
         """Watch until ``stop`` is set."""

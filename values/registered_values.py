@@ -35,13 +35,13 @@ _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 class RegisteredValues:
     """The values that one registry has the schemas of. Thread-safe."""
 
-    def __init__(self, schemas: RegisteredSchemas, clock: Clock, patience: float) -> None:
-        """``patience``: seconds that one answer waits for schemas."""
-        self._schemas, self._clock, self._patience = schemas, clock, patience
+    def __init__(self, schemas: RegisteredSchemas, clock: Clock, timeout_s: float) -> None:
+        """``timeout_s``: seconds that one answer waits for schemas."""
+        self._schemas, self._clock, self._timeout_s = schemas, clock, timeout_s
 
     def of_answer(self) -> AnswerValues:
         """Return the values for one answer, which begins now."""
-        return AnswerValues(self._schemas, self._clock.monotonic() + self._patience)
+        return AnswerValues(self._schemas, self._clock.monotonic() + self._timeout_s)
 
 
 class AnswerValues:

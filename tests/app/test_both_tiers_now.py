@@ -21,11 +21,11 @@ class TrimmedMeanwhile:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._reign = world.process().copy_all()
+        self._session = world.process().copy_all()
 
     def bounds(self, topic: str, partition: int) -> LocalBounds:
-        world, reign, before = self._world, self._reign, Offset(self._world.bases[1])
-        say(world, LocalTrimIntended(world.partition, before, reign.term, reign.counter(), reign.now()))
+        world, session, before = self._world, self._session, Offset(self._world.bases[1])
+        say(world, LocalTrimIntended(world.partition, before, session.term, session.counter(), session.now()))
         world.broker.delete_records_on(BrokerId(1), topic, partition, before)
         return world.broker.bounds(topic, partition)
 

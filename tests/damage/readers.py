@@ -46,7 +46,6 @@ from tierstate.lake.export_task import export_task
 from tierstate.lake.jobs import Task
 from tierstate.lake.log import TopicLog
 from tierstate.lake.parquet import WRITER
-from tierstate.leader.act import run
 from tierstate.log.decode import decode_batches
 from tierstate.log.record_columns import record_schema
 from tierstate.proxy.budget import Budget
@@ -54,6 +53,7 @@ from tierstate.proxy.cold_reads import ColdRead, Shared
 from tierstate.proxy.fetch_request import Wanted
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.operation import run
 from tierstate.runtime.pool import Pool
 from tierstate.spark.batch import BatchReader
 from tierstate.spark.options import parse_options

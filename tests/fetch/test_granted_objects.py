@@ -26,7 +26,7 @@ from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import ByteRange
 from tierstate.state.segment import RemoteSegment
 from tierstate.storage.object_store import RangeNotSatisfiable
-from tierstate.storage.patience import Limits
+from tierstate.storage.retry_policy import Limits
 
 DATA = bytes(range(256)) * 40
 """The content of every object."""

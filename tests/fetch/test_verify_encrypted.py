@@ -13,7 +13,7 @@ from tests.leader.world import Process, World
 from tierstate.fetch.verify import Finding
 from tierstate.fetch.verify_objects import Verifier
 from tierstate.leader.recover_scan import scan_bucket
-from tierstate.leader.term import Reign
+from tierstate.leader.term import TermSession
 from tierstate.rules.recovery import FoundSegment
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
@@ -78,18 +78,18 @@ def test_a_manifest_that_became_plain_is_found(world: World) -> None:
     ]
 
 
-def copied_under_three_prefixes(world: World) -> Reign:
+def copied_under_three_prefixes(world: World) -> TermSession:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     for names in (ObjectKeys(), ObjectKeys("then/"), SALTED):
         process.tools = replace(process.tools, keys=names)
-        process.copy_next(reign)
-    return reign
+        process.copy_next(session)
+    return session
 
 
 def test_a_change_of_prefix_breaks_no_read_no_verify_and_no_recover(world: World) -> None:
-    reign = copied_under_three_prefixes(world)
-    segments = reign.view().readable
+    session = copied_under_three_prefixes(world)
+    segments = session.view().readable
     begins = {segment.object_key.split("/")[0] for segment in segments}
     assert len(begins) == 3
     for segment in segments:

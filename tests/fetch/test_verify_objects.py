@@ -200,17 +200,21 @@ def test_objects_of_a_copy_that_began_during_the_check_are_no_orphans(world: Wor
 
 def test_objects_deleted_during_the_check_are_not_missing(world: World, segment: RemoteSegment) -> None:
     before = world.view()
-    reign = world.process().begin()
-    reign.append(SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
+    session = world.process().begin()
+    session.append(
+        SegmentDeleteStarted(segment, session.term, session.counter(), DeleteReason.LOG_START, session.now())
+    )
     delete_segment(world.store, segment)
     assert not verify(world, view=before)
 
 
 def test_objects_of_a_finished_delete_are_reported(world: World, segment: RemoteSegment) -> None:
-    reign = world.process().begin()
-    reign.append(SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
+    session = world.process().begin()
+    session.append(
+        SegmentDeleteStarted(segment, session.term, session.counter(), DeleteReason.LOG_START, session.now())
+    )
     assert not verify(world)
-    reign.append(SegmentDeleteFinished(segment, reign.term, reign.counter(), reign.now()))
+    session.append(SegmentDeleteFinished(segment, session.term, session.counter(), session.now()))
     findings = verify(world)
     assert {finding.object for finding in findings} == set(object_keys(segment))
     assert {(item.level, item.severity, item.segment_id) for item in findings} == {(1, "finding", segment.segment_id)}

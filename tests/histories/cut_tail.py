@@ -17,12 +17,12 @@ from tests.histories.promises import listed
 from tests.histories.replica import Written
 from tests.histories.topic import MIN_COMPACTION_LAG, ProcessTopic
 from tierstate.follower.follower import Follower
-from tierstate.leader.act import run
 from tierstate.leader.lost_facts import LostFactsTools, LostFactsWatch, look_for_lost_facts
 from tierstate.leader.recover import RecoverTools, add_lost_facts, recover_partition
-from tierstate.leader.term import Seat
+from tierstate.leader.term import TermContext
 from tierstate.rules.lost_facts import LostFacts
 from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.operation import run
 from tierstate.state.errors import Unavailable
 from tierstate.state.facts import LiveFact, SegmentDeleteStarted
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
@@ -161,11 +161,11 @@ class CutTail:
 
         return look_for_lost_facts(self._tools(), NAME, view(), view, control.bounds(NAME, 0).local_start)
 
-    def watch(self, seat: Seat) -> LostFactsWatch | None:
+    def watch(self, context: TermContext) -> LostFactsWatch | None:
         """Of an agent that starts after the cut. Before it, a look would only change what the dice of a history say."""
         if not self.happened:
             return None
-        return LostFactsWatch(seat, self._world.cluster.partition, NAME, self._tools(), self._world.tell)
+        return LostFactsWatch(context, self._world.cluster.partition, NAME, self._tools(), self._world.tell)
 
     def _tools(self) -> LostFactsTools:
         return LostFactsTools(self._world.store, ObjectKeys(), "histories")

@@ -72,17 +72,17 @@ def _fences_by_epoch_alone(leaders: Any, position: int, term: Any) -> bool:
     return any(each.epoch > term.epoch for at, each in leaders.terms.items() if at < position)
 
 
-def _bare_checkpoint(checkpoint: Lineage, elders: Any) -> tuple[Lineage, bool]:
+def _bare_checkpoint(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
     return checkpoint, True
 
 
-def _highest_elder(checkpoint: Lineage, elders: Any) -> tuple[Lineage, bool]:
+def _highest_leader(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
     """Continued by the highest `LeaderElected`, whether or not it knows the checkpoint's first epoch there."""
     first = checkpoint.entries[0] if checkpoint.entries else None
-    for elder in elders:
-        if first is None or not elder.entries:
+    for each in earlier:
+        if first is None or not each.entries:
             break
-        below = tuple(e for e in elder.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
+        below = tuple(e for e in each.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
         return Lineage(below + checkpoint.entries), True
     return compose(checkpoint, ())
 
@@ -179,14 +179,14 @@ def _from_the_beginning(position: int) -> int:
 GUARDS: dict[str, Guard] = {
     "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, None),
     "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 1345),
-    "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, 0),
+    "read own writes": Guard("read your own writes*", "leader.term:TermSession.read_own_write", _nothing, 0),
     "new term on unknown outcome": Guard(
         "an unknown append is never repeated: the partition starts a new term",
-        "leader.term:Reign.outcome_unknown",
+        "leader.term:TermSession.outcome_unknown",
         _nothing,
         47,
     ),
-    "write-once keys": Guard("every key is written once", "leader.term:Reign.counter", lambda reign: 1, 0),
+    "write-once keys": Guard("every key is written once", "leader.term:TermSession.counter", lambda session: 1, 0),
     "a term at every leader epoch": Guard(
         "a term begins at every change of leader epoch, whether or not there is something to do*",
         "leader.partition_worker:term_due",
@@ -195,12 +195,15 @@ GUARDS: dict[str, Guard] = {
     ),
     "begun on an empty log": Guard(
         "an epoch that begins where the log began in the newest term goes on with what that term said*",
-        "rules.elders:begun_on_an_empty_log",
+        "rules.earlier_lineages:begun_on_an_empty_log",
         _nothing,
         None,
     ),
     "told by people": Guard(
-        "what a person settled of a lineage continues the checkpoint*", "rules.elders:settled_by_people", _empty, None
+        "what a person settled of a lineage continues the checkpoint*",
+        "rules.earlier_lineages:settled_by_people",
+        _empty,
+        None,
     ),
     "kept by people": Guard(
         "what a person keeps is never condemned, swept, removed*", "state.meaning:kept_segments", _empty, None
@@ -211,14 +214,14 @@ GUARDS: dict[str, Guard] = {
         "leader.term:compose",
         _bare_checkpoint,
         14,
-        (("rules.elders:compose", _bare_checkpoint),),
+        (("rules.earlier_lineages:compose", _bare_checkpoint),),
     ),
-    "matching elder": Guard(
+    "matching lineage": Guard(
         "continued by the highest that has the same epoch at that offset*",
         "leader.term:compose",
-        _highest_elder,
+        _highest_leader,
         0,
-        (("rules.elders:compose", _highest_elder),),
+        (("rules.earlier_lineages:compose", _highest_leader),),
     ),
     "finish needs its start": Guard(
         "a copy-finished is readable with its own copy-started only", "state.lifecycle:_mismatch", _nothing, None
@@ -231,7 +234,7 @@ GUARDS: dict[str, Guard] = {
         (("leader.trimmer:still_replaced", _yes),),
     ),
     "leadership before irreversible acts": Guard(
-        "leadership is confirmed immediately before*", "leader.term:Reign.confirm_leadership", _nothing, None
+        "leadership is confirmed immediately before*", "leader.term:TermSession.confirm_leadership", _nothing, None
     ),
     "groups asked again": Guard(
         "the offsets of all groups are asked for again after the decision and before DeleteRecords*",
@@ -277,7 +280,7 @@ GUARDS: dict[str, Guard] = {
     ),
     "topic asked again": Guard(
         "the tier-state topic's settings are asked for again after the decision*",
-        "leader.term:Reign.require_safe_topic",
+        "leader.term:TermSession.require_safe_topic",
         _nothing,
         0,
     ),

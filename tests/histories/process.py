@@ -11,19 +11,19 @@ from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
-from tierstate.leader.act import Act
 from tierstate.leader.copier import CopyTools
 from tierstate.leader.custody import ClusterEvidence, Custodian
-from tierstate.leader.custody_acts import CustodyTools
+from tierstate.leader.custody_operations import CustodyTools
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import StatusBoard
-from tierstate.leader.term import Seat
+from tierstate.leader.term import TermContext
 from tierstate.leader.upload import FormatPolicy
 from tierstate.rules.custody import CustodyPolicy
 from tierstate.rules.decide import Policy
 from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.operation import Operation
 from tierstate.state.errors import TierStateLost, Unavailable
 from tierstate.state.ids import BrokerId, TopicId
 from tierstate.state.object_keys import ObjectKeys
@@ -54,7 +54,9 @@ class Process:
         number, clock = BrokerId(broker), world.clocks.of_agent(broker)
         topic = ProcessTopic(world.topic, broker)
         ids = CountingIds(1 + broker + 3 * age)
-        seat = Seat(number, f"b{broker}:1", topic, self.follower, control, log, clock, ids, world.store, ObjectKeys())
+        context = TermContext(
+            number, f"b{broker}:1", topic, self.follower, control, log, clock, ids, world.store, ObjectKeys()
+        )
         tools = CopyTools(
             store=world.store,
             proof=ObjectProof(world.store),
@@ -64,15 +66,15 @@ class Process:
             listener=world.tell,
             longest_s=900.0,
         )
-        observe = Observer(seat, POLICY, _as_it_is, topic.problems)
+        observe = Observer(context, POLICY, _as_it_is, topic.problems)
         rules, board = Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0), StatusBoard()
-        shared = WorkerTools(seat, observe, tools, rules, board, world.tell, world.archived_to)
-        self.worker = PartitionWorker(shared, world.cluster.partition, NAME, lost=world.cut_tail.watch(seat))
+        shared = WorkerTools(context, observe, tools, rules, board, world.tell, world.archived_to)
+        self.worker = PartitionWorker(shared, world.cluster.partition, NAME, lost=world.cut_tail.watch(context))
         look = ClusterEvidence(control, "histories", 3, topic.problems, clock)
         policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000)
-        custody = CustodyTools(seat, look, policy, world.store, world.tell, world.archived_to)
+        custody = CustodyTools(context, look, policy, world.store, world.tell, world.archived_to)
         self._custodian = Custodian(custody, lambda: {0} if world.keeper == broker else ())
-        self._act: Act[bool] | None = None
+        self._act: Operation[bool] | None = None
         self._looks_in: tuple[int, int] | None = None
         """Of a look at the partition that is under way: the epoch, and what had changed when it began."""
         self.next_step = ""
@@ -109,7 +111,7 @@ class Process:
             self._act, self.next_step = None, ""
             # an agent that a fact of a later release stops begins no term, so it cannot tell what it saw
             stopped = self.stopped_by or self.follower.store.state(self.world.cluster.partition).view().later
-            done = not self.worker.setbacks and not stopped
+            done = not self.worker.failures and not stopped
             if done and self._looks_in is not None and self._looks_in == self._leads_in():
                 self.world.cluster.looked = self._looks_in[0]
         except (Unavailable, TierStateLost):  # a custodian that can ask nobody says so

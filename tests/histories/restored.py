@@ -23,8 +23,8 @@ from tierstate.follower.generations import InMemory
 from tierstate.follower.histories import begin_history, has_parted
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.shelf import Shelf
-from tierstate.leader.act import run
 from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.operation import run
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import HistoryBroken, TierstateError, ViewBehind
 from tierstate.state.ids import FactId

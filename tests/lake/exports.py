@@ -26,9 +26,9 @@ from tierstate.lake.jobs import Job
 from tierstate.lake.log import OwnLog
 from tierstate.lake.parquet import WRITER
 from tierstate.lake.runs import Run
-from tierstate.leader.act import Act
 from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
+from tierstate.runtime.operation import Operation
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import TopicId
 from tierstate.state.offsets import Extent, Offset
@@ -126,7 +126,7 @@ class World:
         for piece in read_split(split, self.golden.tiers.store, local, piece_bytes=self.piece_bytes):
             yield from records(piece, split.topic, split.partition)
 
-    def _alive(self, act: Act[Any]) -> Any:
+    def _alive(self, act: Operation[Any]) -> Any:
         while True:
             try:
                 next(act)

@@ -22,10 +22,10 @@ from tierstate.lake.table_commit import commit
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Means, Round, Step, TableLimits, follow_round, look_at
-from tierstate.leader.act import Act, run
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.clock import Clock
 from tierstate.runtime.id_source import RandomIds
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
@@ -87,7 +87,7 @@ class TableWorld:
         local: Any = self.golden.local
         yield SplitReads(self.golden.tiers.store, None, local)
 
-    def round(self, table: LakeTable | None = None) -> Act[Round]:
+    def round(self, table: LakeTable | None = None) -> Operation[Round]:
         """Return the operation of one round. ``table`` None means that it is loaded now."""
         table, log = table or self.table(), self.log()
         return follow_round(table, log, look_at(table, log), self.attempt_id(), self.limits, self.means)

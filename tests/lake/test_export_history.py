@@ -18,7 +18,7 @@ from tests.lake.test_export import log_digest
 from tierstate.lake.export import Wanted
 from tierstate.lake.export_check import check
 from tierstate.lake.export_task import export_task
-from tierstate.leader.act import Act, run
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.errors import InvalidRequest, OffsetOutOfRange
 
 Make = Callable[..., Golden]
@@ -30,7 +30,7 @@ class History:
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.random = world, random.Random(seed)
-        self.late: list[Act[Any]] = []
+        self.late: list[Operation[Any]] = []
         self.start = 0
         self.said: list[str] = []
 

@@ -11,11 +11,12 @@ import pytest
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import Killed, World, digest_of
 from tests.lake.test_export import log_digest
+from tests.operations import run_until
 from tierstate.lake.export_check import check
 from tierstate.lake.export_plan import ExportPlan
 from tierstate.lake.export_task import export_task
 from tierstate.lake.names import given_up_key
-from tierstate.leader.act import run, run_until
+from tierstate.runtime.operation import run
 from tierstate.state.errors import InvalidRequest, OffsetOutOfRange
 
 Make = Callable[..., Golden]

@@ -21,9 +21,9 @@ from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_evolve import FieldChange, evolve_table
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_upkeep import compact, expire, old_snapshots, strays, sweep
-from tierstate.leader.act import run
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.operation import run
 from tierstate.state.errors import AccessDenied, InvalidRequest, StorageUnavailable, UnknownOutcome
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import TimestampMs

@@ -15,7 +15,7 @@ from tests.lake.tables import TableWorld
 from tests.lake.test_table_history import delete_below, unclean_election
 from tierstate.lake.table_check import CheckedTable, check_table
 from tierstate.lake.table_files import partitions_of
-from tierstate.leader.act import run
+from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation

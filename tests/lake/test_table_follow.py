@@ -15,13 +15,14 @@ from sqlalchemy.orm import Session
 
 from tests.fetch.two_tiers import GOLDEN, Golden
 from tests.lake.tables import TableWorld
+from tests.operations import run_until
 from tierstate.lake.jobs import Task
 from tierstate.lake.table import Change
 from tierstate.lake.table_facts import RETRIES
 from tierstate.lake.table_files import Attempt, write_rows
 from tierstate.lake.table_follow import Round, Step, TableLimits
 from tierstate.lake.table_place import TablePlace
-from tierstate.leader.act import Act, run, run_until
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.errors import InvalidRequest, UnknownOutcome
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
@@ -102,7 +103,7 @@ def steps_of(golden: Golden, folder: Path) -> int:
     return len(run_until(world.round(), 1000))
 
 
-def advance(act: Act[Round], steps: int) -> None:
+def advance(act: Operation[Round], steps: int) -> None:
     for _ in range(steps):
         next(act)
 

@@ -16,10 +16,11 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
+from tests.operations import run_until
 from tierstate.lake.table import Change
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_place import KEPT_EPOCHS, Reach, TablePlace, common_end
-from tierstate.leader.act import run, run_until
+from tierstate.runtime.operation import run
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.ids import TopicId

@@ -12,7 +12,7 @@ import pytest
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
 from tierstate.lake.table_follow import Step, TableLimits
-from tierstate.leader.act import run
+from tierstate.runtime.operation import run
 
 Make = Callable[..., Golden]
 LIMITS = TableLimits(file_bytes=30_000, commit_bytes=60_000)

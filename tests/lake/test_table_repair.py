@@ -23,8 +23,8 @@ from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_place import OFFSETS, PLACE, Reach
 from tierstate.lake.table_repair import newer_metadata, repair
 from tierstate.lake.table_upkeep import compact
-from tierstate.leader.act import run
 from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import Offset

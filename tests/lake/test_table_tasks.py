@@ -16,6 +16,7 @@ import pytest
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
+from tests.operations import run_until
 from tierstate.app.split_reads import Access
 from tierstate.lake import table_upkeep
 from tierstate.lake.jobs import Job
@@ -23,8 +24,8 @@ from tierstate.lake.runs import Run, do, here, in_processes
 from tierstate.lake.table_commit import by_tasks
 from tierstate.lake.table_follow import Means, Step, TableLimits
 from tierstate.lake.table_keeper import FollowPace, catch_up
-from tierstate.leader.act import run, run_until
 from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.operation import run
 from tierstate.state.errors import PlannedRangeLost, Unavailable
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.options import StoreOptions

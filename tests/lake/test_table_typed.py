@@ -23,6 +23,7 @@ from tests.lake.test_table_history import delete_below, unclean_election
 from tests.lake.typed_logs import avro_long, folder_of
 from tests.lake.typed_tables import COUNT, Make, TypedWorld, answer_of, avro_world, columns_of, json_world
 from tests.lake.typed_topics import DDL, Meant, avro_record, json_topic
+from tests.operations import run_until
 from tierstate.lake.columns import Columns
 from tierstate.lake.table import Change
 from tierstate.lake.table_check import check_table
@@ -33,7 +34,7 @@ from tierstate.lake.table_files import Attempt, rows_between
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_place import TablePlace
 from tierstate.lake.table_upkeep import compact
-from tierstate.leader.act import run, run_until
+from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, InvalidRequest, Unavailable
 from tierstate.values.form import Form
 

@@ -16,13 +16,14 @@ import pytest
 
 from tests.lake.typed_tables import COUNT, Make, TypedWorld, avro_world, columns_of, json_world
 from tests.lake.typed_topics import DDL
+from tests.operations import run_until
 from tierstate.lake.jobs import MOVED
 from tierstate.lake.table import Change
 from tierstate.lake.table_commit import commit
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import TableLimits
 from tierstate.lake.table_upkeep import bins, compact_bins
-from tierstate.leader.act import Act, run, run_until
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
 from tierstate.state.offsets import Offset
 
@@ -41,7 +42,7 @@ class History:
         self.said: list[str] = []
         self._epochs = list(world.golden.folder.lineage().entries)
         self._elections = 0
-        self._slow: list[Act[Any]] = []
+        self._slow: list[Operation[Any]] = []
 
     def take(self, turns: int) -> None:
         self.world.produce(self.random.randrange(1, COUNT // 4))
@@ -124,16 +125,16 @@ class History:
         with suppress(*MOVED):  # its data is gone: it begins again, as any follower does
             self.said.append(f"a slow one: {run(self._slow.pop(at))}")
 
-    def _act(self) -> Act[Any]:
-        kinds: list[Callable[[], Act[Any]]] = [self.world.round, self._compacting, self._evolving]
+    def _act(self) -> Operation[Any]:
+        kinds: list[Callable[[], Operation[Any]]] = [self.world.round, self._compacting, self._evolving]
         [kind] = self.random.choices(kinds, (3, 1, 2))
         return kind()
 
-    def _compacting(self) -> Act[Any]:
+    def _compacting(self) -> Operation[Any]:
         table = self.world.table()
         return compact_bins(table, Attempt(self.world.attempt_id()), bins(table)[:2])
 
-    def _evolving(self) -> Act[Any]:
+    def _evolving(self) -> Operation[Any]:
         """Evolve by settings, to the present or a later schema."""
         table = self.world.table()
         if table.facts.grows:

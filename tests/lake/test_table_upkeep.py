@@ -14,15 +14,16 @@ from pyiceberg.table.update import SetLocationUpdate
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_history import delete_below
+from tests.operations import run_until
 from tierstate.lake.table import Change
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
 from tierstate.lake.table_metadata import foreign_metadata
 from tierstate.lake.table_upkeep import Compacted, bins, compact, compact_bins, expire, old_snapshots, strays, sweep
-from tierstate.leader.act import run, run_until
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import TimestampMs

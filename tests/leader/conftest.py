@@ -34,5 +34,5 @@ def world(new_world: Callable[..., World]) -> World:
 def two_expire(world: World) -> Expiry:
     """Five segments are copied; by size the two oldest are too many."""
     process = world.process()
-    reign = process.copy_all()
-    return Expiry(process, reign, by_size(world, 3))
+    session = process.copy_all()
+    return Expiry(process, session, by_size(world, 3))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tests.leader.world import World
-from tierstate.leader.act import Act
 from tierstate.leader.custody import ClusterEvidence, Custodian
-from tierstate.leader.custody_acts import CustodyTools
+from tierstate.leader.custody_operations import CustodyTools
 from tierstate.rules.custody import CustodyPolicy, Evidence
+from tierstate.runtime.operation import Operation
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.facts import Fact, LiveFact
@@ -40,7 +40,7 @@ class Ward:
         """Start a new custodian process that knows nothing; the old one, if any, is dead."""
         self.agent = process = self.world.process()
         self.custody = CustodyTools(
-            process.seat,
+            process.context,
             self.look,
             CustodyPolicy(GRACE_MS, READER_GRACE_MS),
             self.store,
@@ -79,8 +79,8 @@ class Ward:
     def wait(self, ms: int) -> None:
         self.world.clock.advance(ms / 1000)
 
-    def run_to(self, step: str, steps: Act[bool] | None = None, passing: int = 0) -> Act[bool]:
-        """Act until right before ``step``, and return the act that stopped there."""
+    def run_to(self, step: str, steps: Operation[bool] | None = None, passing: int = 0) -> Operation[bool]:
+        """Operation until right before ``step``, and return the act that stopped there."""
         for _ in range(100):
             steps = steps or self.custodian.steps()
             for name in steps:
@@ -110,7 +110,7 @@ class Ward:
         return self.world.clock.now_ms()
 
     def id(self) -> FactId:
-        return FactId.of(self.agent.seat.ids.uuid())
+        return FactId.of(self.agent.context.ids.uuid())
 
     def view(self) -> PartitionView:
         return self.world.view()

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.leader.world import Process, World, object_keys, run_with
-from tierstate.leader.act import Act, run
 from tierstate.leader.expirer import advance_log_start, delete_records_order, remove_objects, start_delete
-from tierstate.leader.term import Reign
+from tierstate.leader.term import TermSession
 from tierstate.rules.expire import (
     AdvanceLogStart,
     RemoveObjects,
@@ -21,6 +20,7 @@ from tierstate.rules.expire import (
     next_removal,
 )
 from tierstate.rules.orders import CutLocal, next_cut
+from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import BrokerUnavailable, Fenced
@@ -43,7 +43,7 @@ class Expiry:
     """The expiry of one process under one retention."""
 
     process: Process
-    reign: Reign
+    session: TermSession
     retention: TopicRetention = FOREVER
     steps: list[str] = field(default_factory=list)
 
@@ -51,23 +51,23 @@ class Expiry:
     def world(self) -> World:
         return self.process.world
 
-    def next_act(self) -> Act[object] | None:
+    def next_act(self) -> Operation[object] | None:
         """Return the act that a worker would decide on a fresh view; None when there is nothing to do now."""
-        reign, process, store = self.reign, self.process, self.world.store
-        view, bounds, now = reign.view(max_age=0), reign.bounds(), reign.now()
-        segments = self.world.log.snapshot(reign.partition, reign.name).segments
+        session, process, store = self.session, self.process, self.world.store
+        view, bounds, now = session.view(max_age=0), session.bounds(), session.now()
+        segments = self.world.log.snapshot(session.partition, session.name).segments
         move = next_log_start(view, bounds, segments, self.retention, now)
         if isinstance(move, AdvanceLogStart):
-            return advance_log_start(reign, move.log_start, move.reason, process.events.append)
+            return advance_log_start(session, move.log_start, move.reason, process.events.append)
         delete = next_delete(view)
         if isinstance(delete, StartDelete):
-            return start_delete(reign, delete.segment, delete.reason, process.events.append)
+            return start_delete(session, delete.segment, delete.reason, process.events.append)
         cut = next_cut(view, bounds)
         if isinstance(cut, CutLocal):
-            return delete_records_order(reign, cut.before, process.events.append)
+            return delete_records_order(session, cut.before, process.events.append)
         removal = next_removal(view, now, GRACE_MS)
         if isinstance(removal, RemoveObjects):
-            return remove_objects(reign, store, removal.segment, GRACE_MS, process.events.append)
+            return remove_objects(session, store, removal.segment, GRACE_MS, process.events.append)
         return None
 
     def all_steps(self) -> Iterator[str]:
@@ -179,7 +179,7 @@ def finish(world: World, retention: TopicRetention) -> None:
     Expiry(process, process.begin(), retention).work()
 
 
-def unchanged(world: World, act: Act[Any], step: str, happen: Callable[[], object]) -> None:
+def unchanged(world: World, act: Operation[Any], step: str, happen: Callable[[], object]) -> None:
     """Check that what happens right before the step raises Fenced, and that the step is not taken."""
     objects, start = world.objects(), world.local_start()
     log_start, states = world.view().log_start, world.states()

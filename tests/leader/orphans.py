@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 from tests.leader.expiry import Expiry, by_size
 from tests.leader.world import Process, World
-from tierstate.leader.act import run
 from tierstate.leader.orphan_sweeps import OrphanSweeps
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.sweeper import SweepTools
-from tierstate.leader.term import Reign
+from tierstate.leader.term import TermSession
 from tierstate.rules.sweep import UnneededObject
 from tierstate.runtime.listener import OrphansFound
+from tierstate.runtime.operation import run
 from tierstate.state.ids import RemoteSegmentId, TopicIdPartition
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 
@@ -26,19 +26,19 @@ class Late:
     def __init__(self, world: World) -> None:
         self.world = world
         self.process = world.process()
-        self.reign = self.process.copy_all()
+        self.session = self.process.copy_all()
         self.gone = world.view().readable[0]
-        Expiry(self.process, self.reign, by_size(world, 3)).work()
+        Expiry(self.process, self.session, by_size(world, 3)).work()
         self.archived: dict[RemoteSegmentId, str] = {}
-        self.restart(self.process, self.reign)
+        self.restart(self.process, self.session)
 
-    def restart(self, process: Process, reign: Reign, keys: ObjectKeys = KEYS, aside: str = "") -> None:
+    def restart(self, process: Process, session: TermSession, keys: ObjectKeys = KEYS, aside: str = "") -> None:
         """Go on with a process that has seen nothing yet."""
-        self.process, self.reign = process, reign
+        self.process, self.session = process, session
         self.tools = SweepTools(
             self.world.store, keys, self.says_archive, GRACE_S, process.events.append, Quarantine(aside)
         )
-        self.watch = OrphanSweeps(process.seat, self.world.partition, self.world.name, self.tools)
+        self.watch = OrphanSweeps(process.context, self.world.partition, self.world.name, self.tools)
 
     def says_archive(
         self, partition: TopicIdPartition, segment_ids: Collection[RemoteSegmentId]
@@ -63,7 +63,7 @@ class Late:
     def sweep(self) -> int:
         """Look, and delete what is ripe. Return how many were deleted."""
         self.watch.look(self.world.view())
-        return run(self.watch.sweep(self.reign))
+        return run(self.watch.sweep(self.session))
 
     def ripen(self) -> None:
         """Look twice, a grace apart."""

@@ -19,9 +19,9 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, 
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
-from tierstate.leader.attention import Attention
 from tierstate.leader.open import Beside, LeaderRole, Parts, open_leader
 from tierstate.leader.partition_worker import ArchivedTo, no_archive
+from tierstate.leader.schedule import Schedule
 from tierstate.log.local_log import LogDirs
 from tierstate.rules.sweep import ArchivedDeletes, no_archived_deletes
 from tierstate.runtime.clock import Clock, SystemClock
@@ -118,8 +118,8 @@ class RealTopic:
             broker = opened.enter_context(open_broker(self.sandbox.client_config))
             topic: KafkaTierTopic = open_tier_topic(self.sandbox.client_config, self.spec)
             opened.callback(topic.close)
-            attention = Attention(clock, lambda partition: tier_partition_of(partition, self.spec.partitions))
-            view = open_view(topic, self.sandbox.cluster_id, clock, Following(listener=attention.listen))
+            schedule = Schedule(clock, lambda partition: tier_partition_of(partition, self.spec.partitions))
+            view = open_view(topic, self.sandbox.cluster_id, clock, Following(listener=schedule.listen))
             opened.callback(view.close)
             leader = open_leader(
                 self.settings(**trim),
@@ -127,7 +127,7 @@ class RealTopic:
                 Parts(broker.control, topic, view, self.store, clock, RandomIds()),
                 events.append,
                 "127.0.0.1:1",
-                Beside(archived_to=self.archived_to, archived_deletes=self.archived_deletes, attention=attention),
+                Beside(archived_to=self.archived_to, archived_deletes=self.archived_deletes, schedule=schedule),
             )
             yield Job(leader, broker, view, events)
 

@@ -10,12 +10,12 @@ from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.digests import meaning_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
-from tierstate.leader.act import Act, run
 from tierstate.leader.recover import RecoverTools, check_target, recover_all
 from tierstate.leader.recover_archive import read_history
 from tierstate.leader.recover_scan import Bucket, scan_bucket, sort_out
 from tierstate.rules.recovery import ArchivedPartition, PartitionPlan, plan_partitions
 from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset, Position
@@ -69,7 +69,12 @@ class Target:
         return self.process(list(plans), lambda act: run(act), resume=resume)
 
     def process(
-        self, plans: list[PartitionPlan], live: Callable[[Act[int]], object], *, resume: bool = False, seed: int = 77
+        self,
+        plans: list[PartitionPlan],
+        live: Callable[[Operation[int]], object],
+        *,
+        resume: bool = False,
+        seed: int = 77,
     ) -> PartitionView:
         """Recover in a process that ``live`` runs. Return the partition as a follower sees it that starts later."""
         follower = self.follower()

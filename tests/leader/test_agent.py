@@ -12,8 +12,8 @@ import pytest
 
 from tests.leader.world import World
 from tierstate.leader.agent import ACTS_A_TURN, Agent
-from tierstate.leader.attention import Attention
 from tierstate.leader.discovery import Hosted
+from tierstate.leader.schedule import Schedule
 from tierstate.leader.status import PartitionStatus, StatusBoard
 from tierstate.rules.reasons import Why
 from tierstate.runtime.clock import ManualClock
@@ -33,7 +33,7 @@ class Worker:
     def __init__(self, place: TopicIdPartition, acts: int, journal: list[int], failures: int = 0) -> None:
         self.partition, self.name = place, "t"
         self.acts, self.journal, self.failures = acts, journal, failures
-        self.setbacks = self.behind = self.returns = 0
+        self.failures = self.behind = self.returns = 0
         self.last_error: str | None = None
         self.rested = 0
         self.barred: Why | None = None
@@ -47,10 +47,10 @@ class Worker:
             self.before_act()
             if self.failures:
                 self.failures -= 1
-                self.setbacks += 1
+                self.failures += 1
                 self.last_error = "no answer"
                 return False
-            self.setbacks = 0
+            self.failures = 0
             if not self.acts:
                 return False
             self.acts -= 1
@@ -83,8 +83,8 @@ class Loop:
         self.answers: list[Exception] = []
         self.board = StatusBoard()
         self.clock = ManualClock()
-        self.attention = Attention(self.clock, lambda place: 0)
-        self.agent = Agent(self._hosted, self._new_worker, self.board, concurrency, self.attention)
+        self.schedule = Schedule(self.clock, lambda place: 0)
+        self.agent = Agent(self._hosted, self._new_worker, self.board, concurrency, self.schedule)
         self.stop = threading.Event()
 
     def _hosted(self) -> dict[TopicIdPartition, Hosted]:
@@ -229,7 +229,7 @@ def test_a_partition_is_looked_at_when_something_calls_and_not_at_every_turn() -
     assert looks == [0, 1]
     settle(loop)
     assert looks == [0, 1]
-    loop.attention.call([partition(1)])
+    loop.schedule.call([partition(1)])
     settle(loop)
     assert looks == [0, 1, 1]
     loop.stop.set()
@@ -239,7 +239,7 @@ def test_a_partition_is_looked_at_when_something_calls_and_not_at_every_turn() -
 def test_partitions_that_wait_for_the_store_are_looked_at_on_its_return() -> None:
     loop = Loop((1, 4), (0, 0))
     for _ in range(4):
-        loop.attention.call_all()
+        loop.schedule.call_all()
         settle(loop)
     settle(loop)
     assert loop.journal == []
@@ -257,7 +257,7 @@ def test_looks_that_events_call_for_use_every_thread() -> None:
         worker.before_act = lambda: meeting.wait(10)
     settle(loop)
     assert not meeting.broken
-    loop.attention.call(loop.workers)
+    loop.schedule.call(loop.workers)
     settle(loop)
     assert not meeting.broken
 
@@ -327,9 +327,7 @@ def test_a_topic_whose_settings_changed_is_looked_at_again() -> None:
     looks: list[int] = []
     loop.workers[partition(0)].before_act = lambda: looks.append(0)
     changes = [set[str](), {"t"}, set[str](), set[str]()]
-    loop.agent = Agent(
-        loop._hosted, loop._new_worker, loop.board, 1, loop.attention, lambda due, topics: changes.pop(0)
-    )
+    loop.agent = Agent(loop._hosted, loop._new_worker, loop.board, 1, loop.schedule, lambda due, topics: changes.pop(0))
     for _ in range(3):
         settle(loop)
     assert looks == [0, 0]
@@ -369,7 +367,7 @@ def test_an_agent_on_a_real_folder_copies_and_trims(world: World) -> None:
         lambda place, name: process.worker(),
         process.board,
         concurrency=2,
-        attention=Attention(world.clock, lambda place: 0),
+        schedule=Schedule(world.clock, lambda place: 0),
     )
     agent.run_once(threading.Event())
     assert world.local_start() == world.bases[-1]

@@ -12,9 +12,9 @@ from tierstate.follower.archive import archive
 from tierstate.follower.object_names import TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.shelf import Shelf
-from tierstate.leader.act import run
 from tierstate.leader.archived_deletes import deleted_in
 from tierstate.runtime.listener import ChoreFailed, Event
+from tierstate.runtime.operation import run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
@@ -78,7 +78,7 @@ def test_the_same_id_in_another_partition_is_not_deleted(archived: Archived) -> 
 def test_a_fenced_delete_condemns_nothing_in_the_archive_either(world: World) -> None:
     late = Late(world)
     kept = world.view().readable[0]
-    zombie = late.reign
+    zombie = late.session
     world.elect_here()
     world.process().begin()
     now = world.clock.now_ms()

@@ -17,9 +17,9 @@ from tests.leader.expiry import (
     unchanged,
 )
 from tests.leader.world import World
-from tierstate.leader.act import Act, run
 from tierstate.leader.expirer import advance_log_start, delete_records_order
 from tierstate.runtime.listener import LocalTrimmed
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.errors import (
     Fenced,
     TimedOut,
@@ -31,9 +31,9 @@ from tierstate.state.termless_facts import OrderKind
 
 def test_delete_records_cuts_both_tiers_at_the_exact_offset(world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     say_order(world, OrderKind.DELETE_RECORDS, world.bases[2] + 7)
-    expiry = Expiry(process, reign)
+    expiry = Expiry(process, session)
     for _ in expiry.all_steps():
         check_expiry(world)
     view = check_expiry(world)
@@ -48,9 +48,9 @@ def test_delete_records_cuts_both_tiers_at_the_exact_offset(world: World) -> Non
 @pytest.mark.parametrize("step", range(8))
 def test_a_process_that_dies_before_any_step_of_an_order_is_finished_by_the_next(step: int, world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     say_order(world, OrderKind.DELETE_RECORDS, world.bases[2])
-    for at, _ in enumerate(Expiry(process, reign).all_steps()):
+    for at, _ in enumerate(Expiry(process, session).all_steps()):
         if at == step:
             break
     else:
@@ -63,17 +63,17 @@ def test_a_process_that_dies_before_any_step_of_an_order_is_finished_by_the_next
 
 def test_the_brokers_log_is_not_cut_before_the_log_start_is_accepted(world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     say_order(world, OrderKind.DELETE_RECORDS, world.bases[2])
     with pytest.raises(Fenced, match="log start has not reached"):
-        run(delete_records_order(reign, Offset(world.bases[2]), process.events.append))
+        run(delete_records_order(session, Offset(world.bases[2]), process.events.append))
     assert world.local_start() == 0
 
 
 def test_nothing_is_cut_without_an_order(two_expire: Expiry, world: World) -> None:
     two_expire.work()
     with pytest.raises(Fenced, match="nobody ordered"):
-        run(delete_records_order(two_expire.reign, Offset(world.bases[2]), two_expire.process.events.append))
+        run(delete_records_order(two_expire.session, Offset(world.bases[2]), two_expire.process.events.append))
     assert world.local_start() == 0
 
 
@@ -84,9 +84,11 @@ def test_an_order_that_is_taken_back_in_time_is_not_carried_out(step: str, world
     order = say_order(world, OrderKind.DELETE_RECORDS, world.bases[2])
     if step == "delete-records":
         run(
-            advance_log_start(expiry.reign, Offset(world.bases[2]), f"operator-order {order.id}", process.events.append)
+            advance_log_start(
+                expiry.session, Offset(world.bases[2]), f"operator-order {order.id}", process.events.append
+            )
         )
-        act: Act[Any] = delete_records_order(expiry.reign, Offset(world.bases[2]), process.events.append)
+        act: Operation[Any] = delete_records_order(expiry.session, Offset(world.bases[2]), process.events.append)
     else:
         decision = expiry.next_act()
         assert decision is not None
@@ -107,8 +109,8 @@ def test_a_request_for_an_order_that_was_lost_on_its_way_is_an_error(world: Worl
     process = world.process()
     expiry = Expiry(process, process.copy_all())
     order = say_order(world, OrderKind.DELETE_RECORDS, world.bases[2])
-    run(advance_log_start(expiry.reign, Offset(world.bases[2]), f"operator-order {order.id}", process.events.append))
-    act = delete_records_order(expiry.reign, Offset(world.bases[2]), process.events.append)
+    run(advance_log_start(expiry.session, Offset(world.bases[2]), f"operator-order {order.id}", process.events.append))
+    act = delete_records_order(expiry.session, Offset(world.bases[2]), process.events.append)
     cut = world.broker.delete_records_on
 
     def swallow(*asked: object) -> Offset:

@@ -6,9 +6,9 @@ import threading
 
 from tests.leader.custody_world import Ward
 from tests.leader.world import World
-from tierstate.leader.act import Act
 from tierstate.leader.chores import Chore, ChoreLoop
 from tierstate.runtime.listener import ChoreFailed, Event
+from tierstate.runtime.operation import Operation
 from tierstate.state.errors import StorageUnavailable, Unavailable
 
 
@@ -27,7 +27,7 @@ class House:
 def test_a_chore_takes_no_step_more_once_the_process_stops_and_lets_go_of_what_it_holds(world: World) -> None:
     stop, done = threading.Event(), list[str]()
 
-    def act(number: int, told: threading.Event) -> Act[None]:
+    def act(number: int, told: threading.Event) -> Operation[None]:
         try:
             for step in ("first", "second", "third"):
                 yield step
@@ -44,7 +44,7 @@ def test_a_chore_takes_no_step_more_once_the_process_stops_and_lets_go_of_what_i
 def test_a_chore_that_is_stopped_within_a_step_is_no_failure(world: World) -> None:
     stop = threading.Event()
 
-    def act(number: int, told: threading.Event) -> Act[None]:
+    def act(number: int, told: threading.Event) -> Operation[None]:
         yield "read"
         stop.set()
         if told.is_set():
@@ -59,7 +59,7 @@ def test_a_chore_that_is_called_does_not_wait_for_its_turn_unless_it_failed(worl
     done, calls, stop = list[int](), [False], threading.Event()
     broken = [False]
 
-    def act(number: int, told: threading.Event) -> Act[None]:
+    def act(number: int, told: threading.Event) -> Operation[None]:
         yield "work"
         done.append(number)
         if broken[0]:
@@ -84,11 +84,11 @@ def test_a_chore_that_is_called_does_not_wait_for_its_turn_unless_it_failed(worl
 def test_a_failed_chore_is_reported_and_the_next_one_is_done(world: World) -> None:
     done: list[str] = []
 
-    def failing(number: int, told: threading.Event) -> Act[None]:
+    def failing(number: int, told: threading.Event) -> Operation[None]:
         yield "put"
         raise StorageUnavailable("no answer")
 
-    def working(number: int, told: threading.Event) -> Act[None]:
+    def working(number: int, told: threading.Event) -> Operation[None]:
         yield "put"
         done.append("put")
 

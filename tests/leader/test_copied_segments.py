@@ -73,9 +73,9 @@ def test_aborted_ranges_are_collected_even_when_their_marker_is_in_a_later_segme
     for file in world.folder.glob("*.txnindex"):
         everything |= {entry.range for entry in parse_transaction_index(file.read_bytes(), "folder")}
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     for _ in world.rolled[: 4 if case == "transactions" else 3]:
-        process.copy_next(reign)
+        process.copy_next(session)
     across = 0
     for segment in world.view().readable:
         touching = {r for r in everything if r.first <= segment.offsets.end and r.last >= segment.offsets.start}

@@ -8,12 +8,13 @@ from __future__ import annotations
 import pytest
 
 from tests.leader.world import Process, World, nobody_reads
-from tierstate.leader.act import run, run_until
+from tests.operations import run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.term import begin_term
 from tierstate.leader.trimmer import trim_local
 from tierstate.rules.reasons import Reason
+from tierstate.runtime.operation import run
 from tierstate.state.errors import StorageFull
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState
@@ -44,17 +45,19 @@ def finish(world: World) -> None:
 
 def test_the_steps_are_the_ones_that_are_tried(world: World) -> None:
     process = world.process()
-    assert list(begin_term(process.seat, world.partition, world.name)) == TERM_STEPS
-    reign = process.begin()
-    assert list(copy_segment(reign, process.candidate(reign), process.tools)) == COPY_STEPS
+    assert list(begin_term(process.context, world.partition, world.name)) == TERM_STEPS
+    session = process.begin()
+    assert list(copy_segment(session, process.candidate(session), process.tools)) == COPY_STEPS
     before = Offset(world.bases[1])
-    assert list(trim_local(reign, ObjectProof(world.store), before, process.events.append, nobody_reads)) == TRIM_STEPS
+    assert (
+        list(trim_local(session, ObjectProof(world.store), before, process.events.append, nobody_reads)) == TRIM_STEPS
+    )
 
 
 @pytest.mark.parametrize("step", range(len(TERM_STEPS)))
 def test_a_process_that_dies_before_a_step_of_begin_term(step: int, world: World) -> None:
     process = world.process()
-    taken = run_until(begin_term(process.seat, world.partition, world.name), step)
+    taken = run_until(begin_term(process.context, world.partition, world.name), step)
     assert taken == TERM_STEPS[:step]
     world.check_promises()
     finish(world)
@@ -63,9 +66,9 @@ def test_a_process_that_dies_before_a_step_of_begin_term(step: int, world: World
 @pytest.mark.parametrize("step", range(len(COPY_STEPS)))
 def test_a_process_that_dies_before_a_step_of_copy_segment(step: int, world: World) -> None:
     process = world.process()
-    reign = process.begin()
-    process.copy_next(reign)
-    taken = run_until(copy_segment(reign, process.candidate(reign), process.tools), step)
+    session = process.begin()
+    process.copy_next(session)
+    taken = run_until(copy_segment(session, process.candidate(session), process.tools), step)
     assert taken == COPY_STEPS[:step]
     view = world.check_promises()
     assert [segment.offsets.start for segment in view.readable] == world.rolled[:1]
@@ -83,9 +86,9 @@ def test_a_process_that_dies_while_it_cleans_up_a_failed_copy(step: int, world: 
             raise StorageFull("no room", key=key)
 
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     world.faults = full
-    taken = run_until(copy_segment(reign, process.candidate(reign), process.tools), step)
+    taken = run_until(copy_segment(session, process.candidate(session), process.tools), step)
     assert taken == FAILED_COPY_STEPS[:step]
     assert not world.check_promises().readable
     world.faults = lambda operation, key, writes: None
@@ -99,8 +102,8 @@ def test_a_process_that_dies_while_it_cleans_up_a_failed_copy(step: int, world: 
 @pytest.mark.parametrize("step", range(len(TRIM_STEPS)))
 def test_a_process_that_dies_before_a_step_of_trim_local(step: int, world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
-    act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads)
+    session = process.copy_all()
+    act = trim_local(session, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads)
     assert run_until(act, step) == TRIM_STEPS[:step]
     assert world.local_start() == 0
     assert world.check_promises().trim_intended == (None if step == 0 else world.bases[2])
@@ -110,12 +113,12 @@ def test_a_process_that_dies_before_a_step_of_trim_local(step: int, world: World
 @pytest.mark.parametrize("copied", range(6))
 def test_nothing_is_trimmed_beyond_what_is_copied(copied: int, world: World) -> None:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     for _ in range(copied):
-        process.copy_next(reign)
+        process.copy_next(session)
     for before in world.bases[copied + 1 :]:
         with pytest.raises(Exception, match="replaces the local data"):
-            run(trim_local(reign, ObjectProof(world.store), Offset(before), process.events.append, nobody_reads))
+            run(trim_local(session, ObjectProof(world.store), Offset(before), process.events.append, nobody_reads))
     assert world.local_start() == 0
 
 
@@ -135,24 +138,24 @@ def test_a_new_life_after_every_single_step_gets_through(world: World) -> None:
 def dies_at(process: Process, step: int) -> bool:
     """Return whether the process could die before its ``step``-th step; it takes at most so many of its steps."""
     world, left = process.world, step
-    reign_steps = begin_term(process.seat, world.partition, world.name)
-    reign = None
+    session_steps = begin_term(process.context, world.partition, world.name)
+    session = None
     while True:
         try:
-            next(reign_steps)
+            next(session_steps)
         except StopIteration as done:
-            reign = done.value
+            session = done.value
             break
         if left == 0:
             return True
         left -= 1
     while world.view().coverage.prefix_end(world.local_start()) < world.bases[-1] - 1:
-        taken = run_until(copy_segment(reign, process.candidate(reign), process.tools), left)
+        taken = run_until(copy_segment(session, process.candidate(session), process.tools), left)
         if len(taken) == left and taken[-1:] != ["append copy-finished"]:
             return True
         left -= len(taken)
     if world.local_start() == world.bases[-1]:
         return False
-    act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[-1]), process.events.append, nobody_reads)
+    act = trim_local(session, ObjectProof(world.store), Offset(world.bases[-1]), process.events.append, nobody_reads)
     taken = run_until(act, left)
     return world.local_start() < world.bases[-1]

@@ -27,9 +27,9 @@ def ward(world: World) -> Ward:
 
 def gone(world: World) -> Ward:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     for _ in range(2):
-        process.copy_next(reign)
+        process.copy_next(session)
     world.broker.delete_topic(world.name)
     return Ward(world)
 

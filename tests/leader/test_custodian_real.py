@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from tests.leader.real import Job, RealTopic, eventually
 from tierstate.broker.tier_topic_setup import open_tier_topic, read_meta
 from tierstate.leader.custody import ClusterEvidence, Custodian, led_by
-from tierstate.leader.custody_acts import CustodyTools
-from tierstate.leader.term import Seat
+from tierstate.leader.custody_operations import CustodyTools
+from tierstate.leader.term import TermContext
 from tierstate.rules.custody import CustodyPolicy, ending
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
@@ -40,10 +40,12 @@ def custodian(topic: RealTopic, job: Job, opened: ExitStack) -> Custodian:
     control, me = job.broker.control, job.leader.log.node_id
     store = DirectoryStore(topic.store_folder)
     log = job.leader.log
-    seat = Seat(me, "127.0.0.1:1", tier_topic, job.view, control, log, clock, RandomIds(), store, ObjectKeys())
+    context = TermContext(
+        me, "127.0.0.1:1", tier_topic, job.view, control, log, clock, RandomIds(), store, ObjectKeys()
+    )
     look = ClusterEvidence(control, meta.cluster_id, topic.spec.replication_factor, tier_topic.problems, clock)
     policy = CustodyPolicy(GRACE_MS, 0)
-    custody = CustodyTools(seat, look, policy, store, job.events.append)
+    custody = CustodyTools(context, look, policy, store, job.events.append)
     return Custodian(custody, led_by(control, topic.spec.name, me, meta.partitions))
 
 

@@ -13,7 +13,7 @@ from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.leader.group_holds import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
 from tierstate.rules.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
-from tierstate.rules.decide import ActKind, Memory, Policy, decide, refusal, standing_order
+from tierstate.rules.decide import Memory, OperationKind, Policy, decide, refusal, standing_order
 from tierstate.rules.erase import NothingToErase
 from tierstate.rules.expire import NoExpiry
 from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed, PrefixProof
@@ -138,7 +138,7 @@ def seen(**changes: Any) -> Observed:
 
 def test_copying_and_trimming_are_decided_side_by_side() -> None:
     decision = decide(copied((0, 99)), seen(), POLICY, LATER)
-    assert decision.intents == {ActKind.COPY: CANDIDATE, ActKind.TRIM: TrimBefore(Offset(100))}
+    assert decision.intents == {OperationKind.COPY: CANDIDATE, OperationKind.TRIM: TrimBefore(Offset(100))}
     assert not decision.idle
 
 
@@ -156,7 +156,7 @@ def test_unknown_groups_stop_trimming_only() -> None:
 
 def test_a_tier_state_topic_that_drifted_stops_everything_but_copying() -> None:
     decision = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
-    assert decision.intents == {ActKind.COPY: CANDIDATE}
+    assert decision.intents == {OperationKind.COPY: CANDIDATE}
     kept = Why(Reason.TIER_STATE_UNSAFE, "the tier-state topic is not safe any more: cleanup.policy is delete")
     assert (decision.trim, decision.expire, decision.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept.said))
     assert decision.erase == NothingToErase(kept.said)
@@ -172,14 +172,14 @@ def test_while_a_copy_of_the_cluster_writes_nothing_is_done() -> None:
 def test_an_agent_on_trial_copies_and_trims_and_deletes_nothing_remote() -> None:
     trial = Why(Reason.PREFIX_ON_TRIAL, "it took over")
     decision = decide(ALL, seen(prefix=PrefixProof(delete=trial)), POLICY, LATER)
-    assert decision.intents.keys() == {ActKind.TRIM}
+    assert decision.intents.keys() == {OperationKind.TRIM}
     assert decision.expire == NoExpiry(trial)
 
 
 def test_an_agent_that_waits_for_a_proof_copies_and_deletes_nothing_in_either_tier() -> None:
     waits = Why(Reason.PREFIX_UNPROVEN, "no answer yet")
     decision = decide(copied((0, 99)), seen(prefix=PrefixProof(None, waits, waits)), POLICY, LATER)
-    assert decision.intents.keys() == {ActKind.COPY}
+    assert decision.intents.keys() == {OperationKind.COPY}
     assert (decision.trim, decision.expire) == (NoTrim(waits), NoExpiry(waits))
 
 
@@ -249,13 +249,13 @@ def test_remote_segments_of_a_topic_excluded_later_still_expire() -> None:
     config = replace(CONFIG, retention_ms=0)
     decision = decide(ALL, seen(config=config), POLICY, TimestampMs(LATER + 10**9), barred=why)
     assert (decision.copy, decision.trim) == (NothingToCopy(why), NoTrim(why))
-    assert set(decision.intents) == {ActKind.EXPIRE}
+    assert set(decision.intents) == {OperationKind.EXPIRE}
     compacted = replace(config, cleanup_policy=frozenset({"compact"}))
     decision = decide(ALL, seen(config=compacted), POLICY, TimestampMs(LATER + 10**9), barred=refusal(compacted))
     assert decision.idle
     ordered = copied((0, 99), extra=(cut(100),))
     decision = decide(ordered, seen(config=compacted), POLICY, LATER, barred=refusal(compacted))
-    assert set(decision.intents) == {ActKind.EXPIRE}
+    assert set(decision.intents) == {OperationKind.EXPIRE}
 
 
 def test_an_order_never_cuts_the_brokers_log_of_a_refused_topic() -> None:

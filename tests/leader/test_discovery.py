@@ -10,9 +10,9 @@ import pytest
 from tests.leader.test_hosting import add_folder
 from tests.leader.test_observing import Counted
 from tests.leader.world import World
-from tierstate.leader.attention import BLIND_S, LONGEST_S, Attention
 from tierstate.leader.discovery import DISKS_S, METADATA_S, UNSEEN_S, Discovery
 from tierstate.leader.open import hosted_partitions
+from tierstate.leader.schedule import BLIND_S, LONGEST_S, Schedule
 from tierstate.log.local_log import LogDirs
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import AccessDenied, Unavailable
@@ -24,16 +24,16 @@ class Desk:
 
     def __init__(self, world: World) -> None:
         self.world, self.broker = world, Counted(world)
-        self.attention = Attention(world.clock, lambda partition: 0)
+        self.schedule = Schedule(world.clock, lambda partition: 0)
         settings = Settings.model_validate({"tiering": {"include": [".*"], "exclude": ["left"]}})
-        seat = replace(world.process().seat, broker=self.broker.control)
-        self.discovery: Discovery = hosted_partitions(settings, seat, self.attention)
+        context = replace(world.process().context, broker=self.broker.control)
+        self.discovery: Discovery = hosted_partitions(settings, context, self.schedule)
         for partition in self.discovery():
-            self.attention.follow(partition)
+            self.schedule.follow(partition)
         self.called()
 
     def called(self) -> list[TopicIdPartition]:
-        return self.attention.due((), 100)
+        return self.schedule.due((), 100)
 
 
 @pytest.fixture
@@ -146,12 +146,12 @@ def test_without_hints_the_disks_are_listed_every_half_minute(desk: Desk) -> Non
 
 
 def test_without_events_of_the_system_looks_are_more_frequent(desk: Desk) -> None:
-    assert desk.attention.longest_s == LONGEST_S
+    assert desk.schedule.longest_s == LONGEST_S
     desk.world.log.close()
     add_folder(desk.world, "t-0", TopicId.of(b"topic id of 16 b"))
     desk.world.clock.advance(DISKS_S)
     desk.discovery(), desk.discovery()
-    assert desk.attention.longest_s == BLIND_S
+    assert desk.schedule.longest_s == BLIND_S
 
 
 def test_events_while_the_cluster_was_away_are_not_forgotten(desk: Desk) -> None:

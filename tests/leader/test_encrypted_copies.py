@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.leader.world import World
-from tierstate.leader.act import run
 from tierstate.leader.copier import copy_segment
+from tierstate.runtime.operation import run
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.storage.segment.keyring import KeyPair, KeyRing
@@ -26,8 +26,8 @@ PUBLIC = KeyRing("key1", {"key1": KeyPair(RING.keys["key1"].public)})
 def test_a_copy_is_encrypted_whole_and_described_truly(world: World, compression: str) -> None:
     process = world.process()
     form = replace(process.tools.format, compression=compression, keys=PUBLIC)
-    reign = process.begin()
-    segment = run(copy_segment(reign, process.candidate(reign), replace(process.tools, format=form)))
+    session = process.begin()
+    segment = run(copy_segment(session, process.candidate(session), replace(process.tools, format=form)))
     assert segment.encryption_key_id == "key1"
     reader = SegmentReader.open(world.store, segment.object_key, keys=RING)
     assert reader.verify(segment).against_checksums
@@ -60,8 +60,8 @@ def test_a_ring_with_another_key_under_the_id_is_the_wrong_key_and_no_damage(wor
 def test_every_attempt_has_a_data_key_of_its_own(world: World) -> None:
     process = world.process()
     process.tools = replace(process.tools, format=replace(process.tools.format, keys=PUBLIC))
-    reign = process.copy_all()
-    readers = [SegmentReader.open(world.store, each.object_key, keys=RING) for each in reign.view().readable]
+    session = process.copy_all()
+    readers = [SegmentReader.open(world.store, each.object_key, keys=RING) for each in session.view().readable]
     wrapped = [each.manifest.encryption for each in readers if each.manifest.encryption]
     assert len(readers) == len(wrapped) == len(world.rolled) > 1
     assert len({RING.unwrap(each.key_id, each.wrapped_key) for each in wrapped}) == len(readers)

@@ -9,17 +9,18 @@ import pytest
 
 from tests.leader.expiry import FOREVER, Expiry, say, say_hold, say_lease, say_order
 from tests.leader.world import Process, World, nobody_reads, run_with
+from tests.operations import run_until
 from tests.sampled import sampled
-from tierstate.leader.act import Act, run, run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.eraser import erase
 from tierstate.leader.object_proof import ObjectProof
-from tierstate.leader.term import Reign
+from tierstate.leader.term import TermSession
 from tierstate.leader.trimmer import trim_local
 from tierstate.rules.decide import standing_order
 from tierstate.rules.erase import Erase, NothingToErase, next_erasure
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.runtime.listener import FactsErased
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.errors import Fenced, UnknownOutcome
 from tierstate.state.facts import (
     DeleteReason,
@@ -44,16 +45,16 @@ class Erasing:
     """One process that only erases."""
 
     process: Process
-    reign: Reign
+    session: TermSession
 
     def decision(self) -> Erase | NothingToErase:
-        reign = self.reign
-        view, bounds = reign.view(max_age=0), reign.bounds()
-        return next_erasure(view, reign.term, bounds.local_start, None, reign.now())
+        session = self.session
+        view, bounds = session.view(max_age=0), session.bounds()
+        return next_erasure(view, session.term, bounds.local_start, None, session.now())
 
-    def next_act(self) -> Act[None] | None:
+    def next_act(self) -> Operation[None] | None:
         verdict = self.decision()
-        return erase(self.reign, verdict, self.process.events.append) if isinstance(verdict, Erase) else None
+        return erase(self.session, verdict, self.process.events.append) if isinstance(verdict, Erase) else None
 
     def all_steps(self) -> Iterator[str]:
         """Yield every step before it is taken."""
@@ -94,15 +95,15 @@ def clutter(world: World, deleted: int) -> Erasing:
     superseded, a lease is over.
     """
     first = world.process()
-    reign = first.begin()
-    run_until(copy_segment(reign, first.candidate(reign), first.tools), 2)  # dies
+    session = first.begin()
+    run_until(copy_segment(session, first.candidate(session), first.tools), 2)  # dies
     second = world.process()
-    reign = second.copy_all()
+    session = second.copy_all()
     for at in (1, 2):
-        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[at]), second.events.append, nobody_reads))
-    zombie = reign
+        run(trim_local(session, ObjectProof(world.store), Offset(world.bases[at]), second.events.append, nobody_reads))
+    zombie = session
     third = world.process()
-    reign = third.begin()
+    session = third.begin()
     doomed = world.view().readable[0]
     for fact in (
         SegmentDeleteStarted(doomed, zombie.term, 90, DeleteReason.LOG_START, zombie.now()),
@@ -115,23 +116,23 @@ def clutter(world: World, deleted: int) -> Erasing:
     say_order(world, OrderKind.DELETE_RECORDS, world.bases[deleted], number=1)
     say_order(world, OrderKind.PAUSE, number=2)
     say_order(world, OrderKind.RESUME, number=3)
-    Expiry(third, reign, FOREVER).work()
-    sweep(world, third, reign)
+    Expiry(third, session, FOREVER).work()
+    sweep(world, third, session)
     say_lease(world, 0, 9, seconds=60)
     world.clock.advance(61 + CLOCK_TOLERANCE_MS / 1000)
     world.check_promises()
     return new_erasing(world)
 
 
-def sweep(world: World, process: Process, reign: Reign) -> None:
+def sweep(world: World, process: Process, session: TermSession) -> None:
     """Sweep without the grace of a day, and without its checks."""
     for segment in world.view().in_state(SegmentState.ABANDONED):
         assert segment.subject is not None
-        reign.append(SegmentDeleteStarted(segment.subject, reign.term, 50, DeleteReason.ABANDONED, reign.now()))
+        session.append(SegmentDeleteStarted(segment.subject, session.term, 50, DeleteReason.ABANDONED, session.now()))
         for key in world.objects():
             if key.startswith(segment.subject.object_key):
                 world.store.delete(key)
-        reign.append(SegmentDeleteFinished(segment.subject, reign.term, 51, reign.now()))
+        session.append(SegmentDeleteFinished(segment.subject, session.term, 51, session.now()))
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_only_facts_in_force_and_readable_segments_are_left(erasing: Erasing, wo
     view = world.view()
     in_force = ["LeaderElected", "LocalTrimIntended", "LogStartAdvanced"]
     assert left(view) == in_force + ["SegmentCopyFinished"] * 3 + ["SegmentCopyStarted"] * 3
-    assert view.term == erasing.reign.term
+    assert view.term == erasing.session.term
     assert [segment.offsets.start for segment in view.readable] == world.rolled[2:]
 
 
@@ -166,7 +167,11 @@ def test_nothing_but_what_is_in_force_stands_once_everything_is_deleted(world: W
     erasing.work()
     view = world.check_promises()
     assert left(view) == ["LeaderElected", "LocalTrimIntended", "LogStartAdvanced"]
-    assert (view.term, view.log_start, view.trim_intended) == (erasing.reign.term, world.bases[5], before.trim_intended)
+    assert (view.term, view.log_start, view.trim_intended) == (
+        erasing.session.term,
+        world.bases[5],
+        before.trim_intended,
+    )
     assert view.segments == {}
     assert world.objects() == set()
 
@@ -175,7 +180,7 @@ def test_a_new_segment_can_be_copied_and_read_after_everything_was_erased(world:
     erasing = clutter(world, deleted=5)
     erasing.work()
     world.roll()
-    segment = erasing.process.copy_next(erasing.reign)
+    segment = erasing.process.copy_next(erasing.session)
     assert world.check_promises().readable == (segment,)
 
 
@@ -232,7 +237,7 @@ def test_a_zombie_that_is_fenced_before_a_tombstone_sends_none(
     with pytest.raises(Fenced):
         next(steps)
     assert world.topic.end(0) == end
-    assert erasing.reign.ended
+    assert erasing.session.ended
     other.work()
     assert left(world.view()).count("LeaderElected") == 1
 
@@ -285,7 +290,7 @@ def test_the_unknown_outcome_of_a_tombstone_ends_the_term(
     with pytest.raises(UnknownOutcome):
         next(steps)
     world.topic.on_append = world.topic.after_append = lambda number, key: None
-    assert erasing.reign.ended
+    assert erasing.session.ended
     assert len(tombstones(world)) == step + lands
     with pytest.raises(Fenced):
         erasing.next_act()
@@ -321,14 +326,14 @@ def test_a_hold_that_lands_before_the_first_tombstone_stops_it(erasing: Erasing,
 
 
 def test_the_next_tombstone_waits_until_the_own_view_has_the_last(erasing: Erasing, world: World) -> None:
-    view = erasing.process.seat.view
+    view = erasing.process.context.view
     for _ in erasing.all_steps():
         assert {live.key for live in view.facts(world.partition)}.isdisjoint(tombstones(world))
 
 
 def test_the_terms_that_fence_a_zombies_copy_stay_until_it_is_swept(world: World) -> None:
     process, other = world.process(), world.process()
-    reign = process.begin()
+    session = process.begin()
 
     def intrude(number: int, key: str) -> None:
         if key.endswith("/copy-finished"):
@@ -337,12 +342,12 @@ def test_the_terms_that_fence_a_zombies_copy_stay_until_it_is_swept(world: World
 
     world.topic.on_append = intrude
     with pytest.raises(Fenced):
-        process.copy_next(reign)
+        process.copy_next(session)
     erasing = new_erasing(world)
     erasing.work()
     assert world.states() == [SegmentState.ABANDONED]
     assert left(world.view()).count("LeaderElected") == 3
-    sweep(world, erasing.process, erasing.reign)
+    sweep(world, erasing.process, erasing.session)
     erasing.work()
     assert left(world.view()) == ["LeaderElected", "LogStartAdvanced"]
 
@@ -350,9 +355,9 @@ def test_the_terms_that_fence_a_zombies_copy_stay_until_it_is_swept(world: World
 def test_the_term_of_another_branch_stays(world: World) -> None:
     """Its lineage belongs to another branch: the leader that returns from there must find it."""
     process = world.process()
-    reign = process.begin()
-    elder = world.view().leader
-    assert elder is not None
+    session = process.begin()
+    leader = world.view().leader
+    assert leader is not None
     world.write_checkpoint((0, 0), (1, world.bases[2]))
     world.broker.elect(world.name, 0, 1)
     branch = world.process().begin()
@@ -361,7 +366,7 @@ def test_the_term_of_another_branch_stays(world: World) -> None:
     erasing = new_erasing(world)
     erasing.work()
     keys = {live.key for live in world.view().others}
-    assert key_of(elder) not in keys, "the one in force has all of its lineage"
+    assert key_of(leader) not in keys, "the one in force has all of its lineage"
     assert left(world.view()).count("LeaderElected") == 2
-    assert reign.term != branch.term
-    assert world.view().term == erasing.reign.term
+    assert session.term != branch.term
+    assert world.view().term == erasing.session.term

@@ -16,10 +16,11 @@ from tests.leader.expiry import (
     unchanged,
 )
 from tests.leader.world import World, run_with
-from tierstate.leader.act import Act, run, run_until
+from tests.operations import run_until
 from tierstate.leader.expirer import advance_log_start, delete_records_order, remove_objects, start_delete
-from tierstate.leader.term import SAFE_FOR_S, Reign
+from tierstate.leader.term import SAFE_FOR_S, TermSession
 from tierstate.rules.expire import RemoveObjects, StartDelete, next_delete, next_removal
+from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import (
     BrokerUnavailable,
@@ -37,31 +38,31 @@ def condemned(expiry: Expiry) -> SegmentMeaning:
     """Return the first segment that waits for its objects to be deleted, after its grace."""
     expiry.once()
     expiry.world.clock.advance(GRACE_MS / 1000)
-    decision = next_removal(expiry.reign.view(max_age=0), expiry.reign.now(), GRACE_MS)
+    decision = next_removal(expiry.session.view(max_age=0), expiry.session.now(), GRACE_MS)
     assert isinstance(decision, RemoveObjects)
     return decision.segment
 
 
-def acts(expiry: Expiry) -> dict[str, Callable[[], Act[Any]]]:
+def acts(expiry: Expiry) -> dict[str, Callable[[], Operation[Any]]]:
     """Return the operations by the name of their first step, each with everything before it done."""
-    reign, world, events = expiry.reign, expiry.world, expiry.process.events.append
+    session, world, events = expiry.session, expiry.world, expiry.process.events.append
 
-    def move() -> Act[Any]:
-        return advance_log_start(reign, Offset(world.bases[2]), "retention-size", events)
+    def move() -> Operation[Any]:
+        return advance_log_start(session, Offset(world.bases[2]), "retention-size", events)
 
-    def start() -> Act[Any]:
+    def start() -> Operation[Any]:
         run(move())
-        decision = next_delete(reign.view(max_age=0))
+        decision = next_delete(session.view(max_age=0))
         assert isinstance(decision, StartDelete)
-        return start_delete(reign, decision.segment, decision.reason, events)
+        return start_delete(session, decision.segment, decision.reason, events)
 
-    def remove() -> Act[Any]:
-        return remove_objects(reign, world.store, condemned(expiry), GRACE_MS, events)
+    def remove() -> Operation[Any]:
+        return remove_objects(session, world.store, condemned(expiry), GRACE_MS, events)
 
-    def cut() -> Act[Any]:
+    def cut() -> Operation[Any]:
         order = say_order(world, OrderKind.DELETE_RECORDS, world.bases[1])
-        run(advance_log_start(reign, Offset(world.bases[1]), f"operator-order {order.id}", events))
-        return delete_records_order(reign, Offset(world.bases[1]), events)
+        run(advance_log_start(session, Offset(world.bases[1]), f"operator-order {order.id}", events))
+        return delete_records_order(session, Offset(world.bases[1]), events)
 
     return {
         "append log-start": move,
@@ -99,7 +100,7 @@ def test_a_tier_state_topic_that_drifts_after_the_decision_stops_every_act(
 def test_a_later_term_stops_every_act(step: str, two_expire: Expiry, world: World) -> None:
     other = world.process()
     unchanged(world, acts(two_expire)[step](), step, other.begin)
-    assert two_expire.reign.ended
+    assert two_expire.session.ended
 
 
 @pytest.mark.parametrize("step", ["append log-start", "delete objects", "delete-records"])
@@ -127,16 +128,24 @@ def test_a_checkpoint_that_moved_on_while_the_broker_still_answers_stops_them_to
 
 
 def test_a_log_start_that_another_agent_moved_further_is_not_moved_back(two_expire: Expiry, world: World) -> None:
-    run(advance_log_start(two_expire.reign, Offset(world.bases[3]), "retention-time", two_expire.process.events.append))
+    run(
+        advance_log_start(
+            two_expire.session, Offset(world.bases[3]), "retention-time", two_expire.process.events.append
+        )
+    )
     appends_before = world.topic.appends
-    run(advance_log_start(two_expire.reign, Offset(world.bases[2]), "retention-size", two_expire.process.events.append))
+    run(
+        advance_log_start(
+            two_expire.session, Offset(world.bases[2]), "retention-size", two_expire.process.events.append
+        )
+    )
     assert world.topic.appends == appends_before
     assert world.view().log_start == world.bases[3]
 
 
 def test_a_log_that_ends_below_the_new_log_start_keeps_it(two_expire: Expiry, world: World) -> None:
     act = advance_log_start(
-        two_expire.reign, Offset(world.end() + 1), "retention-size", two_expire.process.events.append
+        two_expire.session, Offset(world.end() + 1), "retention-size", two_expire.process.events.append
     )
     with pytest.raises(Fenced, match="ends below"):
         run(act)
@@ -144,19 +153,19 @@ def test_a_log_that_ends_below_the_new_log_start_keeps_it(two_expire: Expiry, wo
 
 
 def test_a_segment_above_the_log_start_is_never_condemned(two_expire: Expiry, world: World) -> None:
-    reign = two_expire.reign
-    newest = reign.view().segments[world.view().readable[-1].segment_id]
+    session = two_expire.session
+    newest = session.view().segments[world.view().readable[-1].segment_id]
     for reason in DeleteReason:
         with pytest.raises(Fenced, match="not to be deleted"):
-            run(start_delete(reign, newest, reason, two_expire.process.events.append))
+            run(start_delete(session, newest, reason, two_expire.process.events.append))
     assert set(world.states()) == {SegmentState.COPY_SEGMENT_FINISHED}
 
 
 def test_objects_of_a_readable_segment_are_never_removed(two_expire: Expiry, world: World) -> None:
-    reign = two_expire.reign
-    for segment in reign.view().segments.values():
+    session = two_expire.session
+    for segment in session.view().segments.values():
         with pytest.raises(Fenced, match="COPY_SEGMENT_FINISHED"):
-            run(remove_objects(reign, world.store, segment, 0, two_expire.process.events.append))
+            run(remove_objects(session, world.store, segment, 0, two_expire.process.events.append))
     assert len(world.objects()) == 15
 
 
@@ -164,23 +173,23 @@ def test_objects_are_not_removed_before_the_grace_is_over(two_expire: Expiry, wo
     two_expire.once()
     waiting = world.view().unsettled[0]
     with pytest.raises(Fenced, match="grace"):
-        run(remove_objects(two_expire.reign, world.store, waiting, GRACE_MS, two_expire.process.events.append))
+        run(remove_objects(two_expire.session, world.store, waiting, GRACE_MS, two_expire.process.events.append))
     assert len(world.objects()) == 15
 
 
 # --- zombies ---------------------------------------------------------------------------------------------------------
 
 
-def say_late(world: World, reign: Reign, *facts: SegmentDeleteStarted | SegmentDeleteFinished) -> None:
+def say_late(world: World, session: TermSession, *facts: SegmentDeleteStarted | SegmentDeleteFinished) -> None:
     """Append facts that a fenced agent had in flight."""
     for fact in facts:
         world.topic.append(0, key_of(fact), encode_fact(fact))
 
 
 def test_segments_that_a_fenced_term_condemns_stay_readable(two_expire: Expiry, world: World) -> None:
-    zombie, segment = two_expire.reign, world.view().readable[0]
+    zombie, segment = two_expire.session, world.view().readable[0]
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     say_late(
         world,
         zombie,
@@ -189,13 +198,13 @@ def test_segments_that_a_fenced_term_condemns_stay_readable(two_expire: Expiry, 
     )
     assert len(check_expiry(world).readable) == 5
     world.clock.advance(10 * GRACE_MS)
-    assert not Expiry(process, reign).once()
+    assert not Expiry(process, session).once()
     assert len(world.objects()) == 15
 
 
 def test_a_zombie_that_wakes_up_to_remove_objects_removes_none(two_expire: Expiry, world: World) -> None:
     act = remove_objects(
-        two_expire.reign, world.store, condemned(two_expire), GRACE_MS, two_expire.process.events.append
+        two_expire.session, world.store, condemned(two_expire), GRACE_MS, two_expire.process.events.append
     )
     next(act)
     other = world.process()

@@ -15,11 +15,11 @@ from tests.leader.expiry import (
     two_are_gone,
 )
 from tests.leader.world import World, object_keys, run_with
-from tierstate.leader.act import run
 from tierstate.rules.expire import NoExpiry, next_removal
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import LogStartMoved, SegmentDeleteBegan, SegmentDeleted
+from tierstate.runtime.operation import run
 from tierstate.state.errors import (
     AccessDenied,
     StorageUnavailable,
@@ -69,16 +69,16 @@ def test_the_listener_gets_expiry_events(two_expire: Expiry, world: World) -> No
 def test_time_expires_everything_that_is_old_enough(world: World) -> None:
     """The records of the folder are in the future of this clock: they count from their copy."""
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     for _ in range(2):
-        process.copy_next(reign)
+        process.copy_next(session)
     world.clock.advance(100)
     for _ in range(3):
-        process.copy_next(reign)
-    Expiry(process, reign, TopicRetention(100_000, -1, -1, -1)).once()
+        process.copy_next(session)
+    Expiry(process, session, TopicRetention(100_000, -1, -1, -1)).once()
     assert world.view().log_start == 0
     world.clock.advance(1)
-    Expiry(process, reign, TopicRetention(100_000, -1, -1, -1)).once()
+    Expiry(process, session, TopicRetention(100_000, -1, -1, -1)).once()
     assert world.view().log_start == world.bases[2]
     assert reasons(world) == ["retention-time", "retention-time"]
     check_expiry(world)
@@ -137,7 +137,7 @@ def test_an_append_of_unknown_outcome_ends_the_term_and_the_next_one_finishes(
     setattr(world.topic, "after_append" if lands else "on_append", lose)
     with pytest.raises(UnknownOutcome):
         two_expire.work()
-    assert two_expire.reign.ended
+    assert two_expire.session.ended
     check_expiry(world)
     finish(world, two_expire.retention)
     two_are_gone(world)
@@ -167,7 +167,7 @@ def test_a_store_that_fails_at_any_delete_leaves_facts_that_name_what_is_left(
     with pytest.raises(type(error)):
         two_expire.work()
     check_expiry(world)
-    assert two_expire.reign.ended is None
+    assert two_expire.session.ended is None
     two_expire.work()
     two_are_gone(world)
 
@@ -233,17 +233,17 @@ def test_a_lease_that_was_there_before_the_delete_keeps_the_objects_even_if_the_
     assert act is not None
     run_with(act, "append delete-started", lambda: say_lease(world, 0, 0))
     world.clock.advance(GRACE_MS / 1000)
-    waiting = next_removal(two_expire.reign.view(max_age=0), world.clock.now_ms(), GRACE_MS)
+    waiting = next_removal(two_expire.session.view(max_age=0), world.clock.now_ms(), GRACE_MS)
     assert isinstance(waiting, NoExpiry)
     assert waiting.why.kind == Reason.LEASED
 
 
 def test_a_forced_order_removes_what_is_leased(world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     say_lease(world, 0, world.end(), seconds=80_000)
     order = say_order(world, OrderKind.DELETE_RECORDS, world.bases[2])
-    expiry = Expiry(process, reign)
+    expiry = Expiry(process, session)
     expiry.work()
     assert len(world.objects()) == 15
     say_order(world, OrderKind.DELETE_RECORDS, order.before, force=True, number=2)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.leader.world import TRIMS_ALL, World, run_with
+from tierstate.leader.backoff import MAX_BACKOFF_S, backoff
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.setbacks import MAX_BACKOFF_S, backoff
 from tierstate.runtime.listener import CopyFailed, SegmentCopied
 from tierstate.state.errors import CorruptData, Fenced, StorageFull, StorageUnavailable, TimedOut
 from tierstate.state.offsets import Offset
@@ -43,16 +43,16 @@ def test_there_are_as_many_writes_as_are_tried(world: World) -> None:
 @pytest.mark.parametrize("write", range(WRITES))
 def test_a_full_store_fails_a_copy_clean_and_the_next_attempt_succeeds(write: int, world: World) -> None:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     fail_write(world, write, StorageFull("no room"))
     with pytest.raises(StorageFull):
-        process.copy_next(reign)
+        process.copy_next(session)
     assert world.objects() == set()
     assert world.states() == [SegmentState.DELETE_SEGMENT_FINISHED]
     lines = [key.split("/")[4] for key in world.topic.keys()[2:]]
     assert lines == ["copy-started", "delete-started", "delete-finished"]
-    assert reign.ended is None
-    segment = process.copy_next(reign)
+    assert session.ended is None
+    segment = process.copy_next(session)
     assert not any(segment.segment_id in key and "delete" in key for key in world.topic.keys())
     assert world.check_promises().readable == (segment,)
 
@@ -69,7 +69,7 @@ def test_a_write_of_unknown_outcome_leaves_a_fact_that_names_what_may_still_land
 
 def test_a_store_that_is_away_leaves_facts_that_name_what_it_holds(world: World) -> None:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
 
     def away(operation: str, key: str, writes: int) -> None:
         if key.endswith(".indexes") or operation == "delete":
@@ -77,7 +77,7 @@ def test_a_store_that_is_away_leaves_facts_that_name_what_it_holds(world: World)
 
     world.faults = away
     with pytest.raises(StorageUnavailable):
-        process.copy_next(reign)
+        process.copy_next(session)
     assert world.objects()
     assert world.states() == [SegmentState.DELETE_SEGMENT_STARTED]
     world.check_promises()
@@ -109,7 +109,7 @@ def test_an_outage_of_hours_is_waited_out_and_everything_resumes_by_itself(world
 
 
 def test_the_backoff_grows_to_five_minutes_and_never_overflows() -> None:
-    assert [backoff(setbacks) for setbacks in (1, 3, 4, 5, 9, 10)] == [1, 1, 5, 10, 160, 300]
+    assert [backoff(failures) for failures in (1, 3, 4, 5, 9, 10)] == [1, 1, 5, 10, 160, 300]
     assert backoff(10**6) == MAX_BACKOFF_S
 
 
@@ -143,9 +143,9 @@ def test_a_flipped_byte_in_a_header_is_found_before_the_rest_is_read(field: int,
     base = world.rolled[0]
     world.flip(base, world.batches(base)[3].position + field)
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     with pytest.raises(CorruptData, match=rf"{base:020d}\.log"):
-        process.copy_next(reign)
+        process.copy_next(session)
     assert world.objects() == set()
 
 
@@ -181,8 +181,8 @@ def test_a_batch_outside_its_segment_is_not_copied(world: World) -> None:
 def test_a_segment_that_the_broker_deletes_while_it_is_copied_is_copied_whole_or_not_at_all(world: World) -> None:
     """Every file is open, so the bytes are there; the last check finds the segment gone and commits nothing."""
     process = world.process()
-    reign = process.begin()
-    act = copy_segment(reign, process.candidate(reign), process.tools)
+    session = process.begin()
+    act = copy_segment(session, process.candidate(session), process.tools)
     with pytest.raises(Fenced, match="left the folder"):
         run_with(act, "put log", world.file(world.rolled[0]).unlink)
     assert world.objects() == set()
@@ -224,8 +224,8 @@ def test_a_store_that_keeps_less_than_it_was_given_is_found_out(suffix: str, los
 
 def test_an_attempt_that_takes_too_long_aborts_itself(world: World) -> None:
     process = world.process()
-    reign = process.begin()
-    act = copy_segment(reign, process.candidate(reign), process.tools)
+    session = process.begin()
+    act = copy_segment(session, process.candidate(session), process.tools)
     with pytest.raises(TimedOut, match="too long"):
         run_with(act, "put manifest", lambda: world.clock.advance(3601))
     assert world.objects() == set()
@@ -235,17 +235,17 @@ def test_an_attempt_that_takes_too_long_aborts_itself(world: World) -> None:
 def test_an_attempt_whose_last_checks_take_too_long_is_not_finished(world: World) -> None:
     """A sweeper may have taken it for dead by then, and deleted the objects to which readers would be sent."""
     process = world.process()
-    reign = process.begin()
-    candidate = process.candidate(reign)
-    act = copy_segment(reign, candidate, process.tools)
-    confirm = reign.confirm_leadership
+    session = process.begin()
+    candidate = process.candidate(session)
+    act = copy_segment(session, candidate, process.tools)
+    confirm = session.confirm_leadership
 
     def slow() -> None:
         world.clock.advance(3601)
         confirm()
 
     def slow_from_now_on() -> None:
-        reign.confirm_leadership = slow  # type: ignore[method-assign]
+        session.confirm_leadership = slow  # type: ignore[method-assign]
 
     with pytest.raises(TimedOut, match="too long"):
         run_with(act, "put manifest", slow_from_now_on)
@@ -277,8 +277,8 @@ def test_nothing_is_copied_above_the_last_stable_offset(new_world: Callable[...,
 
 def test_a_last_stable_offset_that_goes_back_while_a_segment_is_copied_commits_nothing(world: World) -> None:
     process = world.process()
-    reign = process.begin()
-    act = copy_segment(reign, process.candidate(reign), process.tools)
+    session = process.begin()
+    act = copy_segment(session, process.candidate(session), process.tools)
     with pytest.raises(Fenced, match="went back"):
         run_with(act, "put manifest", lambda: world.broker.open_transaction(world.name, 0, Offset(1)))
     assert world.check_promises().readable == ()

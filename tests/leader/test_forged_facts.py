@@ -13,13 +13,13 @@ from tests.leader.forger import ONLY_COPY, forged, keys_of, put_events, stolen
 from tests.leader.orphans import GRACE_S, Late
 from tests.leader.world import World
 from tierstate.app.sweeping import rows_of
-from tierstate.leader.act import run
 from tierstate.leader.archived_deletes import deleted_in
 from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.sweeper import SweepFindings
 from tierstate.rules.reasons import Reason
 from tierstate.rules.sweep import NoSweep, failed_attempt, next_sweep
+from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, Fenced
 from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
 from tierstate.state.ids import FactId
@@ -130,15 +130,15 @@ def meant(world: World, segment: RemoteSegment) -> SegmentMeaning:
 
 def test_a_settled_contradiction_still_removes_nothing(world: World, settled: Callable[[], None]) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     segment = forge(world, *CONDEMNED)
     settled()
-    expiry = Expiry(process, reign)
+    expiry = Expiry(process, session)
     assert expiry.next_act() is None, "the rule says no"
     condemned = meant(world, segment)
     assert condemned.state is SegmentState.DELETE_SEGMENT_STARTED
     with pytest.raises(Fenced, match="its object key is of another segment"):
-        run(remove_objects(reign, world.store, condemned, GRACE_MS, process.events.append))
+        run(remove_objects(session, world.store, condemned, GRACE_MS, process.events.append))
     untouched(world, segment)
 
 
@@ -147,16 +147,16 @@ def test_a_settled_contradiction_is_still_not_condemned(
     kinds: tuple[str, ...], world: World, settled: Callable[[], None]
 ) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     segment = forge(world, *kinds)
     settled()
-    view, live = reign.view(max_age=0), meant(world, segment)
-    assert failed_attempt(view, reign.term, reign.bounds()) is None
-    sweep = next_sweep(view, reign.bounds(), {segment.segment_id: -GRACE_S}, 0.0, GRACE_S)
+    view, live = session.view(max_age=0), meant(world, segment)
+    assert failed_attempt(view, session.term, session.bounds()) is None
+    sweep = next_sweep(view, session.bounds(), {segment.segment_id: -GRACE_S}, 0.0, GRACE_S)
     assert isinstance(sweep, NoSweep)
     reason = DeleteReason.FAILED_ATTEMPT if live.state is SegmentState.COPY_SEGMENT_STARTED else DeleteReason.ABANDONED
     with pytest.raises(CorruptData, match="names objects of another segment"):
-        run(start_delete(reign, live, reason, process.events.append))
+        run(start_delete(session, live, reason, process.events.append))
     assert meant(world, segment).deleting is None
 
 

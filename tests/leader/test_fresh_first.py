@@ -11,10 +11,10 @@ import pytest
 from tests.leader.turns import Desk
 from tests.leader.world import TRIMS_ALL, World
 from tierstate.leader.agent import ACTS_A_TURN, CATCHING_UP, Agent
-from tierstate.leader.attention import Attention
 from tierstate.leader.discovery import Hosted
+from tierstate.leader.ready_queue import FRESH_IN_A_ROW, ReadyQueue
+from tierstate.leader.schedule import Schedule
 from tierstate.leader.status import StatusBoard
-from tierstate.leader.turn_queue import FRESH_IN_A_ROW, TurnQueue
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.ids import TopicId, TopicIdPartition
 
@@ -30,7 +30,7 @@ class Copier:
 
     def __init__(self, number: int, behind: int, journal: list[int]) -> None:
         self.partition, self.name, self.behind, self._journal = partition(number), "t", behind, journal
-        self.setbacks, self.last_error, self.barred = 0, None, None
+        self.failures, self.last_error, self.barred = 0, None, None
         self.while_copying: Callable[[], object] = lambda: None
 
     def advance(self) -> bool:
@@ -61,8 +61,8 @@ class Floor:
         def new_worker(place: TopicIdPartition, name: str) -> Any:
             return self.copiers[place.partition]
 
-        self.attention = Attention(ManualClock(), lambda place: 0)
-        self.agent = Agent(lambda: hosted, new_worker, StatusBoard(), concurrency, self.attention)
+        self.schedule = Schedule(ManualClock(), lambda place: 0)
+        self.agent = Agent(lambda: hosted, new_worker, StatusBoard(), concurrency, self.schedule)
         self.stop = threading.Event()
 
     def roll_while_copying(self, copier: int, at: int, rolling: list[int]) -> None:
@@ -72,7 +72,7 @@ class Floor:
             if len(self.journal) >= at and rolling:
                 for number in rolling:
                     self.copiers[number].behind += 1
-                    self.attention.call([self.copiers[number].partition])
+                    self.schedule.call([self.copiers[number].partition])
                 rolling.clear()
                 self.agent.reconcile(self.stop)
 
@@ -114,7 +114,7 @@ def test_backlogs_share_the_threads_evenly() -> None:
 
 
 def test_a_backlog_has_a_turn_however_many_fresh_ones_wait() -> None:
-    queue: TurnQueue[str] = TurnQueue()
+    queue: ReadyQueue[str] = ReadyQueue()
     queue.put("behind", catching_up=True)
     taken = []
     for number in range(30):
@@ -125,7 +125,7 @@ def test_a_backlog_has_a_turn_however_many_fresh_ones_wait() -> None:
 
 
 def test_without_a_backlog_the_first_to_come_is_the_first_to_go() -> None:
-    queue: TurnQueue[int] = TurnQueue()
+    queue: ReadyQueue[int] = ReadyQueue()
     for number in range(30):
         queue.put(number, catching_up=False)
     assert [queue.take() for _ in range(30)] == list(range(30))

@@ -11,11 +11,11 @@ import pytest
 
 from tests.leader.test_observing import Counted, observer
 from tests.leader.world import Process, World, nobody_reads, run_with
-from tierstate.leader.act import run
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.trimmer import LAST_CHECKS_S, trim_local
 from tierstate.rules.cut_elsewhere import offsets_cut_elsewhere
 from tierstate.rules.reasons import Reason
+from tierstate.runtime.operation import run
 from tierstate.state.errors import TimedOut
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset
@@ -108,11 +108,11 @@ def test_an_intention_that_was_given_up_stands_until_the_next_one(world: World) 
 
 def test_last_checks_that_take_too_long_are_no_ground_for_a_trim(world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     slow: Any = Slow(world)
-    reign.seat = replace(reign.seat, broker=slow)
+    session.context = replace(session.context, broker=slow)
     with pytest.raises(TimedOut, match="took too long"):
-        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(session, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.local_start() == 0
 
 

@@ -24,13 +24,13 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.view_watch import ViewWatch
-from tierstate.leader.act import Act
 from tierstate.leader.agent import Agent
 from tierstate.leader.chores import Chore, ChoreLoop
 from tierstate.leader.discovery import Hosted
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import ignore
 from tierstate.runtime.metrics import Metrics
+from tierstate.runtime.operation import Operation
 from tierstate.runtime.service import Service
 from tierstate.runtime.settings import Settings
 from tierstate.runtime.watchdog import Supervisor, Watchdog, alive, loop
@@ -101,7 +101,7 @@ def watched() -> Iterator[Watched]:
 
 
 def agent_of(loop: Loop) -> Agent:
-    return Agent(loop._hosted, loop._new_worker, loop.board, 2, loop.attention)
+    return Agent(loop._hosted, loop._new_worker, loop.board, 2, loop.schedule)
 
 
 def test_an_act_that_hangs_is_named_with_its_partition_while_the_others_go_on(watched: Watched) -> None:
@@ -169,13 +169,13 @@ def test_an_agent_whose_disks_never_answer_hangs(watched: Watched) -> None:
         watched.held.here()
         return {}
 
-    agent = Agent(hosted, loop._new_worker, loop.board, 1, loop.attention)
+    agent = Agent(hosted, loop._new_worker, loop.board, 1, loop.schedule)
     with watched.running("agent", agent.run):
         watched.hangs_until_let_go("agent")
 
 
 def test_a_chore_that_hangs_holds_the_loop_of_all_chores(watched: Watched, world: World) -> None:
-    def act(number: int, stop: threading.Event) -> Act[None]:
+    def act(number: int, stop: threading.Event) -> Operation[None]:
         watched.held.here()
         yield "archive"
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.leader.world import World
-from tierstate.leader.attention import Attention
 from tierstate.leader.discovery import Hosted
 from tierstate.leader.open import Parts, hosted_partitions, open_leader
+from tierstate.leader.schedule import Schedule
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.settings import Settings
@@ -22,8 +22,8 @@ from tierstate.state.ids import TopicIdPartition
 
 def hosted(world: World, **tiering: list[str]) -> Mapping[TopicIdPartition, Hosted]:
     settings = Settings.model_validate({"tiering": {"include": [".*"], **tiering}})
-    attention = Attention(world.clock, lambda partition: 0)
-    return hosted_partitions(settings, world.process().seat, attention)()
+    schedule = Schedule(world.clock, lambda partition: 0)
+    return hosted_partitions(settings, world.process().context, schedule)()
 
 
 def add_folder(world: World, name: str, topic_id: object) -> None:

@@ -11,10 +11,11 @@ from dataclasses import replace
 import pytest
 
 from tests.leader.world import Process, World
-from tierstate.leader.act import run, run_until
+from tests.operations import run_until
 from tierstate.leader.integrity import IntegrityHolds, holds_to_report, quoted
 from tierstate.rules.trim import doubt_of
 from tierstate.runtime.listener import HoldReported
+from tierstate.runtime.operation import run
 from tierstate.schemas.codec import MAX_FACT_BYTES, encode_fact
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import UnknownOutcome
@@ -61,7 +62,7 @@ def settle(world: World, contradiction: str, *, keep: bool) -> ContradictionSett
 
 
 def watch(process: Process) -> IntegrityHolds:
-    return IntegrityHolds(process.seat, process.events.append)
+    return IntegrityHolds(process.context, process.events.append)
 
 
 def second_value(world: World, start: int = 7) -> SecondValue:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.leader.test_agent import Loop, partition
 from tests.leader.world import World
+from tierstate.leader.backoff import backoff
 from tierstate.leader.partition_worker import LOCAL_LOG_EVERY_S, PartitionWorker
-from tierstate.leader.setbacks import backoff
 from tierstate.state.errors import BrokerUnavailable, StorageUnavailable
 
 SHORTER_MS = 600_000
@@ -69,15 +69,15 @@ def test_waiting_segments_are_shown_while_a_copy_waits_for_its_store(world: Worl
 def test_they_are_shown_while_a_partition_waits_to_try_again(world: World, worker: PartitionWorker) -> None:
     process, rolled = world._processes[0], len(world.rolled)
     world.topic.on_end = fail
-    while backoff(worker.setbacks) < 2 * LOCAL_LOG_EVERY_S:
-        world.clock.advance(backoff(worker.setbacks))
+    while backoff(worker.failures) < 2 * LOCAL_LOG_EVERY_S:
+        world.clock.advance(backoff(worker.failures))
         worker.advance()
     world.topic.on_end = lambda: None
     changed(world)
-    before = worker.setbacks
+    before = worker.failures
     worker.advance()
     assert process.status().copy_lag_segments == rolled + 1
-    assert worker.setbacks == before, "it was looked at whole, and this test shows nothing"
+    assert worker.failures == before, "it was looked at whole, and this test shows nothing"
 
 
 def test_the_agent_looks_at_the_logs_of_partitions_that_are_held(world: World) -> None:

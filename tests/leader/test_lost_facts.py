@@ -10,9 +10,9 @@ import pytest
 from tests.later_release import later_kind
 from tests.leader.recovery import history, plan
 from tests.leader.world import Process, World
+from tests.operations import run_until
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
-from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.lost_facts import LOOK_EVERY_S, LostFactsTools, LostFactsWatch, look_for_lost_facts
 from tierstate.leader.recover import RecoverTools, add_lost_facts
@@ -20,7 +20,8 @@ from tierstate.rules.cut_elsewhere import cut_elsewhere
 from tierstate.rules.lost_facts import LostFacts, holes
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.id_source import CountingIds
-from tierstate.runtime.listener import ActFailed
+from tierstate.runtime.listener import OperationFailed
+from tierstate.runtime.operation import run
 from tierstate.schemas.release import RELEASE
 from tierstate.state.errors import Fenced, StorageUnavailable
 from tierstate.state.facts import LiveFact, SegmentCopyFinished, SegmentCopyStarted, SegmentDeleteStarted
@@ -40,7 +41,7 @@ def tools(world: World, *, deleted: tuple[RemoteSegmentId, ...] = ()) -> LostFac
 def worker(process: Process) -> Iterator[None]:
     """Work as an agent does, with its looks, until nothing is left."""
     world = process.world
-    lost = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
+    lost = LostFactsWatch(process.context, world.partition, world.name, tools(world), process.events.append)
     made = process.worker(lost=lost)
     while True:
         process.work(made)
@@ -183,9 +184,9 @@ def test_a_recovery_while_an_agent_begins_a_term_is_refused(world: World) -> Non
 
 def test_a_copy_that_died_before_it_was_finished_is_no_lost_fact(world: World) -> None:
     process = world.process()
-    reign = process.begin()
-    process.copy_next(reign)
-    run_until(copy_segment(reign, process.candidate(reign), process.tools), 4)  # its manifest is there
+    session = process.begin()
+    process.copy_next(session)
+    run_until(copy_segment(session, process.candidate(session), process.tools), 4)  # its manifest is there
     assert not look(world).segments
     world.elect_here()
     again = world.process()
@@ -230,7 +231,7 @@ def test_an_agent_looks_at_its_start_once_an_hour_and_when_offsets_come_to_be_in
     requests: list[str] = []
     process = world.process()
     process.begin()
-    made = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
+    made = LostFactsWatch(process.context, world.partition, world.name, tools(world), process.events.append)
     world.faults = lambda operation, key, writes: requests.append(operation)
     start = Offset(world.local_start())
     for hours in range(1, 26):
@@ -250,7 +251,7 @@ def test_while_the_store_does_not_answer_nothing_is_deleted_where_offsets_are_in
     trimmed(world)
     cut_at(world, SegmentCopyStarted, 1)
     process = world.process()
-    made = LostFactsWatch(process.seat, world.partition, world.name, tools(world), process.events.append)
+    made = LostFactsWatch(process.context, world.partition, world.name, tools(world), process.events.append)
 
     def away(operation: str, key: str, writes: int) -> None:
         raise StorageUnavailable("no answer")
@@ -259,7 +260,9 @@ def test_while_the_store_does_not_answer_nothing_is_deleted_where_offsets_are_in
     reason = made.why(world.view(), Offset(world.local_start()))
     assert reason is not None
     assert reason.kind is Reason.TIER_STATE_LOST
-    assert [event.act for event in process.events if isinstance(event, ActFailed)] == ["look for lost facts"]
+    assert [event.operation for event in process.events if isinstance(event, OperationFailed)] == [
+        "look for lost facts"
+    ]
 
 
 def test_a_manifest_that_no_recovery_would_believe_keeps_the_broker_s_copy(world: World) -> None:
@@ -295,7 +298,7 @@ def test_a_segment_that_left_the_bucket_is_looked_for_at_the_start_and_once_a_he
     process, missed, heartbeats_lost = world.process(), list[str](), [0]
     used = replace(tools(world), heartbeats_lost=lambda: heartbeats_lost[0])
     watch = LostFactsWatch(
-        process.seat, world.partition, world.name, used, process.events.append, lambda: missed.append("missed")
+        process.context, world.partition, world.name, used, process.events.append, lambda: missed.append("missed")
     )
     start = Offset(world.local_start())
     assert watch.why(world.view(), start) is None

@@ -7,10 +7,10 @@ import pytest
 from tests.leader.custody_world import Ward
 from tests.leader.orphans import Late
 from tests.leader.world import FaultyTopic, Process, World
-from tierstate.leader.act import run
 from tierstate.leader.integrity import NEVER_STANDS, report_hold
 from tierstate.rules.reasons import Reason
-from tierstate.runtime.listener import ActFailed
+from tierstate.runtime.listener import OperationFailed
+from tierstate.runtime.operation import run
 from tierstate.state.errors import StorageUnavailable, TierStateLost
 from tierstate.state.facts import LogStartAdvanced
 from tierstate.state.ids import BrokerId
@@ -156,12 +156,12 @@ def test_no_orphan_is_found_or_swept_by_what_is_left(world: World) -> None:
     late = Late(world)
     landed = set(late.land())
     world.topic.cut_head(0, 2)
-    late.restart(world.process(), late.reign)
+    late.restart(world.process(), late.session)
     for _ in range(3):
         assert not late.watch.look_if_due(PartitionView(world.partition))
         world.clock.advance(2 * 86_400.0)
     assert late.watch.ripe == ()
-    events_heard = [each for each in late.process.events if isinstance(each, ActFailed)]
+    events_heard = [each for each in late.process.events if isinstance(each, OperationFailed)]
     assert "its head is gone" in events_heard[0].error
     assert landed <= world.objects()
 
@@ -172,5 +172,5 @@ def test_no_hold_is_written_by_what_is_left(world: World) -> None:
     process, appends_before = world.process(), world.topic.appends
     hold = IntegrityHold(world.partition, NEVER_STANDS, BrokerId(1), "seen", "one", "two", TimestampMs(0))
     with pytest.raises(TierStateLost):
-        run(report_hold(process.seat, hold, process.events.append))
+        run(report_hold(process.context, hold, process.events.append))
     assert world.topic.appends == appends_before

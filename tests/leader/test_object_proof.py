@@ -12,10 +12,10 @@ from tests.leader.expiry import say_order
 from tests.leader.test_encrypted_copies import PUBLIC, RING
 from tests.leader.world import World, nobody_reads, object_keys
 from tierstate.app.rescue import LeadingSegment, prove
-from tierstate.leader.act import run
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.trimmer import PROVEN_FOR_S, trim_local
 from tierstate.rules.reasons import Reason, why_failed
+from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, InvalidRequest, TimedOut, Undecodable
 from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import Offset
@@ -63,14 +63,14 @@ def test_an_object_with_one_flipped_bit_keeps_local_data(
     at: int, kind: int, proof_of: Callable[[World], ObjectProof], world: World
 ) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     key = object_keys(world.view().readable[1])[kind]
     flip(world.store, key, at)
     proof = proof_of(world)
-    run(trim_local(reign, proof, Offset(world.bases[2]), process.events.append, nobody_reads))
+    run(trim_local(session, proof, Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.local_start() == world.bases[1], "the segment before it is trimmed"
     with pytest.raises(CorruptData, match=key):
-        run(trim_local(reign, proof, Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(session, proof, Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.local_start() == world.bases[1]
 
 
@@ -98,8 +98,8 @@ def test_a_segment_of_an_older_release_is_read_and_compared_with_its_fact(world:
 
 def test_a_proof_that_is_old_at_the_request_does_not_count(world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
-    act = trim_local(reign, by_checksum(world), Offset(world.bases[2]), process.events.append, nobody_reads)
+    session = process.copy_all()
+    act = trim_local(session, by_checksum(world), Offset(world.bases[2]), process.events.append, nobody_reads)
     next(act)
     world.clock.advance(PROVEN_FOR_S + 1)
     with pytest.raises(TimedOut, match="proven"):
@@ -135,16 +135,16 @@ def test_an_encrypted_segment_of_an_older_release_needs_the_private_key(world: W
 def test_a_segment_that_readers_refuse_and_kafka_serves_is_copied_and_not_trimmed(world: World) -> None:
     batch = world.lift_record(world.bases[1])
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     first, second, *_ = world.view().readable
     assert (first.offsets.start, second.offsets.start) == (world.bases[0], world.bases[1])
     proof, before = ObjectProof(world.store), Offset(world.bases[-1])
-    assert run(trim_local(reign, proof, before, process.events.append, nobody_reads)) == world.bases[1], (
+    assert run(trim_local(session, proof, before, process.events.append, nobody_reads)) == world.bases[1], (
         "the one before"
     )
     appends_before = world.topic.appends
     with pytest.raises(Undecodable, match=f"--before {second.offsets.end + 1}.* batch={batch} ") as refused:
-        run(trim_local(reign, proof, before, process.events.append, nobody_reads))
+        run(trim_local(session, proof, before, process.events.append, nobody_reads))
     assert why_failed(refused.value).kind is Reason.UNDECODABLE
     local = LeadingSegment(world.file(world.bases[1]), Offset(world.bases[2]), second, 0)
     with pytest.raises(Undecodable):

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.leader.world import Process, World
-from tierstate.leader.act import run
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.gauges import feed_gauges
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import AHEAD_AGE_S, CONFIG_AGE_S, GROUPS_AGE_S, PROBLEM_AGE_S, Observer
 from tierstate.runtime.metrics import Metrics
+from tierstate.runtime.operation import run
 from tierstate.state.errors import AccessDenied, Fenced, StorageFull, Unavailable, UnknownTopic
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Offset
@@ -51,7 +51,7 @@ class Counted:
 
 def observer(world: World, broker: Any, *, respect: bool = True) -> Observer:
     policy = GroupPolicy(respect, (), 60.0)
-    return Observer(replace(world.process().seat, broker=broker), policy, lambda name, config: config)
+    return Observer(replace(world.process().context, broker=broker), policy, lambda name, config: config)
 
 
 def test_bounds_are_asked_every_time_configuration_and_groups_rarely(world: World) -> None:
@@ -146,8 +146,8 @@ def test_a_cluster_that_answers_nothing_ahead_fails_looks_and_nothing_else(world
 def test_a_partition_that_waits_for_a_transaction_is_notified(world: World) -> None:
     calls = []
     policy = GroupPolicy(False, (), 60.0)
-    seat = world.process().seat
-    observe = Observer(seat, policy, lambda name, config: config, list, lambda *it: calls.append(it))
+    context = world.process().context
+    observe = Observer(context, policy, lambda name, config: config, list, lambda *it: calls.append(it))
     observe(world.partition, world.name)
     world.broker.open_transaction(world.name, 0, Offset(world.bases[1]))
     observe(world.partition, world.name)
@@ -164,7 +164,7 @@ def test_threads_that_want_the_same_at_once_ask_once_and_all_get_it(world: World
         return ["retention.ms is 1"]
 
     policy, seen = GroupPolicy(False, (), 60.0), []
-    observe = Observer(world.process().seat, policy, lambda name, config: config, problems)
+    observe = Observer(world.process().context, policy, lambda name, config: config, problems)
 
     def look() -> None:
         seen.append(observe(world.partition, world.name).drift)
@@ -210,7 +210,7 @@ def test_one_question_that_fails_skips_nothing(world: World) -> None:
     """A missing answer is no answer, and never "there is nothing"."""
     broker = Counted(world)
     process = world.process()
-    process.seat = replace(process.seat, broker=broker.control)
+    process.context = replace(process.context, broker=broker.control)
     worker = process.worker(observe=observer(world, broker.control))
     for question in ("bounds", "config"):
         broker.refuses = {question}
@@ -248,13 +248,13 @@ def test_a_broker_that_retires_segments_while_the_folder_is_looked_at_ends_no_te
 def test_a_look_that_missed_a_segment_makes_no_other_stand_for_its_offsets(world: World) -> None:
     hidden, where = world.file(world.bases[1]), world.folder.parent / "hidden"
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     hidden.rename(where)
-    wrong = process.candidate(reign)
+    wrong = process.candidate(session)
     assert wrong.next_base == world.bases[1]
     where.rename(hidden)
     with pytest.raises(Fenced, match="left the folder"):
-        run(copy_segment(reign, wrong, process.tools))
+        run(copy_segment(session, wrong, process.tools))
     assert world.check_promises().segments == {}
 
 
@@ -294,7 +294,7 @@ def gauges(metrics: Metrics) -> dict[str, float]:
 def test_the_gauges_tell_what_lags_and_what_is_stored(world: World) -> None:
     process = world.process()
     metrics = Metrics()
-    feed_gauges(metrics, process.board, process.view, process.seat.clock)
+    feed_gauges(metrics, process.board, process.view, process.context.clock)
     worker = process.worker()
 
     def full(operation: str, key: str, writes: int) -> None:
@@ -327,7 +327,7 @@ def test_a_topic_whose_settings_the_agent_may_not_read_is_measured_as_never_copi
     process, broker = world.process(), Counted(world)
     broker.refuses = {"config"}
     metrics = Metrics()
-    feed_gauges(metrics, process.board, process.view, process.seat.clock)
+    feed_gauges(metrics, process.board, process.view, process.context.clock)
     worker = process.worker(observe=observer(world, broker))
     process.work(worker)
     at = f'{{partition="0",topic="{world.name}"}}'
@@ -345,11 +345,11 @@ def test_a_topic_whose_settings_the_agent_may_not_read_is_measured_as_never_copi
 def after_a_fenced_copy(world: World) -> Process:
     """Return the process that leads now."""
     process, other = world.process(), world.process()
-    reign = process.begin()
-    candidate = process.candidate(reign)
+    session = process.begin()
+    candidate = process.candidate(session)
     other.begin()
     with pytest.raises(Fenced):
-        run(copy_segment(reign, candidate, process.tools))
+        run(copy_segment(session, candidate, process.tools))
     other.work()
     return other
 
@@ -357,7 +357,7 @@ def after_a_fenced_copy(world: World) -> Process:
 def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
     other = after_a_fenced_copy(world)
     metrics = Metrics()
-    feed_gauges(metrics, other.board, other.view, other.seat.clock)
+    feed_gauges(metrics, other.board, other.view, other.context.clock)
     values = gauges(metrics)
     at = f'{{partition="0",topic="{world.name}"}}'
     assert values[f"tierstate_abandoned_segments{at}"] == 1
@@ -369,7 +369,7 @@ def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World
     process = world.process()
     process.work()
     metrics = Metrics()
-    feed_gauges(metrics, process.board, process.view, process.seat.clock)
+    feed_gauges(metrics, process.board, process.view, process.context.clock)
     assert gauges(metrics)['tierstate_refused_partitions{reason="refused-compacted"}'] == 1
 
 

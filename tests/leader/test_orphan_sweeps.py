@@ -15,7 +15,7 @@ from tierstate.leader.orphan_sweeps import AGAIN_S, LOOK_EVERY_S, until_turn
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.rules.missing import missing_objects
 from tierstate.rules.reasons import Reason
-from tierstate.runtime.listener import ActFailed, OrphansFound, TermStarted
+from tierstate.runtime.listener import OperationFailed, OrphansFound, TermStarted
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.ids import TopicId, TopicIdPartition
@@ -38,7 +38,7 @@ def looks(process: Process) -> int:
 def new_worker(late: Late) -> PartitionWorker:
     """Return a fresh process, whose watch begins now; it has copied, trimmed and erased all that there was."""
     process = late.world.process()
-    late.restart(process, late.reign)
+    late.restart(process, late.session)
     late.archived[late.gone.segment_id] = late.gone.object_key  # the worker erases its facts
     worker = process.worker(orphans=late.watch)
     process.work(worker)
@@ -86,10 +86,10 @@ def test_a_failed_look_is_reported_and_repeated_and_holds_up_nothing(late: Late,
     world.faults = fail
     a_day(late, worker)
     assert looks(late.process) == 0
-    events_heard = [event for event in late.process.events if isinstance(event, ActFailed)]
+    events_heard = [event for event in late.process.events if isinstance(event, OperationFailed)]
     assert events_heard
-    assert {event.act for event in events_heard} == {"look for orphans"}
-    assert worker.setbacks == 0
+    assert {event.operation for event in events_heard} == {"look for orphans"}
+    assert worker.failures == 0
     world.clock.advance(AGAIN_S)
     late.process.work(worker)
     before = len(late.process.events)
@@ -143,7 +143,7 @@ def test_under_a_hold_an_agent_does_not_even_begin_to_sweep(late: Late, world: W
     for _ in range(3):
         a_day(late, worker)
     assert set(keys) <= world.objects()
-    assert not [event for event in late.process.events if isinstance(event, ActFailed)]
+    assert not [event for event in late.process.events if isinstance(event, OperationFailed)]
 
 
 def test_unknown_objects_are_in_status_and_gauges_until_leadership_ends(late: Late, world: World) -> None:
@@ -260,9 +260,9 @@ def test_foreign_objects_in_a_shared_bucket_are_never_condemned(late: Late, worl
     theirs = golden(world)
     clone = World(tmp_path / "clone", "none", {"local.retention.bytes": "0"})
     process = clone.process(seed=77)
-    reign = process.copy_all()
+    session = process.copy_all()
     theirs |= {key: clone.store.get(key) for key in clone.objects()}
-    Expiry(process, reign, by_size(clone, 3)).work()
+    Expiry(process, session, by_size(clone, 3)).work()
     assert len(clone.view().readable) == 3
     clone.close()
     other_topic = KEYS.base_key(world.name, TopicId.of(b"o" * 16), 0, 0, late.gone.segment_id)

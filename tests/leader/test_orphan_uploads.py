@@ -9,9 +9,10 @@ import pytest
 from tests.leader.expiry import say_hold
 from tests.leader.orphans import GRACE_S, KEYS, Late
 from tests.leader.world import World
-from tierstate.leader.act import run, run_until
+from tests.operations import run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.runtime.listener import ActFailed, OrphansFound
+from tierstate.runtime.listener import OperationFailed, OrphansFound
+from tierstate.runtime.operation import run
 from tierstate.state.errors import AccessDenied, Fenced
 from tierstate.state.ids import RemoteSegmentId
 from tierstate.state.object_keys import ObjectKind, object_key
@@ -73,7 +74,7 @@ def test_the_grace_of_an_upload_counts_from_when_it_began(late: Late, store: Lea
 
 def test_an_upload_of_an_attempt_in_progress_stays_however_old(late: Late, world: World, store: LeavingStore) -> None:
     world.roll()
-    assert run_until(copy_segment(late.reign, late.process.candidate(late.reign), late.process.tools), 2)
+    assert run_until(copy_segment(late.session, late.process.candidate(late.session), late.process.tools), 2)
     (attempt,) = [each.subject for each in world.view().unsettled if each.state is SegmentState.COPY_SEGMENT_STARTED]
     assert attempt
     store.begin(attempt.object_key, ago_s=10 * GRACE_S)
@@ -84,7 +85,7 @@ def test_an_upload_of_an_attempt_in_progress_stays_however_old(late: Late, world
     process = world.process()
     late.restart(process, process.begin())  # from now on it is abandoned
     late.ripen()
-    assert run(late.watch.sweep(late.reign)) == 1
+    assert run(late.watch.sweep(late.session)) == 1
 
 
 def test_remains_of_a_retry_are_deleted_and_the_finished_copy_stays(late: Late, store: LeavingStore) -> None:
@@ -119,7 +120,7 @@ def test_a_process_that_dies_before_any_abort_is_finished_by_the_next(
     for _ in range(2):
         store.begin(late.gone.object_key, ago_s=GRACE_S + 1)
     late.ripen()
-    assert run_until(late.watch.sweep(late.reign), step) == ["abort upload"] * step
+    assert run_until(late.watch.sweep(late.session), step) == ["abort upload"] * step
     assert len(store.left) == 2 - step
     process = world.process()
     late.restart(process, process.begin())
@@ -133,7 +134,7 @@ def test_a_hold_keeps_an_upload_too(late: Late, world: World, store: LeavingStor
     late.ripen()
     say_hold(world)
     with pytest.raises(Fenced, match="held"):
-        run(late.watch.sweep(late.reign))
+        run(late.watch.sweep(late.session))
     assert store.left
 
 
@@ -142,4 +143,4 @@ def test_without_the_right_to_list_uploads_objects_are_looked_at_all_the_same(la
     late.land()
     assert len(late.findings()) == 3
     kinds = [type(event) for event in late.process.events[-2:]]
-    assert kinds == [OrphansFound, ActFailed]
+    assert kinds == [OrphansFound, OperationFailed]

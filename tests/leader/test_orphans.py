@@ -10,11 +10,12 @@ import pytest
 from tests.leader.expiry import check_expiry, say, say_hold
 from tests.leader.orphans import GRACE_S, KEYS, Late
 from tests.leader.world import World, run_with
-from tierstate.leader.act import Act, run, run_until
+from tests.operations import run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.expirer import advance_log_start, start_delete
 from tierstate.rules.expire import StartDelete, next_delete
 from tierstate.rules.sweep import classify
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.errors import BrokerUnavailable, Fenced, StorageUnavailable
 from tierstate.state.facts import (
     DeleteReason,
@@ -34,28 +35,28 @@ def late(world: World) -> Late:
 
 def test_objects_that_facts_account_for_are_no_findings(late: Late, world: World) -> None:
     """Readable, condemned, abandoned and running: each is removed in a way of its own."""
-    reign = late.reign
+    session = late.session
     run(start_delete_next(late))
     world.roll()
-    assert run_until(copy_segment(reign, late.process.candidate(reign), late.process.tools), 3)
+    assert run_until(copy_segment(session, late.process.candidate(session), late.process.tools), 3)
     assert late.findings() == {}
     world.process().begin()
     world.elect_here()
     process = world.process()
-    late.reign = process.begin()
+    late.session = process.begin()
     assert SegmentState.ABANDONED in world.states()
     assert SegmentState.DELETE_SEGMENT_STARTED in world.states()
     assert late.findings() == {}
     assert (late.told().objects, late.told().bytes, late.told().condemned) == (0, 0, 0)
 
 
-def start_delete_next(late: Late) -> Act[None]:
+def start_delete_next(late: Late) -> Operation[None]:
     events = late.process.events.append
     late_start = Offset(late.world.bases[3])
-    run(advance_log_start(late.reign, late_start, "retention-size", events))
-    decision = next_delete(late.reign.view(max_age=0))
+    run(advance_log_start(late.session, late_start, "retention-size", events))
+    decision = next_delete(late.session.view(max_age=0))
     assert isinstance(decision, StartDelete)
-    return start_delete(late.reign, decision.segment, decision.reason, events)
+    return start_delete(late.session, decision.segment, decision.reason, events)
 
 
 def test_late_objects_of_a_deleted_segment_are_condemned_manifest_first(late: Late) -> None:
@@ -83,7 +84,7 @@ def test_a_fenced_delete_condemns_no_object(late: Late, world: World) -> None:
     """All that is left of an erased segment is a zombie's late fact: it names the segment, and has no effect."""
     late.land()
     late.forget()
-    zombie = late.reign
+    zombie = late.session
     process = world.process()
     late.restart(process, process.begin())
     now = world.clock.now_ms()
@@ -142,7 +143,7 @@ def test_objects_are_listed_before_facts_are_read(late: Late, world: World) -> N
     def copy_meanwhile(operation: str, key: str, writes: int) -> None:
         if operation == "list":
             world.faults = lambda operation, key, writes: None
-            late.process.copy_next(late.reign)
+            late.process.copy_next(late.session)
 
     world.faults = copy_meanwhile
     copied = len(world.view().readable)
@@ -185,7 +186,7 @@ def test_a_process_that_dies_before_any_deletion_is_finished_by_the_next_after_a
 ) -> None:
     keys = late.land()
     late.ripen()
-    assert run_until(late.watch.sweep(late.reign), step) == ["delete orphan"] * step
+    assert run_until(late.watch.sweep(late.session), step) == ["delete orphan"] * step
     assert len(world.objects()) == 12 - step
     process = world.process()
     late.restart(process, process.begin())
@@ -211,7 +212,7 @@ def test_a_store_that_fails_at_any_deletion_is_asked_again(write: int, late: Lat
     with pytest.raises(StorageUnavailable):
         late.sweep()
     assert len(world.objects().intersection(keys)) == 3 - write
-    run(late.watch.sweep(late.reign))
+    run(late.watch.sweep(late.session))
     assert world.objects().isdisjoint(keys)
 
 
@@ -230,7 +231,7 @@ def happenings(late: Late) -> dict[str, Callable[[], object]]:
 def test_events_after_the_look_keep_the_objects(happening: str, late: Late, world: World) -> None:
     keys = late.land()
     late.ripen()
-    act = late.watch.sweep(late.reign)
+    act = late.watch.sweep(late.session)
     with pytest.raises((Fenced, BrokerUnavailable)):
         run_with(act, "delete orphan", happenings(late)[happening])
     assert set(keys) <= world.objects()

@@ -79,7 +79,7 @@ def test_copies_send_no_byte_of_any_object_before_its_time(case: str, new_world:
 @pytest.mark.parametrize("error", [StorageFull("no room"), StorageUnavailable("no answer")])
 def test_attempts_that_fail_are_paid_for_like_those_that_do_not(error: Exception, world: World) -> None:
     process, wire = paced(world, ByteQuota(world.clock, RATE))
-    reign = process.begin()
+    session = process.begin()
 
     def faults(operation: str, key: str, writes: int) -> None:
         if operation != "delete" and writes % 7 == 6:
@@ -88,7 +88,7 @@ def test_attempts_that_fail_are_paid_for_like_those_that_do_not(error: Exception
     world.faults = faults
     for _ in range(8):
         with suppress(TierstateError):
-            process.copy_next(reign)
+            process.copy_next(session)
     assert len({key.rpartition("/")[2].partition(".")[0] for key in wire.sent}) == 8, "each attempt has a new id"
     assert len(world.objects()) < 3 * 8
     assert wire.too_early == []
@@ -103,11 +103,11 @@ def test_a_rate_of_zero_is_none(world: World) -> None:
 
 def leader_of(world: World, **settings: dict[str, Any]) -> tuple[LeaderRole, list[Event]]:
     """Return a leader for this world, wired as `tierstate agent` does, and its events."""
-    seat, events = world.process().seat, list[Event]()
+    context, events = world.process().context, list[Event]()
     leader = open_leader(
         Settings.model_validate({"tiering": {"include": [".*"]}, **settings}),
         world.log,
-        Parts(world.broker, world.topic, seat.view, world.store, world.clock, CountingIds(77)),
+        Parts(world.broker, world.topic, context.view, world.store, world.clock, CountingIds(77)),
         events.append,
         "b1:1",
     )
@@ -160,11 +160,11 @@ def test_a_copy_that_waits_for_its_rate_is_stopped_at_once_and_leaves_nothing(wo
     clock = Stopping()
     quota = ByteQuota(clock, 10)
     process, wire = paced(world, quota)
-    reign = process.begin()
+    session = process.begin()
     clock.asleep = quota.stop
     began = clock.monotonic()
     with pytest.raises(Unavailable, match="stopping"):
-        process.copy_next(reign)
+        process.copy_next(session)
     assert clock.monotonic() - began <= 1
     assert wire.sent == {}
     assert world.objects() == set()
@@ -175,7 +175,7 @@ def test_a_copy_without_a_rate_is_stopped_before_its_next_piece(world: World) ->
     quota = ByteQuota(world.clock, 0)
     process, _ = paced(world, quota)
     process.tools = replace(process.tools, format=replace(process.tools.format, compression="zstd", chunk_bytes=1000))
-    reign, requests = process.begin(), list[str]()
+    session, requests = process.begin(), list[str]()
 
     def stop(operation: str, key: str, writes: int) -> None:
         requests.append(operation)
@@ -184,7 +184,7 @@ def test_a_copy_without_a_rate_is_stopped_before_its_next_piece(world: World) ->
 
     world.faults = stop
     with pytest.raises(Unavailable, match="stopping"):
-        process.copy_next(reign)
+        process.copy_next(session)
     # one request asks whether the store is there, before the first fact; after the two pieces come their deletions
     assert requests == ["head", "part", "part", "delete", "delete", "delete"]
     assert world.objects() == set()

@@ -10,14 +10,15 @@ import pytest
 from tests.leader.expiry import Expiry
 from tests.leader.orphans import Late
 from tests.leader.world import World
-from tierstate.leader.act import run, run_until
+from tests.operations import run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.recover_scan import scan_bucket
-from tierstate.leader.term import Reign
+from tierstate.leader.term import TermSession
 from tierstate.rules.expire import StartDelete
 from tierstate.rules.sweep import next_sweep
+from tierstate.runtime.operation import run
 from tierstate.state.errors import Fenced, InvalidRequest, StorageUnavailable
 from tierstate.state.facts import DeleteReason
 from tierstate.state.ids import RemoteSegmentId
@@ -33,7 +34,7 @@ MIB = 2**20
 @pytest.fixture
 def late(world: World) -> Late:
     late = Late(world)
-    late.restart(late.process, late.reign, aside=ASIDE)
+    late.restart(late.process, late.session, aside=ASIDE)
     return late
 
 
@@ -47,7 +48,7 @@ def test_swept_objects_are_kept_below_the_prefix_and_are_no_segments(late: Late,
     keys = late.land()
     late.ripen()
     before = [type(each) for each in scan_bucket(world.store)]
-    assert run(late.watch.sweep(late.reign)) == 3
+    assert run(late.watch.sweep(late.session)) == 3
     assert world.objects().isdisjoint(keys)
     assert aside(world) == dict.fromkeys(keys, b"late")
     assert len(list(scan_bucket(world.store))) == len(before) - 1
@@ -71,9 +72,9 @@ def test_a_move_that_fails_anywhere_is_taken_up_again_and_loses_nothing(
 
     world.faults = fail
     with pytest.raises(StorageUnavailable):
-        run(late.watch.sweep(late.reign))
+        run(late.watch.sweep(late.session))
     assert set(keys) <= world.objects() | set(aside(world))
-    run(late.watch.sweep(late.reign))
+    run(late.watch.sweep(late.session))
     assert world.objects().isdisjoint(keys)
     assert aside(world) == dict.fromkeys(keys, b"late")
 
@@ -84,7 +85,7 @@ def test_a_process_that_dies_before_any_move_leaves_each_object_in_one_place(
 ) -> None:
     keys = late.land()
     late.ripen()
-    run_until(late.watch.sweep(late.reign), step)
+    run_until(late.watch.sweep(late.session), step)
     assert len(aside(world)) == step
     assert len(world.objects().intersection(keys)) == 3 - step
 
@@ -104,7 +105,7 @@ def test_an_original_stays_while_the_copy_has_another_size(late: Late, world: Wo
     late.ripen()
     world.store.put_if_absent(late.tools.quarantine.key_of(world.store.head(key)), b"torn early")
     with pytest.raises(StorageUnavailable, match="another size"):
-        run(late.watch.sweep(late.reign))
+        run(late.watch.sweep(late.session))
     assert key in world.objects()
 
 
@@ -119,34 +120,34 @@ def test_events_while_an_object_is_copied_aside_keep_the_original(late: Late, wo
 
     world.faults = begin_term
     with pytest.raises(Fenced):
-        run(late.watch.sweep(late.reign))
+        run(late.watch.sweep(late.session))
     assert set(keys) <= world.objects()
 
 
-def abandoned(world: World) -> tuple[RemoteSegmentId, Reign, Expiry]:
+def abandoned(world: World) -> tuple[RemoteSegmentId, TermSession, Expiry]:
     second = world.process()
-    reign = second.begin()
-    assert run_until(copy_segment(reign, second.candidate(reign), second.tools), 4)
+    session = second.begin()
+    assert run_until(copy_segment(session, second.candidate(session), second.tools), 4)
     third = world.process()
-    reign = third.begin()
+    session = third.begin()
     (meaning,) = [each for each in world.view().unsettled if each.state is SegmentState.ABANDONED]
-    return meaning.segment_id, reign, Expiry(third, reign)
+    return meaning.segment_id, session, Expiry(third, session)
 
 
 def test_the_objects_of_an_abandoned_copy_go_through_it_and_nothing_else_does(world: World) -> None:
-    segment_id, reign, expiry = abandoned(world)
+    segment_id, session, expiry = abandoned(world)
     events = expiry.process.events.append
-    intent = next_sweep(reign.view(), reign.bounds(), {segment_id: -2.0}, 0.0, 1.0)
+    intent = next_sweep(session.view(), session.bounds(), {segment_id: -2.0}, 0.0, 1.0)
     assert isinstance(intent, StartDelete)
     assert intent.reason is DeleteReason.ABANDONED
-    run(start_delete(reign, intent.segment, intent.reason, events))
+    run(start_delete(session, intent.segment, intent.reason, events))
     world.clock.advance(3600)
-    condemned = reign.view().segments[segment_id]
+    condemned = session.view().segments[segment_id]
     assert condemned.subject
     keys = [object_key(condemned.subject.object_key, kind) for kind in ObjectKind]
     there = {key: world.store.get(key) for key in keys if key in world.objects()}
     assert there
-    run(remove_objects(reign, world.store, condemned, 0, events, Quarantine(ASIDE)))
+    run(remove_objects(session, world.store, condemned, 0, events, Quarantine(ASIDE)))
     assert aside(world) == there
     assert world.objects().isdisjoint(there)
 

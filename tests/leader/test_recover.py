@@ -9,8 +9,8 @@ import pytest
 
 from tests.leader.recovery import Target, bucket, history, overwrite, plan, rewrite, same_meaning
 from tests.leader.world import FaultyTopic, World
+from tests.operations import run_until
 from tierstate.follower.heartbeat import sign
-from tierstate.leader.act import run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.recover_archive import continued
 from tierstate.rules.cut_elsewhere import cut_elsewhere
@@ -69,10 +69,10 @@ def test_terms_are_new_and_learnt_from_the_view(world: World) -> None:
 
 def test_a_dead_attempt_that_was_copied_again_does_not_come_back(world: World) -> None:
     process = world.process()
-    reign = process.begin()
-    process.copy_next(reign)
+    session = process.begin()
+    process.copy_next(session)
     run_until(
-        copy_segment(reign, process.candidate(reign), process.tools), 4
+        copy_segment(session, process.candidate(session), process.tools), 4
     )  # its manifest is there, its finish is not
     world.process().work()
     recovery_plan = plan(world)
@@ -83,9 +83,9 @@ def test_a_dead_attempt_that_was_copied_again_does_not_come_back(world: World) -
 
 def test_an_agent_goes_on_with_a_recovered_topic(world: World) -> None:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     for _ in range(2):
-        process.copy_next(reign)
+        process.copy_next(session)
     copied = {segment.segment_id for segment in world.view().readable}
     recovery_plan = plan(world)
     world.topic = FaultyTopic(world.clock)
@@ -261,20 +261,22 @@ def block_of(manifest: SegmentManifest) -> TierstateBlock:
 def advance(world: World, to: int) -> None:
     """Let retention move the log start, and the next copy's manifest carry it."""
     process = world.process()
-    reign = process.begin()
-    reign.append(
-        LogStartAdvanced(world.partition, Offset(to), reign.term, reign.counter(), "test", world.clock.now_ms())
+    session = process.begin()
+    session.append(
+        LogStartAdvanced(world.partition, Offset(to), session.term, session.counter(), "test", world.clock.now_ms())
     )
 
 
 def test_without_an_archive_nothing_below_the_largest_log_start_comes_back(world: World) -> None:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     for _ in range(3):
-        process.copy_next(reign)
+        process.copy_next(session)
     start = Offset(world.rolled[2])
-    reign.append(LogStartAdvanced(world.partition, start, reign.term, reign.counter(), "test", world.clock.now_ms()))
-    process.copy_next(reign)
+    session.append(
+        LogStartAdvanced(world.partition, start, session.term, session.counter(), "test", world.clock.now_ms())
+    )
+    process.copy_next(session)
     recovery_plan = plan(world)
     assert (recovery_plan.log_start, recovery_plan.log_start_from) == (start, "manifests")
     assert [each.segment.offsets.start for each in recovery_plan.of(Verdict.UNPROVEN)] == world.rolled[:2]
@@ -299,15 +301,15 @@ def test_a_log_start_that_only_the_archive_knows_binds(world: World) -> None:
 @pytest.mark.parametrize("step", ["started", "finished", "erased"])
 def test_a_segment_deleted_by_the_archive_stays_deleted(step: str, world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     segment = world.view().readable[0]
-    started = SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.RETENTION_TIME, reign.now())
-    reign.append(started)
+    started = SegmentDeleteStarted(segment, session.term, session.counter(), DeleteReason.RETENTION_TIME, session.now())
+    session.append(started)
     if step != "started":
-        reign.append(SegmentDeleteFinished(segment, reign.term, reign.counter(), reign.now()))
+        session.append(SegmentDeleteFinished(segment, session.term, session.counter(), session.now()))
     if step == "erased":
         for live in world.view().segments[segment.segment_id].facts:
-            reign.erase(live.key)
+            session.erase(live.key)
         assert segment.segment_id not in world.view().segments
     recovery_plan = plan(world, history(world))
     recovered = Target.fresh(world).recover([recovery_plan])
@@ -325,9 +327,9 @@ def test_a_segment_deleted_by_the_archive_stays_deleted(step: str, world: World)
 def test_a_tombstone_of_a_copy_says_deleted_although_its_delete_was_compacted_away_before_it_was_archived(
     world: World,
 ) -> None:
-    reign = world.process().copy_all()
+    session = world.process().copy_all()
     segment = world.view().readable[0]
-    reign.erase(f"{world.partition.topic_id}/0/segment/{segment.segment_id}/copy-finished")
+    session.erase(f"{world.partition.topic_id}/0/segment/{segment.segment_id}/copy-finished")
     recovery_plan = plan(world, history(world))
     assert [each.segment for each in recovery_plan.of(Verdict.DELETED)] == [segment]
 
@@ -374,15 +376,15 @@ def test_a_segment_that_only_the_archive_has_is_missing(world: World) -> None:
 
 
 def test_the_archived_facts_after_a_recovery_continue_those_before_it(world: World) -> None:
-    reign = world.process().copy_all()
+    session = world.process().copy_all()
     first, second, *_ = world.view().readable
-    reign.append(SegmentDeleteStarted(first, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
+    session.append(SegmentDeleteStarted(first, session.term, session.counter(), DeleteReason.LOG_START, session.now()))
     before = history(world)
     lost = world.topic
     world.topic = FaultyTopic(world.clock)
     Target(world, world.topic).recover([plan(world, before)])
-    reign = world.process().begin()
-    reign.append(SegmentDeleteStarted(second, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
+    session = world.process().begin()
+    session.append(SegmentDeleteStarted(second, session.term, session.counter(), DeleteReason.LOG_START, session.now()))
     both = continued(before, history(world))
     assert lost is not world.topic
     assert {each.segment.segment_id for each in plan(world, both).of(Verdict.DELETED)} == {
@@ -393,9 +395,9 @@ def test_the_archived_facts_after_a_recovery_continue_those_before_it(world: Wor
 
 
 def test_a_delete_of_an_older_archive_binds_after_a_recovery_without_it(world: World) -> None:
-    reign = world.process().copy_all()
+    session = world.process().copy_all()
     first = world.view().readable[0]
-    reign.append(SegmentDeleteStarted(first, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
+    session.append(SegmentDeleteStarted(first, session.term, session.counter(), DeleteReason.LOG_START, session.now()))
     before = history(world)
     world.topic = FaultyTopic(world.clock)
     Target(world, world.topic).recover([plan(world)])

@@ -10,9 +10,10 @@ import pytest
 
 from tests.leader.recovery import Target, plan, same_meaning
 from tests.leader.world import FaultyTopic, World
-from tierstate.leader.act import Act, run, run_until
+from tests.operations import run_until
 from tierstate.leader.recover import check_target
 from tierstate.leader.term import begin_term
+from tierstate.runtime.operation import Operation, run
 from tierstate.state.errors import Fenced, IllegalTransition, InvalidRequest, UnknownOutcome
 from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.offsets import Offset, Position
@@ -71,8 +72,8 @@ def test_an_append_of_unknown_outcome_is_waited_for_and_never_repeated(landed: b
 
 def begin_blindly(world: World) -> None:
     """Begin as an agent under another key prefix, as before decision 0027: it does not see the bucket's objects."""
-    seat = replace(world.process().seat, keys=ObjectKeys("elsewhere/"))
-    run(begin_term(seat, world.partition, world.name))
+    context = replace(world.process().context, keys=ObjectKeys("elsewhere/"))
+    run(begin_term(context, world.partition, world.name))
 
 
 def test_a_topic_in_which_an_agent_wrote_is_refused(world: World) -> None:
@@ -91,7 +92,7 @@ def test_an_agent_that_begins_a_term_during_a_recovery_is_noticed(step: int, wor
     recovery_plan = plan(world)
     world.topic = FaultyTopic(world.clock)
 
-    def agent(act: Act[int]) -> None:
+    def agent(act: Operation[int]) -> None:
         for number, _ in enumerate(act):
             if number == step:
                 begin_blindly(world)
@@ -100,10 +101,10 @@ def test_an_agent_that_begins_a_term_during_a_recovery_is_noticed(step: int, wor
         Target(world, world.topic).process([recovery_plan], agent)
 
 
-def during(target: Target, step: int, key: str, value: bool) -> Callable[[Act[int]], None]:
+def during(target: Target, step: int, key: str, value: bool) -> Callable[[Operation[int]], None]:
     """Before a step, let the first record of such a key land once more, or erase it."""
 
-    def live(act: Act[int]) -> None:
+    def live(act: Operation[int]) -> None:
         for number, _ in enumerate(act):
             if number == step:
                 entries = target.topic.reader({0: Position(0)}).poll(0)[0].entries
@@ -152,13 +153,13 @@ def test_a_recovery_that_is_complete_is_not_called_interrupted(world: World) -> 
 
 def test_a_recovery_of_another_plan_is_not_resumed(world: World) -> None:
     process = world.process()
-    reign = process.begin()
-    process.copy_next(reign)
-    process.copy_next(reign)
+    session = process.begin()
+    process.copy_next(session)
+    process.copy_next(session)
     target = Target.fresh(world)
     target.recover([plan(world)])
     with pytest.raises(Fenced, match="another value"):
         target.recover([replace(plan(world), log_start=Offset(1))], resume=True)
-    process.copy_next(reign)
+    process.copy_next(session)
     with pytest.raises(Fenced, match="another plan"):
         target.recover([plan(world)], resume=True)

@@ -47,7 +47,7 @@ def process(world: World) -> Process:
 @pytest.fixture
 def counting(process: Process) -> Counting:
     cluster: Any = Counting(process.world.broker)
-    process.seat = replace(process.seat, broker=cluster)
+    process.context = replace(process.context, broker=cluster)
     assert isinstance(cluster, Counting)
     return cluster
 

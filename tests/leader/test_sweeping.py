@@ -10,14 +10,15 @@ import pytest
 
 from tests.leader.expiry import Expiry, check_expiry, say, say_hold
 from tests.leader.world import World, run_with
+from tests.operations import run_until
 from tests.rules.expiring import BOUNDS, TERM, build, doubtful, moved, view_of
-from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.expirer import start_delete
-from tierstate.leader.term import Reign
+from tierstate.leader.term import TermSession
 from tierstate.rules.expire import LANDING_MS, StartDelete
 from tierstate.rules.sweep import NoSweep, failed_attempt, next_sweep, only_copy, still_abandoned
 from tierstate.rules.trim import doubt_of
+from tierstate.runtime.operation import run
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import Fenced
 from tierstate.state.facts import (
@@ -158,8 +159,8 @@ def test_an_own_attempt_stays_while_anything_is_doubtful(doubt: str) -> None:
 
 def die_in_a_copy(world: World, step: int) -> RemoteSegmentId:
     process = world.process()
-    reign = process.begin()
-    run_until(copy_segment(reign, process.candidate(reign), process.tools), step)
+    session = process.begin()
+    run_until(copy_segment(session, process.candidate(session), process.tools), step)
     return world.view().unsettled[0].segment_id
 
 
@@ -167,17 +168,17 @@ def die_in_a_copy(world: World, step: int) -> RemoteSegmentId:
 def test_remains_of_a_process_that_died_in_a_copy_are_swept(step: int, world: World) -> None:
     dead = die_in_a_copy(world, step)
     process = world.process()
-    reign = process.begin()
-    seen = still_abandoned(reign.view(), {}, world.clock.monotonic())
+    session = process.begin()
+    seen = still_abandoned(session.view(), {}, world.clock.monotonic())
     assert list(seen) == [dead]
     for _ in range(23):
         world.clock.advance(3600)
-        assert isinstance(look(reign, seen), NoSweep)
+        assert isinstance(look(session, seen), NoSweep)
     world.clock.advance(3600)
-    decision = look(reign, seen)
+    decision = look(session, seen)
     assert isinstance(decision, StartDelete)
-    run(start_delete(reign, decision.segment, decision.reason, process.events.append))
-    Expiry(process, reign).work()
+    run(start_delete(session, decision.segment, decision.reason, process.events.append))
+    Expiry(process, session).work()
     assert world.objects() == set()
     assert world.view().segments[dead].state is SegmentState.DELETE_SEGMENT_FINISHED
 
@@ -195,22 +196,22 @@ def test_a_process_that_dies_before_any_step_of_a_sweep_is_finished_by_the_next(
 def sweep_until(world: World, step: str | None) -> bool:
     """Run a process with a day of patience that dies before this step; return whether it came so far."""
     process = world.process()
-    reign = process.begin()
-    seen = still_abandoned(reign.view(), {}, world.clock.monotonic())
+    session = process.begin()
+    seen = still_abandoned(session.view(), {}, world.clock.monotonic())
     world.clock.advance(GRACE_S)
-    decision = look(reign, seen)
+    decision = look(session, seen)
     if isinstance(decision, StartDelete):
-        for name in start_delete(reign, decision.segment, decision.reason, process.events.append):
+        for name in start_delete(session, decision.segment, decision.reason, process.events.append):
             if name == step:
                 return True
-    return any(name == step for name in Expiry(process, reign).all_steps())
+    return any(name == step for name in Expiry(process, session).all_steps())
 
 
-def look(reign: Reign, seen: dict[RemoteSegmentId, float]) -> StartDelete | NoSweep:
-    return next_sweep(reign.view(max_age=0), reign.bounds(), seen, reign.seat.clock.monotonic(), GRACE_S)
+def look(session: TermSession, seen: dict[RemoteSegmentId, float]) -> StartDelete | NoSweep:
+    return next_sweep(session.view(max_age=0), session.bounds(), seen, session.context.clock.monotonic(), GRACE_S)
 
 
-def say_fenced_copy(world: World, old: Reign, start: int, end: int) -> RemoteSegmentId:
+def say_fenced_copy(world: World, old: TermSession, start: int, end: int) -> RemoteSegmentId:
     """Append a finished copy whose facts land when its term no longer rules."""
     key = ObjectKeys().base_key(world.name, world.topic_id, 0, start, build.segment_id(9))
     segment = replace(build.segment(9, old.term, start, end), partition=world.partition, object_key=key)
@@ -224,10 +225,10 @@ def say_fenced_copy(world: World, old: Reign, start: int, end: int) -> RemoteSeg
 def test_a_finished_copy_whose_offsets_go_after_the_decision_is_not_condemned(lost: bool, world: World) -> None:
     process = world.process()
     old = process.begin()
-    reign = world.process().begin()
-    decision = look(reign, {say_fenced_copy(world, old, 0, world.bases[1] - 1): -GRACE_S})
+    session = world.process().begin()
+    decision = look(session, {say_fenced_copy(world, old, 0, world.bases[1] - 1): -GRACE_S})
     assert isinstance(decision, StartDelete), "the broker has all of it"
-    act = start_delete(reign, decision.segment, decision.reason, process.events.append)
+    act = start_delete(session, decision.segment, decision.reason, process.events.append)
     if lost:
         with pytest.raises(Fenced, match="not to be deleted"):
             run_with(act, "append delete-started", lambda: cut(world, world.bases[1]))
@@ -243,16 +244,16 @@ def cut(world: World, before: int) -> None:
 
 def test_an_own_attempt_that_could_not_be_taken_back_is_taken_back_later(world: World) -> None:
     process = world.process()
-    reign = process.begin()
-    act = copy_segment(reign, process.candidate(reign), process.tools)
+    session = process.begin()
+    act = copy_segment(session, process.candidate(session), process.tools)
     run_until(act, 3)
-    decision = failed_attempt(reign.view(max_age=0), reign.term, reign.bounds())
+    decision = failed_attempt(session.view(max_age=0), session.term, session.bounds())
     assert isinstance(decision, StartDelete)
-    run(start_delete(reign, decision.segment, decision.reason, process.events.append))
-    Expiry(process, reign).work()
+    run(start_delete(session, decision.segment, decision.reason, process.events.append))
+    Expiry(process, session).work()
     assert world.objects() != set(), "a write may still land"
     world.clock.advance(LANDING_MS / 1000)
-    Expiry(process, reign).work()
+    Expiry(process, session).work()
     assert world.objects() == set()
     assert world.states() == [SegmentState.DELETE_SEGMENT_FINISHED]
 
@@ -260,18 +261,18 @@ def test_an_own_attempt_that_could_not_be_taken_back_is_taken_back_later(world: 
 @pytest.mark.parametrize("state", ["finished", "another term"])
 def test_an_own_attempt_that_is_no_longer_one_is_not_taken_back(state: str, world: World) -> None:
     process = world.process()
-    reign = process.begin()
-    act = copy_segment(reign, process.candidate(reign), process.tools)
+    session = process.begin()
+    act = copy_segment(session, process.candidate(session), process.tools)
     for _ in range(5):
         next(act)
-    decision = failed_attempt(reign.view(max_age=0), reign.term, reign.bounds())
+    decision = failed_attempt(session.view(max_age=0), session.term, session.bounds())
     assert isinstance(decision, StartDelete)
 
     def finish() -> None:
         with pytest.raises(StopIteration):
             next(act)
 
-    taken_back = start_delete(reign, decision.segment, decision.reason, process.events.append)
+    taken_back = start_delete(session, decision.segment, decision.reason, process.events.append)
     with pytest.raises(Fenced):
         run_with(taken_back, "append delete-started", finish if state == "finished" else world.process().begin)
     assert SegmentState.DELETE_SEGMENT_STARTED not in world.states()
@@ -281,10 +282,10 @@ def test_an_own_attempt_that_is_no_longer_one_is_not_taken_back(state: str, worl
 def test_facts_that_land_after_the_decision_keep_a_segment(stop: str, world: World) -> None:
     dead = die_in_a_copy(world, 3)
     process = world.process()
-    reign = process.begin()
-    decision = look(reign, {dead: -GRACE_S})
+    session = process.begin()
+    decision = look(session, {dead: -GRACE_S})
     assert isinstance(decision, StartDelete)
-    act = start_delete(reign, decision.segment, decision.reason, process.events.append)
+    act = start_delete(session, decision.segment, decision.reason, process.events.append)
     happen: Callable[[], object] = world.process().begin if stop == "term" else lambda: say_hold(world)
     with pytest.raises(Fenced):
         run_with(act, "append delete-started", happen)

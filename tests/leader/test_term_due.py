@@ -14,7 +14,7 @@ from tests.leader.test_hosting import hosted
 from tests.leader.world import Process, World
 from tests.state.conftest import Build
 from tierstate.leader.other_replicas import OtherReplicas, epochs_of, lineage_in_answer
-from tierstate.rules.elders import begun_on_an_empty_log
+from tierstate.rules.earlier_lineages import begun_on_an_empty_log
 from tierstate.rules.orders import lost_orders
 from tierstate.rules.reasons import Reason
 from tierstate.rules.settle import unknown_of
@@ -210,7 +210,7 @@ def test_checkpoints_of_other_replicas_are_asked_only_when_no_fact_knows(world: 
         return [Lineage.of((0, 0), world.checkpoint()[0])]
 
     heir = world.process()
-    object.__setattr__(heir.seat, "other_replicas", others)
+    object.__setattr__(heir.context, "other_replicas", others)
     worker = heir.work()
     assert requests == [], "the term in force is of this very epoch"
     world.elect_here()
@@ -308,8 +308,8 @@ def test_an_unknown_lineage_is_shown_with_its_candidates(world: World) -> None:
     assert unknown.begins == (first.epoch, first.start_offset)
     assert unknown.continues.entries == (*unknown.known.entries, first)
     assert unknown.anew.entries == (first,)
-    assert unknown.elder is not None
-    without = replace(view, others=tuple(live for live in view.others if live.fact != unknown.elder))
+    assert unknown.leader is not None
+    without = replace(view, others=tuple(live for live in view.others if live.fact != unknown.leader))
     guessed = unknown_of(without)
     assert guessed is not None
-    assert (guessed.elder, guessed.continues) == (None, unknown.continues), "the segments' own epochs tell as well"
+    assert (guessed.leader, guessed.continues) == (None, unknown.continues), "the segments' own epochs tell as well"

@@ -10,15 +10,15 @@ import pytest
 
 from tests.leader.test_crash_points import COPY_STEPS, TRIM_STEPS, finish
 from tests.leader.world import World, nobody_reads, run_with
-from tierstate.leader.act import Act, run
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.expirer import advance_log_start
 from tierstate.leader.object_proof import ObjectProof
-from tierstate.leader.term import Reign, append_leader, begin_term, confirmed
+from tierstate.leader.term import TermSession, append_leader, begin_term, confirmed
 from tierstate.leader.trimmer import trim_local
 from tierstate.rules.orders import reason_of
 from tierstate.rules.reasons import Reason, why_failed
 from tierstate.runtime.listener import TermEnded, TermStarted
+from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, Fenced, LineageTooLong, UnknownOutcome, ViewBehind
@@ -33,10 +33,10 @@ from tierstate.state.view import TierView
 
 def test_a_term_is_learnt_from_the_own_view(world: World) -> None:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     view = world.view()
-    assert view.term == reign.term
-    assert (reign.term.epoch, reign.term.position) == (0, 0)
+    assert view.term == session.term
+    assert (session.term.epoch, session.term.position) == (0, 0)
     assert view.leader is not None
     assert (view.leader.management_address, view.leader.lineage) == ("b1:1", Lineage.of((0, 0)))
     assert view.log_start == 0
@@ -63,10 +63,10 @@ def test_a_second_term_leaves_the_log_start_as_it_was(world: World) -> None:
 
 def test_the_later_of_two_terms_composed_at_once_is_in_force(world: World) -> None:
     process, other = world.process(), world.process()
-    act = begin_term(process.seat, world.partition, world.name)
-    first: list[Reign] = []
-    reign = run_with(act, "append leader-elected", lambda: first.append(other.begin()))
-    assert world.view().term == reign.term
+    act = begin_term(process.context, world.partition, world.name)
+    first: list[TermSession] = []
+    session = run_with(act, "append leader-elected", lambda: first.append(other.begin()))
+    assert world.view().term == session.term
     with pytest.raises(Fenced):
         other.copy_next(first[0])
     finish(world)
@@ -74,7 +74,7 @@ def test_the_later_of_two_terms_composed_at_once_is_in_force(world: World) -> No
 
 def test_a_term_that_is_followed_before_its_log_start_gives_way(world: World) -> None:
     process, other = world.process(), world.process()
-    act = begin_term(process.seat, world.partition, world.name)
+    act = begin_term(process.context, world.partition, world.name)
     with pytest.raises(Fenced):
         run_with(act, "append log-start", other.begin)
     assert len(world.view().fenced) == 1
@@ -83,32 +83,32 @@ def test_a_term_that_is_followed_before_its_log_start_gives_way(world: World) ->
 
 def test_a_log_start_says_in_which_lineage_it_is_meant(world: World) -> None:
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     assert [fact.lineage for fact in world.view().log_starts] == [Lineage.of((0, 0))], "never none: that is version 1"
     world.elect_here()
     heir = process.begin()
     run(advance_log_start(heir, Offset(3), "retention-time", process.events.append))
     assert world.view().log_starts[-1].lineage == Lineage.of((0, 0))
-    assert reign.term != heir.term
+    assert session.term != heir.term
 
 
 def test_an_order_to_delete_records_deletes_nothing_of_another_log(world: World) -> None:
     """A log start without a lineage would hold on every log."""
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     identity = FactId.of(b"o" * 16)
     now = world.clock.now_ms()
     order = OperatorOrder(world.partition, identity, OrderKind.DELETE_RECORDS, Offset(3), False, "ops", now)
     world.topic.append(0, key_of(order), encode_fact(order))
-    run(advance_log_start(reign, Offset(3), reason_of(order), process.events.append))
+    run(advance_log_start(session, Offset(3), reason_of(order), process.events.append))
     assert (world.view().log_start, world.view().log_starts[-1].lineage) == (3, Lineage.of((0, 0)))
 
 
 def test_a_term_folds_what_lies_wholly_below_the_log_start(world: World) -> None:
     """It folds its own past, not that of the lost log: nothing there is known to be below the log start."""
     process = world.process()
-    reign = process.begin()
-    run(advance_log_start(reign, Offset(290), "retention-time", process.events.append))
+    session = process.begin()
+    run(advance_log_start(session, Offset(290), "retention-time", process.events.append))
     for _ in range(300):
         world.broker.elect(world.name, 0, 1)
     world.write_checkpoint(*((epoch, epoch) for epoch in range(301)))
@@ -126,7 +126,7 @@ def test_a_lineage_that_no_fact_can_name_has_a_reason_of_its_own(world: World) -
         lineage, Offset(0), world.clock.now_ms(),
     )  # fmt: skip
     with pytest.raises(LineageTooLong) as error:
-        append_leader(world.process().seat, elected)
+        append_leader(world.process().context, elected)
     assert why_failed(error.value).kind is Reason.LINEAGE_TOO_LONG
     assert error.value.facts["epochs"] == 20_000
     assert world.topic.appends == 0
@@ -137,12 +137,12 @@ def test_a_term_whose_own_fact_is_gone_takes_no_further_step(before: bool, world
     """The topic was cut or the key erased: no follower could read the facts of this term."""
     if before:
         world.process().begin()
-    reign = world.process().begin()
+    session = world.process().begin()
     own = next(key for key in reversed(world.topic.keys()) if "/leader/" in key)
     world.topic.append(0, own, None)
     with pytest.raises(Fenced, match="no longer rules"):
-        reign.view(max_age=0)
-    assert reign.ended == "its fact is gone"
+        session.view(max_age=0)
+    assert session.ended == "its fact is gone"
 
 
 def test_no_term_begins_below_an_epoch_that_rules_already(world: World) -> None:
@@ -163,8 +163,8 @@ def test_a_copier_that_is_fenced_in_the_middle_of_a_step_stops_at_once(
     step: str, higher_epoch: bool, world: World
 ) -> None:
     process, other = world.process(), world.process()
-    reign = process.begin()
-    act = copy_segment(reign, process.candidate(reign), process.tools)
+    session = process.begin()
+    act = copy_segment(session, process.candidate(session), process.tools)
 
     def intrude() -> None:
         if higher_epoch:
@@ -173,10 +173,10 @@ def test_a_copier_that_is_fenced_in_the_middle_of_a_step_stops_at_once(
 
     with pytest.raises(Fenced):
         run_with(act, step, intrude)
-    assert reign.ended
+    assert session.ended
     appends_before = world.topic.appends
     with pytest.raises(Fenced):
-        process.copy_next(reign)
+        process.copy_next(session)
     assert world.topic.appends == appends_before
     assert world.check_promises().readable == ()
     if step != "append copy-finished":
@@ -188,8 +188,8 @@ def test_a_copier_that_is_fenced_in_the_middle_of_a_step_stops_at_once(
 @pytest.mark.parametrize("step", TRIM_STEPS)
 def test_a_trimmer_that_is_fenced_in_the_middle_of_a_step_trims_nothing(step: str, world: World) -> None:
     process, other = world.process(), world.process()
-    reign = process.copy_all()
-    act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
+    session = process.copy_all()
+    act = trim_local(session, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
 
     def intrude() -> None:
         world.elect_here()
@@ -206,18 +206,18 @@ def test_a_trimmer_that_is_fenced_in_the_middle_of_a_step_trims_nothing(step: st
 def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, back: bool, world: World) -> None:
     """Only the broker itself can tell: another process has written nothing yet."""
     process = world.process()
-    reign = process.copy_all() if step in TRIM_STEPS else process.begin()
+    session = process.copy_all() if step in TRIM_STEPS else process.begin()
 
     def move() -> None:
         world.broker.elect(world.name, 0, 2)
         if back:  # it leads again, in an epoch that is not this term's
             world.elect_here()
 
-    act: Act[object]
+    act: Operation[object]
     if step in TRIM_STEPS:
-        act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
+        act = trim_local(session, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
     else:
-        act = copy_segment(reign, process.candidate(reign), process.tools)
+        act = copy_segment(session, process.candidate(session), process.tools)
     with pytest.raises((Fenced, BrokerUnavailable)):
         run_with(act, step, move)
     assert world.local_start() == 0
@@ -229,13 +229,13 @@ def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, ba
 def test_a_checkpoint_that_moves_on_while_the_broker_still_answers_ends_the_act(step: str, world: World) -> None:
     """The disk knows of a later epoch than the answer: this term is over, whatever the broker says."""
     process = world.process()
-    act: Act[object]
+    act: Operation[object]
     if step in TRIM_STEPS:
-        reign = process.copy_all()
-        act = trim_local(reign, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
+        session = process.copy_all()
+        act = trim_local(session, ObjectProof(world.store), Offset(world.bases[3]), process.events.append, nobody_reads)
     else:
-        reign = process.begin()
-        act = copy_segment(reign, process.candidate(reign), process.tools)
+        session = process.begin()
+        act = copy_segment(session, process.candidate(session), process.tools)
     with pytest.raises(Fenced, match="checkpoint does not end"):
         run_with(act, step, lambda: world.write_checkpoint((0, 0), (1, world.end())))
     assert world.local_start() == 0
@@ -250,15 +250,15 @@ def test_an_epoch_counts_only_when_the_local_checkpoint_ends_in_it(world: World)
         process.begin()
     assert world.topic.appends == 0
     world.write_checkpoint((0, 0), (1, world.end()))
-    epoch, local = confirmed(process.seat, world.partition, world.name)
+    epoch, local = confirmed(process.context, world.partition, world.name)
     assert (epoch, local.lineage) == (1, Lineage.of((0, 0), (1, world.end())))
 
 
 def test_a_folder_of_another_topic_of_the_same_name_is_not_this_partition(world: World) -> None:
-    reign = world.process().begin()
+    session = world.process().begin()
     (world.folder / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n")
     with pytest.raises(Fenced, match="not on these disks"):
-        reign.confirm_leadership()
+        session.confirm_leadership()
 
 
 @pytest.mark.parametrize("landing", [True, False])
@@ -294,16 +294,16 @@ def test_an_append_of_unknown_outcome_ends_the_term_and_a_new_one_finishes(
 
 def test_a_term_whose_append_was_refused_takes_no_further_step(world: World) -> None:
     """An attempt before the one that was refused may have landed."""
-    reign = world.process().copy_all()
+    session = world.process().copy_all()
 
     def refuse(at: int, key: str) -> None:
         raise AccessDenied("no permission", key=key)
 
     world.topic.on_append = refuse
     with pytest.raises(AccessDenied):
-        reign.erase("a key")
+        session.erase("a key")
     with pytest.raises(Fenced):
-        reign.view()
+        session.view()
 
 
 def test_a_leader_elected_of_unknown_outcome_that_appears_is_the_term(world: World) -> None:
@@ -312,8 +312,8 @@ def test_a_leader_elected_of_unknown_outcome_that_appears_is_the_term(world: Wor
             raise UnknownOutcome("no acknowledgement", key=key)
 
     world.topic.after_append = lost
-    reign = world.process().begin()
-    assert reign.term.position == 0
+    session = world.process().begin()
+    assert session.term.position == 0
     assert sum("/leader/" in key for key in world.topic.keys()) == 1
 
 
@@ -348,10 +348,10 @@ def test_a_copy_finished_of_unknown_outcome_keeps_its_objects(world: World) -> N
 def test_a_view_that_does_not_apply_an_own_write_ends_the_term(world: World) -> None:
     """The view is then older than the knowledge of this term: no decision may be based on it."""
     process = world.process()
-    reign = process.begin()
-    candidate = process.candidate(reign)
+    session = process.begin()
+    candidate = process.candidate(session)
     view: Any = NeverApplies(process.view)
-    deaf = Reign(replace(process.seat, view=view), world.partition, world.name, reign.term)
+    deaf = TermSession(replace(process.context, view=view), world.partition, world.name, session.term)
     with pytest.raises(ViewBehind):
         run(copy_segment(deaf, candidate, process.tools))
     assert deaf.ended == "the view did not apply an own write in time"
@@ -392,9 +392,9 @@ def test_lineage_is_continued_below_a_checkpoint_that_trimming_cut(new_world: Ca
     world.retire()
     assert world.checkpoint()[0][1] == world.local_start() > 0
     world.elect_here()
-    reign = run(begin_term(world.process().seat, world.partition, world.name))
+    session = run(begin_term(world.process().context, world.partition, world.name))
     view = world.check_promises()
-    assert view.term == reign.term
+    assert view.term == session.term
     assert not view.lineage_unknown
     assert view.lineage == Lineage.of((0, 0), (1, 300), (2, 700), (3, 1100), (4, 1500), (5, world.end()))
     assert view.coverage.prefix_end(0) == world.bases[0] - 1

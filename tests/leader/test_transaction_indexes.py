@@ -94,9 +94,9 @@ def test_an_entry_lost_from_a_later_index_hides_no_less_of_the_segment_before(
         if world.file(base, ".txnindex").exists():
             damage(world, base, how)
     process = world.process()
-    reign = process.begin()
+    session = process.begin()
     for expected in sound["opentxn"][:3]:
-        segment = process.copy_next(reign)
+        segment = process.copy_next(session)
         assert segment.aborted == expected.aborted
     assert any(entry.last > each.offsets.end for each in sound["opentxn"][:3] for entry in each.aborted.entries)
 
@@ -126,11 +126,11 @@ def test_an_index_that_nothing_proves_otherwise_stops_the_copy_and_names_the_fil
     world.file(base, ".snapshot").unlink()
     damage(world, base, how)
     process = world.process()
-    reign = process.begin()
-    while process.candidate(reign).base_offset != base:
-        process.copy_next(reign)
+    session = process.begin()
+    while process.candidate(session).base_offset != base:
+        process.copy_next(session)
     with pytest.raises(CorruptData, match="contradicts the markers") as raised:
-        process.copy_next(reign)
+        process.copy_next(session)
     assert raised.value.facts["file"] == str(world.file(base, ".txnindex"))
     assert "entry" in str(raised.value.facts["difference"]) or how == "cut off"
     assert base not in [each.offsets.start for each in world.check_promises().readable]
@@ -159,9 +159,9 @@ def test_a_segment_in_which_no_open_transaction_ends_is_passed_over(new_world: N
     assert opened.items() <= after.transactions.items()
     world.flip(between, 30)
     process = world.process()
-    reign = process.begin()
-    process.copy_next(reign)
-    assert process.copy_next(reign).offsets.start == first
+    session = process.begin()
+    process.copy_next(session)
+    assert process.copy_next(session).offsets.start == first
 
 
 @pytest.mark.parametrize("how", ["damaged", "gone"])

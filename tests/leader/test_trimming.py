@@ -11,13 +11,13 @@ import pytest
 from tests.leader.expiry import Expiry
 from tests.leader.world import TRIMS_ALL, Process, World, nobody_reads, object_keys, run_with
 from tests.rules.test_trim import copied
-from tierstate.leader.act import run
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.observe import DRIFT_AGE_S
 from tierstate.leader.trimmer import given_up, let_go, still_replaced, trim_local
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import LocalTrimmed, TrimRefused
+from tierstate.runtime.operation import run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, Fenced, StorageUnavailable, TimedOut
 from tierstate.state.ids import BrokerId, FactId
@@ -68,19 +68,19 @@ def test_the_log_start_of_the_tier_is_not_moved_by_an_own_trim(world: World) -> 
 @pytest.mark.parametrize("how", ["missing", "shorter", "longer"])
 def test_an_object_that_is_not_whole_keeps_local_data(kind: int, how: str, world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     key = object_keys(world.view().readable[1])[kind]
     data = world.store.get(key)
     world.store.delete(key)
     if how != "missing":
         world.store.put_if_absent(key, data[:-1] if how == "shorter" else data + b"x")
     trimmed = run(
-        trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads)
+        trim_local(session, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads)
     )
     assert trimmed == world.bases[1], "what lies before it goes"
     appends_before = world.topic.appends
     with pytest.raises(CorruptData, match=key):
-        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(session, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.topic.appends == appends_before, "an intention that cannot be carried out is not said"
     assert world.local_start() == world.bases[1]
 
@@ -127,26 +127,26 @@ def test_a_trim_that_fails_holds_up_no_copy(world: World) -> None:
 
 def test_a_lost_answer_is_looked_up_in_the_bounds(world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     world.broker.lose_answers()
     assert (
-        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(session, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
         == world.bases[2]
     )
 
 
 def test_a_request_that_was_lost_on_its_way_is_an_error_and_tried_again_later(world: World) -> None:
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
 
     lossy: Any = Lossy(world)
-    reign.seat = replace(reign.seat, broker=lossy)
+    session.context = replace(session.context, broker=lossy)
     with pytest.raises(TimedOut):
-        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(session, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.local_start() == 0
-    reign.seat = process.seat
+    session.context = process.context
     assert (
-        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(session, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
         == world.bases[2]
     )
 
@@ -165,9 +165,9 @@ class Lossy:
 
 
 def trim_meanwhile(process: Process, happen: Callable[[], object], step: str = "append trim-intended") -> None:
-    reign = process.copy_all()
+    session = process.copy_all()
     act = trim_local(
-        reign, ObjectProof(process.world.store), Offset(process.world.bases[2]), process.events.append, nobody_reads
+        session, ObjectProof(process.world.store), Offset(process.world.bases[2]), process.events.append, nobody_reads
     )
     run_with(act, step, happen)
 
@@ -225,10 +225,10 @@ def test_a_store_that_is_away_keeps_local_data(world: World) -> None:
         raise StorageUnavailable("no answer")
 
     process = world.process()
-    reign = process.copy_all()
+    session = process.copy_all()
     world.faults = away
     with pytest.raises(StorageUnavailable):
-        run(trim_local(reign, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
+        run(trim_local(session, ObjectProof(world.store), Offset(world.bases[2]), process.events.append, nobody_reads))
     assert world.local_start() == 0
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.leader.expiry import say_order
 from tests.leader.turns import Busy, Desk, abandoned, erasable_left, failures, fenced_trims
 from tests.leader.world import TRIMS_ALL, World
+from tierstate.leader.backoff import MAX_BACKOFF_S, Backoff
 from tierstate.leader.partition_worker import OTHERS_EVERY_S
-from tierstate.leader.setbacks import MAX_BACKOFF_S, Setbacks
 from tierstate.rules.observed import Observed
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.clock import ManualClock
@@ -95,13 +95,13 @@ def test_a_kind_that_fails_backs_off_and_goes_on_by_itself_once_it_can(kind: str
     busy.desk.work(seconds=120)
     # after 1, 2, 3, 8, 18, 38 and 78 seconds
     assert 6 <= failures(busy.desk.process, kind) <= 8
-    assert busy.desk.worker.setbacks == failures(busy.desk.process, kind)
+    assert busy.desk.worker.failures == failures(busy.desk.process, kind)
     assert busy.desk.process.status().last_error is not None
     world.topic.on_append = lambda number, key: None
     world.clock.advance(MAX_BACKOFF_S)
     busy.desk.work(seconds=3)
     assert all(busy.done().values())
-    assert busy.desk.worker.setbacks == 0
+    assert busy.desk.worker.failures == 0
     assert busy.desk.process.status().last_error is None
 
 
@@ -109,10 +109,10 @@ def test_one_act_that_succeeds_ends_the_back_off_of_its_kind(world: World) -> No
     busy = Busy(world)
     busy.fail("copy")
     busy.desk.work(seconds=10)
-    assert busy.desk.worker.setbacks > 3
+    assert busy.desk.worker.failures > 3
     world.topic.on_append = lambda number, key: None
     world.clock.advance(MAX_BACKOFF_S)
-    while "copy" not in busy.desk.acts[-1:] or busy.desk.worker.setbacks:
+    while "copy" not in busy.desk.acts[-1:] or busy.desk.worker.failures:
         assert not busy.done()["copy"], "it was still failing when the last copy was done"
         busy.desk.advance()
     assert not busy.done()["copy"]
@@ -134,14 +134,14 @@ def test_a_removal_that_fails_holds_up_no_other_segment(world: World) -> None:
     assert left == [stuck.segment_id]
     assert [segment.offsets.start for segment in world.view().readable] == [world.bases[4]]
     assert len(world.objects()) == 6
-    assert desk.worker.setbacks == failures(desk.process, "expire")
+    assert desk.worker.failures == failures(desk.process, "expire")
     assert "no right to delete" in (desk.process.status().last_error or ""), "between two tries too"
     # after 1, 2, 3, 8, 18 and 38 seconds
     assert 5 <= failures(desk.process, "expire") <= 7
     world.faults = lambda operation, key, writes: None
     world.clock.advance(MAX_BACKOFF_S)
     desk.work(seconds=1)
-    assert (desk.worker.setbacks, desk.process.status().last_error) == (0, None)
+    assert (desk.worker.failures, desk.process.status().last_error) == (0, None)
     assert len(world.objects()) == 3
     assert world.check_promises().segments.keys() == {each.segment_id for each in world.view().readable}
 
@@ -156,12 +156,12 @@ def test_a_failed_removal_is_forgotten_once_another_agent_did_it(world: World) -
     world.faults = denied
     say_order(world, OrderKind.DELETE_RECORDS, world.bases[1])
     desk = Desk(world.process()).work(seconds=60)
-    assert desk.worker.setbacks >= 5
+    assert desk.worker.failures >= 5
     world.faults = lambda operation, key, writes: None
     Desk(world.process()).work(seconds=1)
     assert len(world.objects()) == 12
     desk.work(seconds=2)  # its term is over: that is a setback of its own
-    assert desk.worker.setbacks == 0
+    assert desk.worker.failures == 0
 
 
 def test_looking_that_fails_holds_up_everything_until_it_works_again(world: World) -> None:
@@ -169,12 +169,12 @@ def test_looking_that_fails_holds_up_everything_until_it_works_again(world: Worl
         raise BrokerUnavailable("no answer")
 
     desk = Desk(world.process(), observed=away).work(seconds=30)
-    assert desk.worker.setbacks == 6  # at 0, 1, 2, 3, 8 and 18 seconds
+    assert desk.worker.failures == 6  # at 0, 1, 2, 3, 8 and 18 seconds
     assert world.topic.appends == 0
     desk.observed = lambda seen: seen
     world.clock.advance(MAX_BACKOFF_S)
     desk.work()
-    assert desk.worker.setbacks == 0
+    assert desk.worker.failures == 0
     assert world.local_start() == world.bases[-1]
 
 
@@ -186,22 +186,22 @@ NO_ANSWER = BrokerUnavailable("no answer")
 )
 def test_setbacks_wait_longer_each_time_and_are_forgotten_at_once(count: int, waits: float) -> None:
     clock = ManualClock()
-    setbacks, other = Setbacks(clock), Setbacks(clock)
+    failures, other = Backoff(clock), Backoff(clock)
 
     def state() -> tuple[int, bool]:
-        return setbacks.count, setbacks.waiting
+        return failures.count, failures.waiting
 
     assert state() == (0, False)
     for _ in range(count):
-        setbacks.add(NO_ANSWER)
+        failures.add(NO_ANSWER)
     assert state() == (count, True)
     clock.advance(waits - 0.5)
     assert state() == (count, True)
     clock.advance(0.5)
     assert state() == (count, False)
-    setbacks.add(NO_ANSWER)
+    failures.add(NO_ANSWER)
     assert state() == (count + 1, True)
-    setbacks.clear()
+    failures.clear()
     assert state() == (0, False)
     assert (other.count, other.waiting) == (0, False)
 
@@ -209,10 +209,10 @@ def test_setbacks_wait_longer_each_time_and_are_forgotten_at_once(count: int, wa
 # --- what an order stops -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reigns", [False, True])
-def test_a_paused_partition_does_nothing(reigns: bool, world: World) -> None:
+@pytest.mark.parametrize("sessions", [False, True])
+def test_a_paused_partition_does_nothing(sessions: bool, world: World) -> None:
     busy = Busy(world)
-    desk = busy.desk if reigns else Desk(world.process())
+    desk = busy.desk if sessions else Desk(world.process())
     say_order(world, OrderKind.PAUSE, number=2)
     end, objects = world.topic.end(0), world.objects()
     desk.work(seconds=30)
@@ -268,7 +268,7 @@ def test_erasing_waits_for_the_archive_of_its_own_tier_state_partition(world: Wo
     desk.work(seconds=30)
     assert "erase" not in desk.acts
     assert erasable_left(world).issuperset(trims)
-    assert set(requests) == {desk.process.seat.view.tier_partition(world.partition)}
+    assert set(requests) == {desk.process.context.view.tier_partition(world.partition)}
     reached[0] = world.topic.end(0)
     desk.work()
     assert erasable_left(world).isdisjoint(trims)
@@ -278,9 +278,9 @@ def test_a_partition_that_moves_away_is_left_alone_and_its_setbacks_are_forgotte
     busy = Busy(world)
     busy.fail("copy")
     busy.desk.work(seconds=10)
-    assert busy.desk.worker.setbacks > 3
+    assert busy.desk.worker.failures > 3
     busy.desk.worker.rest()
-    assert busy.desk.worker.setbacks == 0
+    assert busy.desk.worker.failures == 0
     world.topic.on_append = lambda number, key: None
     busy.desk.acts.clear()
     assert busy.desk.advance()

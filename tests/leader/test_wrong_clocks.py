@@ -28,7 +28,7 @@ def a_day_left(new_world: NewWorld) -> World:
 
 def desk(world: World, clock: WrongClock) -> Desk:
     process = world.process()
-    process.seat = replace(process.seat, clock=clock)
+    process.context = replace(process.context, clock=clock)
     return Desk(process)
 
 

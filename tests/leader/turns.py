@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from tests.leader.expiry import say, say_order
 from tests.leader.world import Process, World
-from tierstate.leader.act import run_until
+from tests.operations import run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools, no_archive
-from tierstate.leader.term import Reign
+from tierstate.leader.term import TermSession
 from tierstate.rules.decide import Policy
 from tierstate.rules.observed import Observed
-from tierstate.runtime.listener import ActFailed, CopyFailed, TrimRefused
+from tierstate.runtime.listener import CopyFailed, OperationFailed, TrimRefused
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.facts import LocalTrimIntended
 from tierstate.state.ids import TopicIdPartition
@@ -57,10 +57,10 @@ class Desk:
     def __post_init__(self) -> None:
         process, world = self.process, self.world
         groups = GroupPolicy(False, (), 0.0)
-        observe = Pretended(process.seat, groups, lambda name, config: config)
+        observe = Pretended(process.context, groups, lambda name, config: config)
         observe.desk = self
         tools = WorkerTools(
-            process.seat,
+            process.context,
             observe,
             process.tools,
             Policy(0, 0, False, expire_grace_ms=0, sweep_grace_s=0.0),
@@ -76,7 +76,7 @@ class Desk:
 
     def advance(self) -> bool:
         """Take one step, on all facts until now, and note its kind."""
-        self.process.seat.view.require_fresh(0, 0)
+        self.process.context.view.require_fresh(0, 0)
         steps = self.worker.steps()
         first = None
         while True:
@@ -104,10 +104,10 @@ class Desk:
         return self.acts
 
 
-def fenced_trims(world: World, reign: Reign, number: int = 4) -> list[str]:
-    """Append facts that the term in force may erase, each by its own operation. ``reign``: an ended term."""
+def fenced_trims(world: World, session: TermSession, number: int = 4) -> list[str]:
+    """Append facts that the term in force may erase, each by its own operation. ``session``: an ended term."""
     for counter in range(number):
-        say(world, LocalTrimIntended(world.partition, Offset(5), reign.term, 900 + counter, reign.now()))
+        say(world, LocalTrimIntended(world.partition, Offset(5), session.term, 900 + counter, session.now()))
     return world.topic.keys()[-number:]
 
 
@@ -115,8 +115,8 @@ def abandoned(world: World, number: int = 1) -> list[str]:
     """Leave copies that died before their manifests. Return their base keys."""
     for _ in range(number):
         process = world.process()
-        reign = process.begin()
-        run_until(copy_segment(reign, process.candidate(reign), process.tools), 3)
+        session = process.begin()
+        run_until(copy_segment(session, process.candidate(session), process.tools), 3)
     segments = world.view().segments.values()
     return [each.subject.object_key for each in segments if each.subject and each.attempt]
 
@@ -181,4 +181,4 @@ def failures(process: Process, kind: str) -> int:
         return sum(isinstance(e, CopyFailed) for e in events)
     if kind == "trim":
         return sum(isinstance(e, TrimRefused) and "no answer" in e.reason for e in events)
-    return sum(isinstance(e, ActFailed) and e.act == kind for e in events)
+    return sum(isinstance(e, OperationFailed) and e.operation == kind for e in events)

@@ -20,7 +20,6 @@ from tierstate.broker.tier_reader import TierReader
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.follower.replay import catch_up
-from tierstate.leader.act import Act, run
 from tierstate.leader.copier import CopyTools, copy_segment
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.lost_facts import LostFactsWatch
@@ -29,7 +28,7 @@ from tierstate.leader.observe import Observer
 from tierstate.leader.orphan_sweeps import OrphanSweeps
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import PartitionStatus, StatusBoard
-from tierstate.leader.term import Reign, Seat, begin_term
+from tierstate.leader.term import TermContext, TermSession, begin_term
 from tierstate.leader.upload import FormatPolicy
 from tierstate.log.batch import HEADER_BYTES, BatchHeader, iter_batches
 from tierstate.log.local_log import LogDirs
@@ -39,6 +38,7 @@ from tierstate.rules.observed import NO_GROUPS, Observed
 from tierstate.runtime.clock import Clock, ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import Event
+from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
@@ -257,7 +257,7 @@ class Process:
     def __post_init__(self) -> None:
         world = self.world
         self.view: Follower = open_view(world.topic, "memory", world.clock)
-        self.seat = Seat(
+        self.context = TermContext(
             BrokerId(1),
             self.address,
             world.topic,
@@ -294,9 +294,9 @@ class Process:
     ) -> PartitionWorker:
         world = self.world
         groups = groups or GroupPolicy(True, (), 7 * 86_400.0)
-        plain = Observer(self.seat, groups, lambda name, config: config, world.topic.problems)
+        plain = Observer(self.context, groups, lambda name, config: config, world.topic.problems)
         policy = Policy(lag_ms, delay_ms, allow_unclean)
-        tools = WorkerTools(self.seat, observe or plain, self.tools, policy, self.board, self.events.append)
+        tools = WorkerTools(self.context, observe or plain, self.tools, policy, self.board, self.events.append)
         return PartitionWorker(tools, world.partition, world.name, orphans, lost)
 
     def work(self, worker: PartitionWorker | None = None) -> PartitionWorker:
@@ -309,28 +309,28 @@ class Process:
     def status(self) -> PartitionStatus:
         return self.board.all()[0]
 
-    def begin(self) -> Reign:
-        return run(begin_term(self.seat, self.world.partition, self.world.name))
+    def begin(self) -> TermSession:
+        return run(begin_term(self.context, self.world.partition, self.world.name))
 
-    def candidate(self, reign: Reign) -> CopyCandidate:
+    def candidate(self, session: TermSession) -> CopyCandidate:
         local = self.world.log.snapshot(self.world.partition, self.world.name)
-        seen = Observed(local.segments, local.lineage, reign.bounds(), TopicConfig(), NO_GROUPS)
-        next_segment = next_candidate(reign.view(), seen, self.world.clock.now_ms())
+        seen = Observed(local.segments, local.lineage, session.bounds(), TopicConfig(), NO_GROUPS)
+        next_segment = next_candidate(session.view(), seen, self.world.clock.now_ms())
         assert isinstance(next_segment, CopyCandidate), next_segment
         return next_segment
 
-    def copy_next(self, reign: Reign) -> RemoteSegment:
-        return run(copy_segment(reign, self.candidate(reign), self.tools))
+    def copy_next(self, session: TermSession) -> RemoteSegment:
+        return run(copy_segment(session, self.candidate(session), self.tools))
 
-    def copy_all(self) -> Reign:
+    def copy_all(self) -> TermSession:
         """Copy every rolled segment, without trimming."""
-        reign = self.begin()
+        session = self.begin()
         for _ in self.world.rolled:
-            self.copy_next(reign)
-        return reign
+            self.copy_next(session)
+        return session
 
 
-def run_with(act: Act[R], step: str, happen: Callable[[], object]) -> R:
+def run_with(act: Operation[R], step: str, happen: Callable[[], object]) -> R:
     """Take every step, and let something happen right before ``step``."""
     while True:
         try:

@@ -119,22 +119,27 @@ ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
 
 
 @pytest.mark.parametrize(
-    ("lineage", "elder", "log_start", "known"),
+    ("lineage", "earlier", "log_start", "known"),
     [
         # contained
         (ELDERS, ELDERS, 0, True),
         (Lineage.of((0, 0), (1, 50), (3, 100), (4, 200)), ELDERS, 0, True),
         (Lineage.of((0, 0), (1, 50)), Lineage(), 0, True),
         (Lineage(), Lineage(), 0, True),
-        (Lineage.of((1, 40), (3, 90)), Lineage.of((1, 50), (3, 100)), 0, True),  # an elder after a trim: true starts
+        (
+            Lineage.of((1, 40), (3, 90)),
+            Lineage.of((1, 50), (3, 100)),
+            0,
+            True,
+        ),  # an earlier one after a trim: true starts
         (Lineage.of((0, 0), (1, 50), (4, 100)), Lineage.of((0, 0), (1, 50)), 0, True),  # ended, as every last epoch is
-        # truncated: composed from a checkpoint that no elder continues below its first offset
+        # truncated: composed from a checkpoint that no earlier one continues below its first offset
         (Lineage.of((3, 100), (4, 200)), ELDERS, 0, False),
         (Lineage.of((3, 100), (4, 200)), ELDERS, 99, False),
         (Lineage.of((3, 100), (4, 200)), ELDERS, 100, True),
         (Lineage.of((1, 70), (3, 100)), ELDERS, 99, False),  # 1 only from 70 on
         (Lineage.of((1, 70), (3, 100)), ELDERS, 100, True),
-        (Lineage.of((0, 0), (1, 50), (3, 120)), ELDERS, 100, False),  # the elder's last, which this one has later
+        (Lineage.of((0, 0), (1, 50), (3, 120)), ELDERS, 100, False),  # the earlier one's last, which this one has later
         (Lineage.of((0, 0), (1, 50), (3, 120)), ELDERS, 101, True),
         (Lineage(), ELDERS, 100, False),
         (Lineage(), ELDERS, 101, True),
@@ -153,8 +158,10 @@ ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
         (Lineage.of((0, 0), (3, 50)), Lineage.of((0, 0), (1, 50), (3, 50)), 50, True),
     ],
 )
-def test_a_lineage_contains_an_elder_or_not(lineage: Lineage, elder: Lineage, log_start: int, known: bool) -> None:
-    assert knows(lineage, elder, Offset(log_start)) is known
+def test_a_lineage_contains_an_earlier_one_or_not(
+    lineage: Lineage, earlier: Lineage, log_start: int, known: bool
+) -> None:
+    assert knows(lineage, earlier, Offset(log_start)) is known
 
 
 # --- all of it ---------------------------------------------------------------------------------------------------

@@ -34,13 +34,13 @@ from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
 from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import archived_entries
-from tierstate.leader.act import run
-from tierstate.leader.attention import Attention
 from tierstate.leader.open import Beside, LeaderRole, Parts, open_leader
+from tierstate.leader.schedule import Schedule
 from tierstate.log.local_log import LogDirs
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.listener import Event, ViewRebuilt, fan_out
+from tierstate.runtime.operation import run
 from tierstate.runtime.settings import Settings
 from tierstate.schemas.codec import decode_fact, descriptor_to_json, encode_fact
 from tierstate.state.errors import TierstateError
@@ -180,8 +180,8 @@ class Restless:
             broker = opened.enter_context(open_broker(self.kafka))
             topic = self.open_tier_topic()
             opened.callback(topic.close)
-            attention = Attention(self.clock, lambda partition: tier_partition_of(partition, TIER_PARTITIONS))
-            view = self.follower("agent", topic, Following(listener=fan_out(events.append, attention.listen)))
+            schedule = Schedule(self.clock, lambda partition: tier_partition_of(partition, TIER_PARTITIONS))
+            view = self.follower("agent", topic, Following(listener=fan_out(events.append, schedule.listen)))
             opened.callback(view.close)
             yield Job(
                 open_leader(
@@ -190,7 +190,7 @@ class Restless:
                     Parts(broker.control, topic, view, store or self.store, self.clock, RandomIds()),
                     events.append,
                     "127.0.0.1:1",
-                    Beside(archived_to=self._archive.archived_to, attention=attention),
+                    Beside(archived_to=self._archive.archived_to, schedule=schedule),
                 ),
                 view,
                 events,

@@ -23,8 +23,8 @@ from tests.scenarios.prompt_archive import PromptArchive
 from tests.scenarios.story import Effect, Story
 from tests.scenarios.story_kafka import Writer
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.leader.act import Act
 from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.runtime.operation import Operation
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.termless_facts import OrderKind
@@ -41,7 +41,7 @@ PATIENCE_S = 150.0
 # --- an agent that stands before a different step in every partition -------------------------------------------------
 
 
-def where(act: Act[bool]) -> str:
+def where(act: Operation[bool]) -> str:
     """Return the file of the innermost operation that yielded last."""
     inner: Any = act
     while inner.gi_yieldfrom is not None:
@@ -55,7 +55,7 @@ class Frozen:
 
     job: Job
     workers: dict[TopicIdPartition, PartitionWorker] = field(default_factory=dict)
-    held: dict[TopicIdPartition, Act[bool]] = field(default_factory=dict)
+    held: dict[TopicIdPartition, Operation[bool]] = field(default_factory=dict)
 
     def worker(self, partition: TopicIdPartition, name: str) -> PartitionWorker:
         if partition not in self.workers:
@@ -82,7 +82,7 @@ class Frozen:
         worker = self.worker(partition, name)
 
         def done() -> bool:
-            return not worker.advance() and not worker.setbacks
+            return not worker.advance() and not worker.failures
 
         eventually(done, PATIENCE_S)
 

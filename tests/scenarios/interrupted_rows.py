@@ -14,7 +14,7 @@ import tierstate.leader
 Point = tuple[str, str]
 """File of `leader/` and the name of a step."""
 
-NOT_A_LEADERS = {"custody_acts.py", "recover.py"}
+NOT_A_LEADERS = {"custody_operations.py", "recover.py"}
 """Operations of the custodian, and of the recovery by an admin."""
 ELSEWHERE = {
     ("sweeper.py", "abort upload"): "tests/leader/test_orphan_uploads.py: a folder has no uploads of several parts",
@@ -90,7 +90,7 @@ def steps_in_source() -> set[Point]:
     for path in Path(next(iter(tierstate.leader.__path__))).glob("*.py"):
         acts = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.FunctionDef)]
         for act in acts if path.name not in NOT_A_LEADERS else ():
-            if act.returns is None or not ast.unparse(act.returns).startswith("Act["):
+            if act.returns is None or not ast.unparse(act.returns).startswith("Operation["):
                 continue
             for node in ast.walk(act):
                 if isinstance(node, ast.Yield) and node.value is not None:

@@ -9,9 +9,9 @@ from tierstate.broker.tier_topic import TierTopic
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.shelf import Shelf
-from tierstate.leader.act import run
 from tierstate.runtime.clock import Clock
 from tierstate.runtime.listener import Event
+from tierstate.runtime.operation import run
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.storage.object_store import ObjectStore
 

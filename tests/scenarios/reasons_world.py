@@ -25,12 +25,12 @@ from confluent_kafka.admin import (
 )
 
 from tests.leader.real import RECORD, Job, RealTopic, eventually
-from tierstate.leader.act import run
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus
-from tierstate.leader.term import Reign, begin_term
+from tierstate.leader.term import TermSession, begin_term
 from tierstate.leader.termless import say
 from tierstate.rules.reasons import Reason
+from tierstate.runtime.operation import run
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import Fact
@@ -162,21 +162,21 @@ class Desk:
         print(f"{kind.value}: {text}")
         return self.status
 
-    def begin(self) -> Reign:
+    def begin(self) -> TermSession:
         """Begin a term of this agent by hand."""
-        return run(begin_term(self.job.leader.seat, self.partition, self.topic.name))
+        return run(begin_term(self.job.leader.context, self.partition, self.topic.name))
 
     def say(self, fact: Fact) -> None:
         """Append a fact that no term writes."""
-        say(self.job.leader.seat.topic, self.job.view, self.partition, fact)
+        say(self.job.leader.context.topic, self.job.view, self.partition, fact)
 
     def append(self, key: str, value: bytes | None) -> None:
         number = self.job.view.tier_partition(self.partition)
-        position = self.job.leader.seat.topic.append(number, key, value)
+        position = self.job.leader.context.topic.append(number, key, value)
         self.job.view.wait_applied(number, position, 30)
 
     def fact_id(self) -> FactId:
-        return FactId.of(self.job.leader.seat.ids.uuid())
+        return FactId.of(self.job.leader.context.ids.uuid())
 
     def order(self, kind: OrderKind, before: int | None = None, *, version: int = 2) -> OperatorOrder:
         cut, lineage = None if before is None else Offset(before), Lineage()
@@ -187,11 +187,11 @@ class Desk:
         return order
 
     def now(self) -> Any:
-        return self.job.leader.seat.clock.now_ms()
+        return self.job.leader.context.clock.now_ms()
 
     @property
     def broker_id(self) -> BrokerId:
-        return self.job.leader.seat.broker_id
+        return self.job.leader.context.broker_id
 
 
 def transaction(topic: ReasonTopic, records: int) -> Any:

@@ -58,7 +58,7 @@ class Effect(StrEnum):
     TERM_ENDED = "a term ended"
     ORPHANS_LOOKED_FOR = "all objects of a partition were looked at for orphans"
     REFUSED = "a partition was refused"
-    ACT_FAILED = "an act failed"
+    ACT_FAILED = "an operation failed"
     REMOTE_READ = "records were read from the remote tier"
     LOCAL_READ = "records were read from the broker"
     READ_REFUSED = "a read was refused"
@@ -81,7 +81,7 @@ SHOWN_BY: dict[type[Any], Effect] = {
     events.TermEnded: Effect.TERM_ENDED,
     events.OrphansFound: Effect.ORPHANS_LOOKED_FOR,
     events.PartitionRefused: Effect.REFUSED,
-    events.ActFailed: Effect.ACT_FAILED,
+    events.OperationFailed: Effect.ACT_FAILED,
 }
 
 

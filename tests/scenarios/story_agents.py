@@ -11,13 +11,13 @@ from typing import Any
 
 from tests.leader.real import Job, RealTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec
-from tierstate.leader.act import Act
 from tierstate.leader.custody import ClusterEvidence, Custodian, led_by
-from tierstate.leader.custody_acts import CustodyTools
+from tierstate.leader.custody_operations import CustodyTools
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus
 from tierstate.rules.custody import CustodyPolicy
 from tierstate.runtime.clock import Clock
+from tierstate.runtime.operation import Operation
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import TopicIdPartition
@@ -77,7 +77,7 @@ class StoryAgent:
         self._opened = ExitStack()
         self.job: Job = self._opened.enter_context(cluster.agent(index))
         self._workers: dict[TopicIdPartition, PartitionWorker] = {}
-        self._held: Act[bool] | None = None
+        self._held: Operation[bool] | None = None
         self._custodian: Custodian | None = None
 
     # --- what it does --------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class StoryAgent:
         while True:
             try:
                 self._turn()
-                failing = [each.last_error for each in self._workers.values() if each.setbacks]
+                failing = [each.last_error for each in self._workers.values() if each.failures]
             except TierstateError as error:  # the broker does not answer which partitions it leads
                 failing = [str(error)]
             if not failing:
@@ -112,7 +112,7 @@ class StoryAgent:
         for worker in self._led():
             while self._advance_while_copying(worker):
                 pass
-            assert not worker.setbacks, worker.last_error
+            assert not worker.failures, worker.last_error
         return self
 
     def stops_before(self, step: str, nth: int = 1) -> StoryAgent:
@@ -194,12 +194,14 @@ class StoryAgent:
 
     def _new_custodian(self) -> Custodian:
         job, cluster = self.job, self.cluster
-        seat, control = job.leader.seat, job.broker.control
+        context, control = job.leader.context, job.broker.control
         ours, replicas = cluster.sandbox.cluster_id, cluster.spec.replication_factor
-        look = ClusterEvidence(control, ours, replicas, seat.topic.problems, seat.clock)
+        look = ClusterEvidence(control, ours, replicas, context.topic.problems, context.clock)
         policy = CustodyPolicy(LOST_FOR_MS, 0)
-        custody = CustodyTools(seat, look, policy, cluster.store, job.events.append)
-        return Custodian(custody, led_by(control, cluster.spec.name, seat.broker_id, seat.topic.mapped_partitions))
+        custody = CustodyTools(context, look, policy, cluster.store, job.events.append)
+        return Custodian(
+            custody, led_by(control, cluster.spec.name, context.broker_id, context.topic.mapped_partitions)
+        )
 
     def _advance_while_copying(self, worker: PartitionWorker) -> bool:
         act = worker.steps()

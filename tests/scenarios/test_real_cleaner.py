@@ -35,12 +35,12 @@ from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import Target, archived_entries, replay_archive
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.listener import (
-    ActFailed,
     CopyFailed,
     Event,
     FactsErased,
     HoldReported,
     LocalTrimmed,
+    OperationFailed,
     SegmentCopied,
     SegmentDeleteBegan,
     SegmentDeleted,
@@ -107,7 +107,7 @@ class Effects:
         assert taken.values > 0
         assert taken.tombstones > 0
         assert taken.appended - taken.readable == taken.values + taken.tombstones
-        assert not [event for event in self.events if isinstance(event, ActFailed | CopyFailed | HoldReported)]
+        assert not [event for event in self.events if isinstance(event, OperationFailed | CopyFailed | HoldReported)]
 
 
 @dataclass

@@ -93,9 +93,9 @@ def test_segments_are_young_and_the_first_term_was_cut_short(topic_for: NewReaso
     topic = topic_for({"copy": {"lag": 1000}})
     end = topic.roll()[1] - 1
     with topic.desk() as desk:
-        seat, epoch = desk.job.leader.seat, LeaderEpoch(0)
-        lineage = seat.log.snapshot(desk.partition, topic.name).lineage
-        address, begun = seat.management_address, desk.fact_id()
+        context, epoch = desk.job.leader.context, LeaderEpoch(0)
+        lineage = context.log.snapshot(desk.partition, topic.name).lineage
+        address, begun = context.management_address, desk.fact_id()
         desk.say(
             LeaderElected(
                 desk.partition, topic.name, epoch, begun, desk.broker_id, address, lineage, Offset(0), desk.now()

@@ -47,12 +47,12 @@ def test_a_person_must_look_first(desk: Desk) -> None:
 @shows(Reason.CONTRADICTION)
 def test_facts_contradict_each_other(topic: ReasonTopic) -> None:
     with topic.desk() as desk:
-        reign = desk.begin()
+        session = desk.begin()
         desk.work()
         whole = topic.seen(desk.job).readable[0]
-        reign = desk.begin()
-        another = replace(whole, segment_id=RemoteSegmentId.of(desk.job.leader.seat.ids.uuid()), term=reign.term)
-        reign.append(SegmentCopyFinished(another))
+        session = desk.begin()
+        another = replace(whole, segment_id=RemoteSegmentId.of(desk.job.leader.context.ids.uuid()), term=session.term)
+        session.append(SegmentCopyFinished(another))
         for act in ("trimmed", "expired"):
             desk.says(act, Reason.CONTRADICTION, rf"contradiction: .*{another.segment_id}.*")
 

@@ -18,7 +18,7 @@ TOLD = {
     "term started": "terms begun",
     "term ended": "terms ended early",
     "copy failed": "copies failed",
-    "act failed": "acts failed",
+    "operation failed": "operations failed",
     "chore failed": "chores failed",
     "view rebuilt": "views rebuilt",
     "hold reported": "integrity holds",

@@ -164,9 +164,9 @@ class Agent:
             acts += [lambda: self.delete_objects(rnd.choice(going), term)] * 2
         if gone:
             acts += [lambda: self.erase_segment(rnd.choice(gone), facts)] * 3
-        elders = [f.key for f in facts if isinstance(f.fact, LeaderElected) and f.position < term.position]
-        if elders:
-            acts.append(lambda: self.erase_leader(rnd.choice(elders), view, facts, term))
+        earlier = [f.key for f in facts if isinstance(f.fact, LeaderElected) and f.position < term.position]
+        if earlier:
+            acts.append(lambda: self.erase_leader(rnd.choice(earlier), view, facts, term))
         void = [f.key for f in facts if self.may_be_erased(f, view)]
         if void:
             acts.append(lambda: self.send(rnd.choice(void)))

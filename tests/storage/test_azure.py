@@ -27,7 +27,7 @@ from tierstate.storage.azure import AzureStore
 from tierstate.storage.azure_errors import answered
 from tierstate.storage.object_store import MIB, RangeNotSatisfiable
 from tierstate.storage.options import StoreOptions
-from tierstate.storage.patience import NotRepeatable
+from tierstate.storage.retry_policy import NotRepeatable
 
 from .cloud_stores import ACCOUNT, KEY
 from .cloud_stores import azure_client as azure_client

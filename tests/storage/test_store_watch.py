@@ -7,7 +7,7 @@ import threading
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import AccessDenied, StorageUnavailable, TierstateError
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.store_watch import PATIENCE_S, StoreWatch
+from tierstate.storage.store_watch import TIMEOUT_S, StoreWatch
 
 
 def test_any_answer_is_enough_and_a_refusal_is_reported_until_it_ends() -> None:
@@ -47,7 +47,7 @@ def test_a_store_that_never_answers_is_reported_during_the_wait() -> None:
     thread.start()
     assert request_seen.wait(30)
     assert watch.trouble is None, "too early to say"
-    clock.advance(PATIENCE_S)
+    clock.advance(TIMEOUT_S)
     assert "does not answer" in str(watch.trouble)
     over.set()
     thread.join()

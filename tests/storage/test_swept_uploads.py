@@ -22,7 +22,7 @@ def test_only_a_dead_attempts_parts_are_aborted(versitygw_endpoint: str, versity
     world = World(tmp_path, "none", {"local.retention.bytes": "0"})
     late = Late(world)
     late.tools = replace(late.tools, store=store)
-    late.watch = OrphanSweeps(late.process.seat, world.partition, world.name, late.tools)
+    late.watch = OrphanSweeps(late.process.context, world.partition, world.name, late.tools)
     base = KEYS.partition_prefix(world.name, world.topic_id, 0)
     unknown = KEYS.base_key(world.name, world.topic_id, 0, 5, RemoteSegmentId.of(b"u" * 16))
     other = KEYS.base_key(world.name, TopicId.of(b"o" * 16), 0, 0, late.gone.segment_id)

@@ -16,7 +16,7 @@ FRESH_IN_A_ROW = 8
 """How many fresh ones go first while one that catches up waits; then that one has a turn."""
 
 
-class TurnQueue(Generic[W]):
+class ReadyQueue(Generic[W]):
     """A thread-safe queue of workers; no method blocks."""
 
     def __init__(self) -> None:
@@ -45,5 +45,5 @@ class TurnQueue(Generic[W]):
 
     @property
     def fresh_waits(self) -> bool:
-        """Return whether a worker that catches up should yield its turn after its act."""
+        """Return whether a worker that catches up should yield its turn after its operation."""
         return bool(self._fresh)

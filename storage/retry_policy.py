@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
-from ..runtime.listener import Listener, StoreThrottled, WriteRepeated
+from ..runtime.listener import Listener, RequestRepeated, StoreThrottled, WriteRepeated
 from ..runtime.retry import BackOff
 from ..state.errors import StorageUnavailable, Throttled
 
@@ -44,7 +44,7 @@ def never() -> bool:
     return False
 
 
-class Patience:
+class RetryPolicy:
     """Repeats requests to one store. Thread-safe.
 
     `write`, `read` and `abort` return the result of ``act``, which must be safe to repeat, or raise its last error.
@@ -81,38 +81,40 @@ class Attempts:
     """The attempts of one request, on one thread. ``within``: seconds for all of them; None: the limits of a write."""
 
     def __init__(
-        self, patience: Patience, key: str, within: float | None, given_up: Callable[[], bool] = never
+        self, policy: RetryPolicy, key: str, within: float | None, given_up: Callable[[], bool] = never
     ) -> None:
-        self._patience, self._key, self._within, self._given_up = patience, key, within, given_up
+        self._policy, self._key, self._within, self._given_up = policy, key, within, given_up
         self.progressed()
 
     def progressed(self) -> None:
         """Record that bytes arrived: failures from now on count as those of a new request."""
         self._failures = self._throttles = 0
         self._throttled_for = 0.0
-        self._began = self._patience.clock.monotonic()
+        self._began = self._policy.clock.monotonic()
 
     def failed(self, error: Throttled | StorageUnavailable) -> None:
         """Wait until the request may be repeated. Raises ``error`` when it may not."""
         if isinstance(error, NotRepeatable):
             raise error
-        patience, limits = self._patience, self._patience.limits
-        elapsed = patience.clock.monotonic() - self._began
+        policy, limits = self._policy, self._policy.limits
+        elapsed = policy.clock.monotonic() - self._began
         if isinstance(error, Throttled):
             self._throttles += 1
-            delay = _THROTTLED.delay(self._throttles, patience.ids.jitter())
+            delay = _THROTTLED.delay(self._throttles, policy.ids.jitter())
             self._throttled_for += delay
             too_long = self._throttled_for > limits.throttle_timeout
             too_long |= self._within is not None and elapsed + delay > self._within
         else:
             self._failures += 1
-            delay = _FAILED.delay(self._failures, patience.ids.jitter())
+            delay = _FAILED.delay(self._failures, policy.ids.jitter())
             most = limits.request_timeout + self._throttled_for if self._within is None else self._within
             too_long = self._failures >= limits.max_attempts or elapsed + delay > most
         if too_long:
             raise error
         if isinstance(error, Throttled):
-            patience.listener(StoreThrottled(patience.store, self._key, delay))
+            policy.listener(StoreThrottled(policy.store, self._key, delay))
+        else:
+            policy.listener(RequestRepeated(policy.store, self._key, delay, str(error)))
         self._wait(delay, error)
 
     def _wait(self, seconds: float, error: Throttled | StorageUnavailable) -> None:
@@ -120,7 +122,7 @@ class Attempts:
         while not self._given_up():
             if seconds <= 0:
                 return
-            self._patience.clock.sleep(min(seconds, _STEP_SECONDS))
+            self._policy.clock.sleep(min(seconds, _STEP_SECONDS))
             seconds -= _STEP_SECONDS
         raise error
 

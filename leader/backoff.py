@@ -1,6 +1,6 @@
-"""Back-off: how often something failed in a row, and whether it is too early to try again.
+"""Backoff: how often something failed in a row, and whether it is too early to try again.
 
-An act that failed because something was away (the store, a permission) is tried again as soon as that is back.
+An operation that failed because something was away (the store, a permission) is tried again as soon as that is back.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from ..state.errors import TierstateError
 MAX_BACKOFF_S = 300.0
 
 
-def backoff(setbacks: int) -> float:
-    """Return the seconds to wait after so many setbacks in a row: 1 s three times, then 5 s, doubled up to 5 min."""
-    return 1.0 if setbacks <= 3 else min(MAX_BACKOFF_S, 5.0 * 2.0 ** min(setbacks - 4, 10))
+def backoff(failures: int) -> float:
+    """Return the seconds to wait after so many failures in a row: 1 s three times, then 5 s, doubled up to 5 min."""
+    return 1.0 if failures <= 3 else min(MAX_BACKOFF_S, 5.0 * 2.0 ** min(failures - 4, 10))
 
 
-class Setbacks:
-    """The failures in a row of one kind of act."""
+class Backoff:
+    """The failures in a row of one kind of operation."""
 
     __slots__ = ("_clock", "_error", "_not_before", "count")
 

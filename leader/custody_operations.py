@@ -1,4 +1,4 @@
-"""The custodian's acts: each step is named, then decided again on a fresh view and fresh evidence, then taken.
+"""The custodian's operations: each step is named, then decided again on a fresh view and fresh evidence, then taken.
 
 Two custodians of one partition are harmless: the higher terminal term fences the other, and what no term writes
 (`PartitionMissing`, tombstones at the very end) means the same when it is written twice.
@@ -25,6 +25,7 @@ from ..rules.custody import (
     withdrawable,
 )
 from ..runtime.listener import Listener, SegmentDeleted
+from ..runtime.operation import Operation
 from ..runtime.watchdog import alive
 from ..state.epochs import TERMINAL_EPOCH
 from ..state.errors import Fenced
@@ -36,9 +37,8 @@ from ..state.segment import CopyAttempt, RemoteSegment, Term
 from ..state.termless_facts import PartitionMissing
 from ..storage.object_store import ObjectStore
 from ..storage.segment.writer import delete_segment
-from .act import Act
 from .expirer import check_gone
-from .term import Reign, Seat, append_leader
+from .term import TermContext, TermSession, append_leader
 from .termless import say, unsay
 
 AskCluster = Callable[[PartitionView], Evidence]
@@ -47,9 +47,9 @@ AskCluster = Callable[[PartitionView], Evidence]
 
 @dataclass(frozen=True, slots=True)
 class CustodyTools:
-    """The tools that every act of a custodian uses."""
+    """The tools that every operation of a custodian uses."""
 
-    seat: Seat
+    context: TermContext
     look: AskCluster
     policy: CustodyPolicy
     store: ObjectStore
@@ -59,51 +59,51 @@ class CustodyTools:
 
     def view(self, partition: TopicIdPartition) -> PartitionView:
         """Return the partition from a view up to an end captured now. Raises ViewBehind."""
-        self.seat.view.require_fresh(self.seat.view.tier_partition(partition), 0)
-        return self.seat.view.partition(partition)
+        self.context.view.require_fresh(self.context.view.tier_partition(partition), 0)
+        return self.context.view.partition(partition)
 
     def next(self, partition: TopicIdPartition) -> CustodyStep:
         """Return the next step, from fresh evidence and a view that was captured after the cluster answered."""
         alive()  # with a broker away, looking at thousands of partitions takes long
-        evidence = self.look(self.seat.view.partition(partition))
-        archived_to = self.archived_to(self.seat.view.tier_partition(partition))
-        clocks = self.seat.time.clocks()
+        evidence = self.look(self.context.view.partition(partition))
+        archived_to = self.archived_to(self.context.view.tier_partition(partition))
+        clocks = self.context.time.clocks()
         if clocks.apart is not None and evidence.drift is None and not evidence.exists:
             evidence = replace(evidence, drift=clocks.apart.said)
         return next_custody(self.view(partition), evidence, self.policy, clocks.for_deletion, archived_to)
 
     def must(self, partition: TopicIdPartition, *steps: type[CustodyStep]) -> CustodyStep:
         """Return the next step. Raises Fenced when it is of none of these kinds."""
-        seat = self.seat
-        if EndPartition in steps and seat.time.clocks().alone:
-            seat.time.ask(partition, FactId.of(seat.ids.uuid()))  # no term begins by the machine's clock alone
+        context = self.context
+        if EndPartition in steps and context.time.clocks().alone:
+            context.time.ask(partition, FactId.of(context.ids.uuid()))  # no term begins by the machine's clock alone
         step = self.next(partition)
         if not isinstance(step, steps):
             raise Fenced("the partition is not to be dealt with so any more", partition=partition, now=step)
         return step
 
 
-def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Act[None]:
+def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Operation[None]:
     """Append the fact that the topic is gone. The grace of `CustodyPolicy` begins here."""
     yield "append partition-missing"
     step = custody.must(partition, DeclareMissing)
     assert isinstance(step, DeclareMissing)
-    seat = custody.seat
-    new = FactId.of(seat.ids.uuid())
-    fact = PartitionMissing(partition, new, step.cluster_id, seat.broker_id, seat.time.clocks().latest)
-    say(seat.topic, seat.view, partition, fact)
+    context = custody.context
+    new = FactId.of(context.ids.uuid())
+    fact = PartitionMissing(partition, new, step.cluster_id, context.broker_id, context.time.clocks().latest)
+    say(context.topic, context.view, partition, fact)
 
 
-def withdraw(custody: CustodyTools, partition: TopicIdPartition, keys: tuple[str, ...]) -> Act[None]:
+def withdraw(custody: CustodyTools, partition: TopicIdPartition, keys: tuple[str, ...]) -> Operation[None]:
     """Erase the facts that call the topic missing, because it exists after all."""
     for key in keys:
         yield "append tombstone"
         step = custody.must(partition, Withdraw)
         if isinstance(step, Withdraw) and key in step.keys:
-            unsay(custody.seat.topic, custody.seat.view, partition, key)
+            unsay(custody.context.topic, custody.context.view, partition, key)
 
 
-def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Act[Reign]:
+def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Operation[TermSession]:
     """Begin the terminal term, after which no other term can write about the partition, and append that it is deleted.
 
     Also begins a further terminal term where another process stopped. A term that began too late is erased at once: it
@@ -111,103 +111,107 @@ def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Act[Rei
     """
     yield "append leader-elected"
     custody.must(partition, EndPartition, *ENDED)
-    reign = _terminal_term(custody, partition)
+    session = _terminal_term(custody, partition)
     yield "append partition-deleted"
     step = custody.next(partition)
-    apart = custody.seat.time.clocks().apart
+    apart = custody.context.time.clocks().apart
     if apart is not None:  # no reason to take the term back: the topic is gone, and the next custodian goes on
         raise Fenced(apart.said, partition=partition)
     if not isinstance(step, (EndPartition, *ENDED)):
         yield "append tombstone"
-        view = reign.view(0)
+        view = session.view(0)
         for key in withdrawable(view) if custody_doubt(view) is None else ():
-            if key.endswith(f"/{reign.term.id}"):
-                unsay(custody.seat.topic, custody.seat.view, partition, key)
+            if key.endswith(f"/{session.term.id}"):
+                unsay(custody.context.topic, custody.context.view, partition, key)
         raise Fenced("the partition is not to be ended any more", partition=partition, now=step)
-    reign.append(PartitionDeleted(partition, reign.term, reign.now()))
-    return reign
+    session.append(PartitionDeleted(partition, session.term, session.now()))
+    return session
 
 
 ENDED = (CondemnSegment, RemoveCondemned, EraseFacts)
 """Steps that a terminal term of this process takes on a partition that has ended."""
 
 
-def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> Reign:
+def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> TermSession:
     """Begin a terminal term with the lineage unchanged: what readers get changes only by deletes, not by this term."""
-    seat = custody.seat
+    context = custody.context
     view = custody.view(partition)
     elected = LeaderElected(
         partition=partition,
         topic=view.topic or "",
         epoch=TERMINAL_EPOCH,
-        id=FactId.of(seat.ids.uuid()),
-        broker_id=seat.broker_id,
-        management_address=seat.management_address,
+        id=FactId.of(context.ids.uuid()),
+        broker_id=context.broker_id,
+        management_address=context.management_address,
         lineage=view.lineage,
         local_start=Offset(view.log_start or 0),
-        elected_at=seat.time.now_ms(),
+        elected_at=context.time.now_ms(),
     )
-    position = append_leader(seat, elected)
-    return Reign(seat, partition, view.topic or "", Term(TERMINAL_EPOCH, position, elected.id))
+    position = append_leader(context, elected)
+    return TermSession(context, partition, view.topic or "", Term(TERMINAL_EPOCH, position, elected.id))
 
 
-def clear(custody: CustodyTools, reign: Reign, step: TermStep) -> Act[None]:
+def clear(custody: CustodyTools, session: TermSession, step: TermStep) -> Operation[None]:
     """Take one step on a partition that this process ended."""
     match step:
         case CondemnSegment(segment_id=segment_id):
-            yield from _start_delete(custody, reign, segment_id)
+            yield from _start_delete(custody, session, segment_id)
         case RemoveCondemned(segment_id=segment_id):
-            yield from _remove_objects(custody, reign, segment_id)
+            yield from _remove_objects(custody, session, segment_id)
         case EraseFacts(keys=keys):
-            yield from _erase(custody, reign, keys)
+            yield from _erase(custody, session, keys)
 
 
-def _start_delete(custody: CustodyTools, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
+def _start_delete(custody: CustodyTools, session: TermSession, segment_id: RemoteSegmentId) -> Operation[None]:
     yield "append delete-started"
-    subject = _subject(custody, reign, CondemnSegment(segment_id))
+    subject = _subject(custody, session, CondemnSegment(segment_id))
     reason = DeleteReason.PARTITION_DELETED
-    reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.now()))
+    session.append(SegmentDeleteStarted(subject, session.term, session.counter(), reason, session.now()))
 
 
-def _remove_objects(custody: CustodyTools, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
+def _remove_objects(custody: CustodyTools, session: TermSession, segment_id: RemoteSegmentId) -> Operation[None]:
     """Delete the objects, manifest first, check that all are gone, append the fact. Raises what the store raises."""
     yield "delete objects"
-    subject = _subject(custody, reign, RemoveCondemned(segment_id))
+    subject = _subject(custody, session, RemoveCondemned(segment_id))
     delete_segment(custody.store, subject)
     check_gone(custody.store, subject.object_key)
     yield "append delete-finished"
-    reign.append(SegmentDeleteFinished(subject, reign.term, reign.counter(), reign.now()))
+    session.append(SegmentDeleteFinished(subject, session.term, session.counter(), session.now()))
     size = subject.object_bytes if isinstance(subject, RemoteSegment) else 0
-    custody.listener(SegmentDeleted(reign.partition, reign.name, segment_id, subject.offsets, size))
+    custody.listener(SegmentDeleted(session.partition, session.name, segment_id, subject.offsets, size))
 
 
 def _subject(
-    custody: CustodyTools, reign: Reign, step: CondemnSegment | RemoveCondemned
+    custody: CustodyTools, session: TermSession, step: CondemnSegment | RemoveCondemned
 ) -> CopyAttempt | RemoteSegment:
     """Return the descriptor of the step's segment. Raises Fenced when the step is no longer the next one."""
-    reign.require_safe_topic()
-    now = custody.must(reign.partition, type(step))
-    segment = reign.view().segments.get(step.segment_id)
+    session.require_safe_topic()
+    now = custody.must(session.partition, type(step))
+    segment = session.view().segments.get(step.segment_id)
     if now != step or segment is None or segment.subject is None:
         raise Fenced(
             "the segment is not to be deleted any more",
-            topic=reign.name,
-            partition=reign.partition,
+            topic=session.name,
+            partition=session.partition,
             segment_id=step.segment_id,
         )
     return segment.subject
 
 
-def _erase(custody: CustodyTools, reign: Reign, keys: tuple[str, ...]) -> Act[None]:
+def _erase(custody: CustodyTools, session: TermSession, keys: tuple[str, ...]) -> Operation[None]:
     for at, key in enumerate(keys):
         yield "append tombstone"
-        step = custody.next(reign.partition)
+        step = custody.next(session.partition)
         if not isinstance(step, EraseFacts) or step.keys[0] != key:
             if at == 0:
                 raise Fenced(
-                    "the fact is not to be erased now", topic=reign.name, partition=reign.partition, key=key, now=step
+                    "the fact is not to be erased now",
+                    topic=session.name,
+                    partition=session.partition,
+                    key=key,
+                    now=step,
                 )
             return  # erasing the keys before changed what may go next: decide again
-        reign.require_safe_topic()
-        reign.view()
-        reign.erase(key)
+        session.require_safe_topic()
+        session.view()
+        session.erase(key)

@@ -35,7 +35,7 @@ class _Due:
     at: float | None
 
 
-class Attention:
+class Schedule:
     """A thread-safe schedule in monotonic seconds. ``group``: partitions with one number share the cost of a look."""
 
     def __init__(self, clock: Clock, group: Callable[[TopicIdPartition], int]) -> None:
@@ -110,20 +110,20 @@ class Attention:
             if partition in self._dues:
                 self._dues[partition].happened = self._clock.monotonic()
 
-    def looked(self, partition: TopicIdPartition, setbacks: int) -> None:
-        """Record that a look is over. ``setbacks``: how often in a row something failed."""
+    def looked(self, partition: TopicIdPartition, failures: int) -> None:
+        """Record that a look is over. ``failures``: how often in a row something failed."""
         now = self._clock.monotonic()
         with self._lock:
             due = self._dues.get(partition)
             if due is None:
                 return
-            due.at = now + self._wait(partition, now, due.happened, setbacks)
+            due.at = now + self._wait(partition, now, due.happened, failures)
             heapq.heappush(self._order, (due.at, partition))
 
-    def _wait(self, partition: TopicIdPartition, now: float, happened: float, setbacks: int) -> float:
+    def _wait(self, partition: TopicIdPartition, now: float, happened: float, failures: int) -> float:
         wait = max(SHORTEST_S, (now - happened) / 2)
-        if setbacks:
-            return SHORTEST_S if setbacks <= 3 else WAITING_S
+        if failures:
+            return SHORTEST_S if failures <= 3 else WAITING_S
         if partition in self._waiting:
             return min(wait, WAITING_S)
         if wait < self.longest_s:

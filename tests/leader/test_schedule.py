@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tierstate.leader.attention import LONGEST_S, WAITING_S, Attention
+from tierstate.leader.schedule import LONGEST_S, WAITING_S, Schedule
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import FactsApplied, ViewRebuilt
 from tierstate.state.ids import TopicId, TopicIdPartition
@@ -25,21 +25,21 @@ class Watched:
 
     partitions: int = 1
     clock: ManualClock = field(default_factory=ManualClock)
-    setbacks: int = 0
+    failures: int = 0
 
     def __post_init__(self) -> None:
-        self.attention = Attention(self.clock, lambda place: place.partition // 10)
+        self.schedule = Schedule(self.clock, lambda place: place.partition // 10)
         self.began = self.clock.monotonic()
         self.looks: dict[int, list[float]] = {number: [] for number in range(self.partitions)}
         for number in range(self.partitions):
-            self.attention.follow(partition(number))
+            self.schedule.follow(partition(number))
 
     def go_on(self, seconds: float) -> list[float]:
         """Return when partition 0 was looked at, in seconds from the beginning."""
         for _ in range(round(seconds * 4)):
-            for place in self.attention.due((), 10_000):
+            for place in self.schedule.due((), 10_000):
                 self.looks[place.partition].append(self.clock.monotonic() - self.began)
-                self.attention.looked(place, self.setbacks)
+                self.schedule.looked(place, self.failures)
             self.clock.advance(0.25)
         return self.looks[0]
 
@@ -81,44 +81,44 @@ def test_a_call_is_answered_at_once_and_looks_are_frequent_again() -> None:
     watched = Watched()
     watched.go_on(1000)
     before = len(watched.looks[0])
-    watched.attention.call([partition(0)])
+    watched.schedule.call([partition(0)])
     looks = watched.go_on(4)
     assert [at - 1000 for at in looks[before:]] == [0, 1, 2, 3]
 
 
 def test_a_call_during_a_look_leads_to_another_one() -> None:
     watched = Watched()
-    attention = watched.attention
-    assert attention.due((), 10) == [partition(0)]
-    attention.call([partition(0)])
-    assert attention.due({partition(0)}, 10) == []
-    attention.looked(partition(0), 0)
-    assert attention.due((), 10) == [partition(0)]
+    schedule = watched.schedule
+    assert schedule.due((), 10) == [partition(0)]
+    schedule.call([partition(0)])
+    assert schedule.due({partition(0)}, 10) == []
+    schedule.looked(partition(0), 0)
+    assert schedule.due((), 10) == [partition(0)]
 
 
 def test_looks_beyond_the_limit_come_next() -> None:
-    attention = Watched(partitions=5).attention
-    assert [len(attention.due((), 2)) for _ in range(4)] == [2, 2, 1, 0]
+    schedule = Watched(partitions=5).schedule
+    assert [len(schedule.due((), 2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_facts_that_land_call_for_their_partitions_and_a_new_view_for_all() -> None:
     watched = Watched(partitions=3)
     watched.go_on(1007)
-    watched.attention.listen(FactsApplied(0, 1, 7, frozenset({partition(2), partition(9)})))
-    assert watched.attention.due((), 10) == [partition(2)]
-    watched.attention.listen(ViewRebuilt("lost"))
-    assert watched.attention.due((), 10) == [partition(number) for number in range(3)]
+    watched.schedule.listen(FactsApplied(0, 1, 7, frozenset({partition(2), partition(9)})))
+    assert watched.schedule.due((), 10) == [partition(2)]
+    watched.schedule.listen(ViewRebuilt("lost"))
+    assert watched.schedule.due((), 10) == [partition(number) for number in range(3)]
 
 
 def test_failed_and_waiting_partitions_are_looked_at_every_few_seconds() -> None:
-    failing = Watched(setbacks=5)
+    failing = Watched(failures=5)
     failing.go_on(900)
     assert len(failing.looks[0]) == 900 / WAITING_S
     waiting = Watched()
-    waiting.attention.wait_for_it(partition(0), True)
+    waiting.schedule.wait_for_it(partition(0), True)
     waiting.go_on(900)
     assert len(waiting.looks[0]) >= 900 / WAITING_S
-    waiting.attention.wait_for_it(partition(0), False)
+    waiting.schedule.wait_for_it(partition(0), False)
     before = len(waiting.looks[0])
     assert len(waiting.go_on(900)) - before <= 5
 
@@ -127,6 +127,6 @@ def test_a_dropped_partition_is_not_looked_at() -> None:
     watched = Watched()
     watched.go_on(10)
     before = len(watched.looks[0])
-    watched.attention.drop(partition(0))
-    watched.attention.call([partition(0)])
+    watched.schedule.drop(partition(0))
+    watched.schedule.call([partition(0)])
     assert len(watched.go_on(100)) == before

@@ -9,7 +9,7 @@ from ..state.lineage import compose
 from ..state.partition_view import PartitionView
 
 
-def elders_of(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
+def earlier_lineages(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
     """Return the lineages that may continue a checkpoint: of live `LeaderElected` facts, highest term first, then of
     what people settled. The settled lineages also continue the others, whichever of their epochs a person named.
     """
@@ -38,9 +38,9 @@ def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage |
     """
     if view.leader is None or view.leader.broker_id == RECOVERER or not checkpoint.entries:
         return None
-    first, elder = checkpoint.entries[0], view.leader
-    if not 0 < first.start_offset == elder.local_start or first.epoch <= (elder.lineage.last_epoch or 0):
+    first, leader = checkpoint.entries[0], view.leader
+    if not 0 < first.start_offset == leader.local_start or first.epoch <= (leader.lineage.last_epoch or 0):
         return None
-    if any(entry.start_offset > elder.local_start for entry in elder.lineage.entries):
+    if any(entry.start_offset > leader.local_start for entry in leader.lineage.entries):
         return None
-    return Lineage((*elder.lineage.up_to(first.start_offset).entries, first))
+    return Lineage((*leader.lineage.up_to(first.start_offset).entries, first))

@@ -9,13 +9,13 @@ import pytest
 
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
-from tierstate.runtime.listener import Event, StoreThrottled
+from tierstate.runtime.listener import Event, RequestRepeated, StoreThrottled
 from tierstate.state.errors import StorageUnavailable, Throttled
 from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import ByteRange, TimestampMs
 from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.options import StoreOptions
-from tierstate.storage.patience import ABORT_SECONDS, Limits, Patience
+from tierstate.storage.retry_policy import ABORT_SECONDS, Limits, RetryPolicy
 from tierstate.storage.s3 import S3Store
 
 from .faulty_proxy import FaultyProxy
@@ -30,10 +30,10 @@ class Waits:
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.clock, self.seconds = ManualClock(), list[float]()
         self.began = self.clock.monotonic()
-        self.patience = Patience(limits, self.clock, CountingIds(), self._told, "memory:")
+        self.retries = RetryPolicy(limits, self.clock, CountingIds(), self._told, "memory:")
 
     def _told(self, event: Event) -> None:
-        assert isinstance(event, StoreThrottled)
+        assert isinstance(event, RequestRepeated | StoreThrottled)
         self.seconds.append(event.seconds)
 
     @property
@@ -48,7 +48,7 @@ def throttled() -> None:
 def test_a_write_waits_for_the_store_as_long_as_was_set() -> None:
     waits = Waits()
     with pytest.raises(Throttled):
-        waits.patience.write(KEY, throttled)
+        waits.retries.write(KEY, throttled)
     assert 580 < waits.took <= 600
     assert sum(waits.seconds) == pytest.approx(waits.took)
 
@@ -65,14 +65,14 @@ def test_a_write_that_was_throttled_has_all_its_time_for_failures_left() -> None
             raise error
         return "done"
 
-    assert waits.patience.write(KEY, act) == "done"
+    assert waits.retries.write(KEY, act) == "done"
     assert waits.took > LIMITS.request_timeout
 
 
 def test_a_reader_waits_no_longer_than_for_any_request() -> None:
     waits = Waits()
     with pytest.raises(Throttled):
-        waits.patience.read(KEY, throttled)
+        waits.retries.read(KEY, throttled)
     assert 100 < waits.took <= 120
 
 
@@ -84,20 +84,20 @@ def test_a_reader_waits_no_longer_for_a_store_that_also_fails() -> None:
         raise next(answers)
 
     with pytest.raises((Throttled, StorageUnavailable)):
-        waits.patience.read(KEY, act)
+        waits.retries.read(KEY, act)
     assert 100 < waits.took <= 120
 
 
 def test_a_reader_waits_less_when_throttling_is_given_less() -> None:
     waits = Waits(Limits(throttle_timeout=5))
     with pytest.raises(Throttled):
-        waits.patience.read(KEY, throttled)
+        waits.retries.read(KEY, throttled)
     assert waits.took <= 5
 
 
 def test_a_long_read_that_goes_on_gets_its_time_again() -> None:
     waits = Waits()
-    attempts = waits.patience.reading(KEY)
+    attempts = waits.retries.reading(KEY)
     for _ in range(20):
         for _ in range(5):
             attempts.failed(Throttled("the store asks to slow down"))
@@ -114,14 +114,14 @@ def test_an_abort_is_given_up_soon() -> None:
 
             waits = Waits(limits)
             with pytest.raises(type(error)):
-                waits.patience.abort(KEY, act)
+                waits.retries.abort(KEY, act)
             assert 0 < waits.took <= ABORT_SECONDS
 
 
 def test_a_cancelled_write_is_not_waited_for() -> None:
     waits = Waits()
     with pytest.raises(Throttled):
-        waits.patience.write(KEY, throttled, lambda: waits.took > 100)
+        waits.retries.write(KEY, throttled, lambda: waits.took > 100)
     assert 100 < waits.took <= 102
 
 
