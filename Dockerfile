@@ -33,7 +33,7 @@ RUN /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps -w di
  && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --output-file /opt/tierstate/sbom.cdx.json /opt/tierstate/bin/python
 # Numba compares the time of a source with that in its cache, and a layer keeps whole seconds only.
 RUN find /opt/tierstate/lib -path '*/tierstate/log/*.py' -exec touch -d "$(date -u '+%F %T')" {} + \
- && { [ ! -d /opt/tierstate/lib/python3.11/site-packages/numba ] || /opt/tierstate/bin/python -m tierstate.log.kernel_cache; }
+ && { [ ! -d /opt/tierstate/lib/python3.11/site-packages/numba ] || /opt/tierstate/bin/python -m tierstate.log.warm_kernels; }
 
 FROM python:3.11-slim
 # The agent reads the broker's log folders and locks them with a file: it runs as the broker's user. 1000 is the user of

@@ -32,7 +32,7 @@ $(STAMP): $(LOCK) pyproject.toml
 	@$(PIP) install --quiet --require-hashes -r $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --no-build-isolation --require-hashes -r $(LOCK)
 	@$(PIP) install --quiet --no-build-isolation --no-deps -e .
-	@$(BIN)/python -m tierstate.log.kernel_cache
+	@$(BIN)/python -m tierstate.log.warm_kernels
 	@rm -f $(VENV)/.set-up-*
 	@touch $@
 

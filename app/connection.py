@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
     from ..storage.options import StoreOptions
     from ..storage.segment.keyring_file import KeyRingFile
-    from .bucket_connection import BucketConnection, ViewAge
     from .growing_view import GrowingView
 
 SILENCE_S = 20.0
@@ -234,32 +233,6 @@ class _Closeable(Protocol):
 
 
 Closed = TypeVar("Closed", bound=_Closeable)
-
-
-def open_connection(
-    settings: Settings,
-    clock: Clock | None = None,
-    *,
-    listener: Listener = ignore,
-    progress: ShowProgress = no_progress,
-    tell: Callable[[ViewAge], None] | None = None,
-) -> Connection | BucketConnection:
-    """Return a connection for readers, as ``view.source`` has it: the cluster and its remote tier, or the bucket alone.
-
-    ``tell`` is called with the age of the bucket's view, before anything is read by it; None: Python's own log. Raises
-    InvalidRequest for settings of a past view without the bucket as its source.
-    """
-    view = settings.view
-    if view.source != BUCKET:
-        if view.as_of or view.topic_id or view.history is not None:
-            raise InvalidRequest(
-                "view.as_of, view.topic_id and view.history choose among what a bucket keeps: --source bucket is needed"
-                " with them (view.source)"
-            )
-        return Connection(settings, clock, listener=listener, progress=progress)
-    from .bucket_connection import BucketConnection, to_log
-
-    return BucketConnection(settings, clock, listener=listener, progress=progress, tell=tell or to_log)
 
 
 def refuse_bucket(settings: Settings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -116,7 +115,8 @@ class Context:
     @contextmanager
     def reading(self, *needed: str) -> Iterator[Connection | BucketConnection]:
         """Yield what `connected` does, or the bucket alone if the settings choose it: then the view's age is noted."""
-        from ..app.connection import BROKER, BUCKET, STORE, open_connection
+        from ..app.connection import BROKER, BUCKET, STORE
+        from ..app.open import open_connection
 
         settings = self.settings
         if settings.view.source == BUCKET:
@@ -165,8 +165,11 @@ class Context:
             self._note_store("the store asks to slow down")
 
     def _note_store(self, reason: str) -> None:
-        if time.monotonic() >= self._store_noted_s + STORE_NOTE_S:
-            self._store_noted_s = time.monotonic()
+        from ..runtime.clock import SystemClock
+
+        now = SystemClock().monotonic()
+        if now >= self._store_noted_s + STORE_NOTE_S:
+            self._store_noted_s = now
             self.output.note(f"{reason}: trying again")
 
     @cached_property

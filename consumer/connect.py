@@ -262,7 +262,8 @@ def _nothing_more(partitions: Iterable[TopicIdPartition]) -> None:
 
 def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
     """Check the settings now. Return a function that opens the parts."""
-    from ..app.connection import BROKER, BUCKET, FOR_READERS, STORE, Connection, open_connection
+    from ..app.connection import BROKER, BUCKET, FOR_READERS, STORE, Connection
+    from ..app.open import open_connection
     from ..runtime.settings import require
 
     judged = settings_from({**FOR_READERS, **given})

@@ -7,7 +7,7 @@ The folder is the first of these that this process may write to:
     3. a folder of this user in the system's temporary folder
     4. none: every process compiles for itself
 
-``python -m tierstate.log.kernel_cache`` compiles all kernels into the environment's folder. It moves with the
+``python -m tierstate.log.warm_kernels`` compiles all kernels into the environment's folder. It moves with the
 environment, into an image or an archive, and needs no setting: a process that uses another folder copies it there.
 Kernels work for one version of Python and one kind of processor. ``NUMBA_CPU_NAME=generic``, set where they are
 compiled and where they are used, makes them work on every processor of the architecture.
@@ -31,7 +31,7 @@ from pathlib import Path
 SHARED = "kernels"
 SOURCES = ("lazy_kernel.py", "kernels.py", "json_kernels.py", "object_kernels.py")
 WAY_OUT = (
-    "run `python -m tierstate.log.kernel_cache` where the image or the archive of the Python environment is made; "
+    "run `python -m tierstate.log.warm_kernels` where the image or the archive of the Python environment is made; "
     "see docs/options.md"
 )
 
@@ -52,7 +52,7 @@ def kernel_folder() -> str:
 
 
 def environments_folder() -> Path:
-    """Return the folder that moves with the Python environment. It exists once `main` has created it."""
+    """Return the folder that moves with the Python environment. It exists once `warm_kernels.py` has created it."""
     return Path(sys.prefix) / "share" / "tierstate" / "kernels"
 
 
@@ -99,16 +99,5 @@ def _take_over(warm: set[Path], folder: Path) -> None:
             os.replace(fresh, target)
 
 
-def main() -> None:
-    """Compile every kernel into the environment's folder, or into $NUMBA_CACHE_DIR."""
-    if "NUMBA_CACHE_DIR" not in os.environ:
-        with suppress(OSError):
-            environments_folder().mkdir(parents=True, exist_ok=True)
-    from . import lazy_kernel
-
-    lazy_kernel.load_all()
-    print(f"{'compiled into' if lazy_kernel.compiled_here() else 'warm already:'} {lazy_kernel.FOLDER}")
-
-
 if __name__ == "__main__":
-    main()
+    raise SystemExit("the command has moved: python -m tierstate.log.warm_kernels")

@@ -72,14 +72,6 @@ def inlined(function: Compiled) -> Compiled:
     return cast(Compiled, numba.njit(nogil=True, forceinline=True)(function))
 
 
-def load_all() -> None:
-    """Load or compile every kernel, for a process that must not do so at the first call."""
-    from . import json_kernels, kernels, object_kernels  # noqa: F401  each adds to `Kernel.every`
-
-    for kernel in Kernel.every:
-        kernel.load()
-
-
 def compiled_here() -> bool:
     """Return whether this process compiled a kernel, instead of loading all of them."""
     return any(each.was_cold for each in Kernel.every)

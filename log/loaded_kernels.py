@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .lazy_kernel import load_all
+from .warm_kernels import load_all
 
 load_all()

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..app.connection import Connection, open_connection
+from ..app.connection import Connection
+from ..app.open import open_connection
 from ..app.orders import issuer
 from ..app.reader_leases import take_leases
 from ..broker.control import BrokerControl, TopicDirectory

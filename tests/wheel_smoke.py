@@ -30,7 +30,7 @@ def columns(logs: Path) -> None:
 
     assert callable(tierstate.connect)
     count = printed(logs)
-    warmed = subprocess.run([sys.executable, "-m", "tierstate.log.kernel_cache"], capture_output=True, text=True)
+    warmed = subprocess.run([sys.executable, "-m", "tierstate.log.warm_kernels"], capture_output=True, text=True)
     assert warmed.stdout.startswith(f"compiled into {sys.prefix}/share/tierstate/kernels/"), warmed
     digest = (
         "from pathlib import Path; import sys; from tierstate.log.folder import open_log\n"

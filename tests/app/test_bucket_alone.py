@@ -11,7 +11,7 @@ import pytest
 
 from tests.app.kept import Kept, damage
 from tests.fetch.two_tiers import NOW, Row, golden_rows
-from tierstate.app.connection import open_connection
+from tierstate.app.open import open_connection
 from tierstate.app.partition_facts import NOT_ASKED, look_at_past
 from tierstate.cli.context import Context
 from tierstate.cli.main import run

@@ -98,7 +98,7 @@ def test_every_library_of_the_image_can_be_loaded(built: Engine) -> None:
 def test_a_new_container_compiles_nothing(built: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     """A new container has every kernel, on any processor, with a read-only root file system and without a setting."""
     assert "NUMBA_CPU_NAME=generic" in config(built)["Env"]
-    assert shell(built, "python -m tierstate.log.kernel_cache").startswith("warm already")
+    assert shell(built, "python -m tierstate.log.warm_kernels").startswith("warm already")
     script = f"time tierstate dump-log /{FOLDER.name} > /tmp/records"
     mount = ("--volume", f"{FOLDER}:/{FOLDER.name}:ro")
     printed = shell(built, f"set -e; {{ {script}; }} 2>&1; wc -l < /tmp/records", *mount)

@@ -15,16 +15,20 @@ import pytest
 
 from tierstate.log import lazy_kernel
 from tierstate.log.kernel_cache import kernel_folder
+from tierstate.log.warm_kernels import load_all
 
 pytestmark = pytest.mark.extended
 
-SHOWN = "from tierstate.log import lazy_kernel as k\nk.load_all()\nprint(k.compiled_here(), k.FOLDER)"
+SHOWN = (
+    "from tierstate.log import lazy_kernel as k, warm_kernels\nwarm_kernels.load_all()\n"
+    "print(k.compiled_here(), k.FOLDER)"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def warm_folder() -> None:
     """Fill the folder that the tests copy and read."""
-    lazy_kernel.load_all()
+    load_all()
 
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
@@ -150,8 +154,8 @@ def test_without_a_place_for_machine_code_an_executor_warns_once(tmp_path: Path)
 
 def test_an_executor_whose_kernels_are_warm_says_nothing() -> None:
     process = run(
-        "from tierstate.log import lazy_kernel\nfrom tierstate.spark.batch import tell_if_cold\n"
-        "lazy_kernel.load_all()\ntell_if_cold()",
+        "from tierstate.log.warm_kernels import load_all\nfrom tierstate.spark.batch import tell_if_cold\n"
+        "load_all()\ntell_if_cold()",
         NUMBA_CACHE_DIR=str(Path(lazy_kernel.FOLDER).parent),
     )
     assert process.returncode == 0
