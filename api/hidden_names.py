@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..app.plans import user_of_plan
+from ..app.operating.plans import user_of_plan
 from ..broker.acls import ADDED_BY
 from ..rules.reasons import Reason
 from ..runtime.units import counted

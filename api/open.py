@@ -9,7 +9,7 @@ import ssl
 import threading
 from collections.abc import Iterable
 
-from ..app.plans import Plans
+from ..app.operating.plans import Plans
 from ..broker.callers import Callers
 from ..broker.sasl import DEFAULT_MECHANISM
 from ..log import loaded_kernels as loaded_kernels  # not at the first call: to compile them takes seconds

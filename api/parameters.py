@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Request
 from pydantic import BeforeValidator
 
-from ..app.positions import parse_time
+from ..app.opening.positions import parse_time
 from ..runtime.clock import Clock
 from ..state.errors import InvalidRequest
 from ..state.offsets import TimestampMs

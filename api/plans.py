@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..app.plans import Place, Plans, SegmentPlace
+from ..app.operating.plans import Place, Plans, SegmentPlace
 from ..fetch.plan import SPLIT_BYTES
 from ..fetch.plan_lines import plan_lines
 from ..fetch.segment_grant import NAMES

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 
-from ..app.orders import describe_order
+from ..app.looking.partition_facts import describe_order
 from ..rules.reasons import about_size
 from ..runtime.units import counted
 from ..state.facts import (

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from cachetools import LRUCache
 from fastapi import Request
 
-from ..app.agent_boards import AgentBoards
-from ..app.plans import Plans
+from ..app.opening.agent_boards import AgentBoards
+from ..app.operating.plans import Plans
 from ..broker.error_codes import LeaderMoved
 from ..fetch.piece import Fetched, LogicalBounds
 from ..runtime.clock import Clock

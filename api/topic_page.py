@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
-from ..app.overview import addresses_of, overview
+from ..app.looking.overview import addresses_of, overview
 from ..broker.groups import GroupPosition
 from ..fetch.piece import LogicalBounds
 from ..state.errors import InvalidRequest, TierstateError, UnknownTopic

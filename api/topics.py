@@ -10,10 +10,10 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from ..app.overview import addresses_of, facts_lost, overview, worst_first
-from ..app.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
-from ..app.remote_records import remote_records
-from ..app.segment_listing import segments_as_json
+from ..app.looking.overview import addresses_of, facts_lost, overview, worst_first
+from ..app.looking.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
+from ..app.looking.remote_records import remote_records
+from ..app.looking.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..rules.cut_elsewhere import cut_elsewhere
 from ..runtime.pool import Pool

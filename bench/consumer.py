@@ -22,7 +22,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tierstate.app.connection import FOR_READERS, Connection
+from tierstate.app.opening.connection import FOR_READERS, Connection
 from tierstate.cli.main import run
 from tierstate.fetch.gone import place_of
 from tierstate.runtime.settings_load import settings_from

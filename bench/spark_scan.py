@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.servers.kafka_source import kafka_source_jars
-from tierstate.app.connection import Connection
+from tierstate.app.opening.connection import Connection
 from tierstate.consumer.records import read_records
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox

@@ -46,7 +46,7 @@ class ClusterDescription:
 
 
 class TopicDirectory(Protocol):
-    """The topics that exist, as a cluster knows them or as facts alone do (`app/bucket_connection.py`)."""
+    """The topics that exist, as a cluster knows them or as facts alone do (`app/opening/bucket_connection.py`)."""
 
     def cluster(self) -> ClusterDescription: ...
 

@@ -13,7 +13,7 @@ from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..app.gap_acceptance import Gaps
+    from ..app.operating.gap_acceptance import Gaps
     from ..state.offsets import OffsetRange
 
 EXAMPLE = """\b
@@ -47,9 +47,9 @@ def command(
     Once accepted, readers and consumers go on behind the gap instead of failing at it. Records that a tier has are
     always read, also when they come back later. Refused while anything of the range may still be brought back.
     """
-    from ..app.gap_acceptance import acceptance, gaps_now, require_gone
-    from ..app.orders import give, take_back
-    from ..app.partitions import partitions_of
+    from ..app.opening.partitions import partitions_of
+    from ..app.operating.gap_acceptance import acceptance, gaps_now, require_gone
+    from ..app.operating.orders import give, take_back
     from ..runtime.id_source import RandomIds
     from ..state.errors import InvalidRequest
     from ..state.keys import key_of
@@ -88,7 +88,7 @@ def command(
 
 
 def _show(context: Context, topic: TopicArgument, gaps: Gaps, offsets: OffsetRange | None, execute: bool) -> None:
-    from ..app.partition_facts import accepted_in_words
+    from ..app.looking.partition_facts import accepted_in_words
 
     if context.as_json:
         accepted = [{**asdict(fact), "partition": fact.partition.partition} for fact in gaps.view.accepted_gaps]

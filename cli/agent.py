@@ -14,7 +14,7 @@ from .serving import serve, service_logs
 @pass_context
 def command(context: Context, once: bool) -> None:
     """Copy, and trim, the partitions that this broker leads. Ends on SIGTERM after the acts in progress."""
-    from ..app.agent import open_agent
+    from ..app.operating.agent import open_agent
     from ..runtime.allocator import return_large_buffers
 
     return_large_buffers()

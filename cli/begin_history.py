@@ -9,7 +9,7 @@ from ..runtime.units import counted
 from .context import Context
 
 if TYPE_CHECKING:
-    from ..app.history import Break
+    from ..app.operating.history import Break
     from ..follower.parting import Parting
     from ..rules.lost_history import Aftermath
     from ..state.segment import RemoteSegment
@@ -23,7 +23,7 @@ def begin(context: Context, execute: bool) -> None:
     Raises InvalidRequest if they have not diverged, CorruptData if segments that the topic calls readable were deleted,
     Difference if segments are left, and Fenced while another command has the lock of the bucket prefix.
     """
-    from ..app.history import begin_after, find_break
+    from ..app.operating.history import begin_after, find_break
 
     with context.alone("recover --begin-history", execute) as (connection, _):
         history_break = find_break(connection)

@@ -31,7 +31,7 @@ def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bo
     below a folder of its own, tierstate-certify-…/, and removes what it wrote; no other object is touched.
     Exit code 1 when a promise is broken, 3 when the store does not answer, 5 when it denies.
     """
-    from ..app.connection import open_store_of
+    from ..app.opening.connection import open_store_of
 
     promises = _chosen(names)
     if url is not None:

@@ -17,7 +17,7 @@ def command(context: Context) -> None:
     of a pattern that matches no topic, changes no exit code. What could not be asked has the state -. Each row is
     printed as it ends, and has a deadline: what does not answer by then is wrong.
     """
-    from ..app.checks import Row, checked
+    from ..app.operating.checks import Row, checked
     from ..state.errors import Difference, TierStateLost
 
     rows: list[Row] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..app.positions import Position, offset_of
+from ..app.opening.positions import Position, offset_of
 from ..runtime.units import counted
 from ..state.errors import Unavailable
 from ..state.offsets import Extent, Offset

@@ -15,9 +15,9 @@ from .deadline import Deadline
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..app.bucket_connection import BucketConnection, ViewAge
-    from ..app.connection import Connection
-    from ..app.prefix_lock import PrefixLock
+    from ..app.opening.bucket_connection import BucketConnection, ViewAge
+    from ..app.opening.connection import Connection
+    from ..app.operating.prefix_lock import PrefixLock
     from ..runtime.listener import Event
     from ..runtime.settings import Settings
 
@@ -70,7 +70,7 @@ class Context:
     @contextmanager
     def connected(self, *needed: str) -> Iterator[Connection]:
         """Yield a connection of the settings, which must have ``needed``. Each part of it is opened on first use."""
-        from ..app.connection import BROKER, Connection, refuse_bucket
+        from ..app.opening.connection import BROKER, Connection, refuse_bucket
 
         needed = needed or (BROKER,)
         if BROKER in needed:
@@ -86,7 +86,7 @@ class Context:
         """
         from threading import Timer
 
-        from ..app.connection import Connection
+        from ..app.opening.connection import Connection
 
         if not isinstance(connection, Connection):
             return
@@ -103,7 +103,7 @@ class Context:
     @contextmanager
     def alone(self, command: str, execute: bool) -> Iterator[tuple[Connection, PrefixLock | None]]:
         """Yield the connection and, for a command that writes, the lock of the bucket prefix. Raises Fenced."""
-        from ..app.prefix_lock import locked
+        from ..app.operating.prefix_lock import locked
 
         with self.connected("kafka.bootstrap.servers", "store.url") as connection:
             if not execute:
@@ -115,8 +115,8 @@ class Context:
     @contextmanager
     def reading(self, *needed: str) -> Iterator[Connection | BucketConnection]:
         """Yield what `connected` does, or the bucket alone if the settings choose it: then the view's age is noted."""
-        from ..app.connection import BROKER, BUCKET, STORE
-        from ..app.open import open_connection
+        from ..app.opening.connection import BROKER, BUCKET, STORE
+        from ..app.opening.open import open_connection
 
         settings = self.settings
         if settings.view.source == BUCKET:
@@ -132,8 +132,8 @@ class Context:
     @contextmanager
     def bucket(self) -> Iterator[BucketConnection]:
         """Yield the bucket alone, whatever ``view.source`` is. The age of its view is noted first."""
-        from ..app.bucket_connection import BucketConnection
-        from ..app.connection import STORE
+        from ..app.opening.bucket_connection import BucketConnection
+        from ..app.opening.connection import STORE
 
         settings = self.settings_with(STORE)
         with BucketConnection(

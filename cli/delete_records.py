@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..app.positions import AtOffset, AtTime, Position, offset_before, offset_of
+from ..app.opening.positions import AtOffset, AtTime, Position, offset_before, offset_of
 from ..runtime.units import counted
 from ..state.offsets import moment
 from ..state.routing import Isolation, Tier
@@ -17,8 +17,8 @@ from .positions import PositionType
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..app.connection import Connection
-    from ..app.deletion import DeletePlan
+    from ..app.opening.connection import Connection
+    from ..app.operating.deletion import DeletePlan
     from ..follower.follower import Follower
     from ..state.offsets import Offset
 
@@ -49,8 +49,10 @@ def command(
     the last stable offset, and until an agent has begun a term in the leader's epoch: the records that are there now
     are meant, not what another election puts in their place. Refused too while facts are lost: recover them first.
     """
-    from ..app.connection import view_now
-    from ..app.deletion import (
+    from ..app.looking.lost_state import require_nothing_lost
+    from ..app.opening.connection import view_now
+    from ..app.opening.partitions import partitions_of
+    from ..app.operating.deletion import (
         WAIT_S,
         groups_reading,
         order_delete,
@@ -59,8 +61,6 @@ def command(
         require_reached,
         wait_obeyed,
     )
-    from ..app.lost_state import require_nothing_lost
-    from ..app.partitions import partitions_of
 
     note = context.output.note
     with context.connected() as connection:

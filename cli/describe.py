@@ -15,7 +15,7 @@ from .gateway_access import gateway_client
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..app.partition_facts import PartitionFacts
+    from ..app.looking.partition_facts import PartitionFacts
 
 WATCH_S = 2.0
 SHOWN_OF_A_KIND = 20
@@ -36,11 +36,11 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     if context.gateway is not None:
         _by_gateway(context, topic, watch)
         return
-    from ..app.connection import Connection
-    from ..app.lost_state import why_lost
-    from ..app.partition_facts import look_at, look_at_past, never_led, why_untiered
-    from ..app.partitions import both_tiers_now, partitions_of
-    from ..app.topics_now import agent_addresses
+    from ..app.looking.lost_state import why_lost
+    from ..app.looking.partition_facts import look_at, look_at_past, never_led, why_untiered
+    from ..app.looking.topics_now import agent_addresses
+    from ..app.opening.connection import Connection
+    from ..app.opening.partitions import both_tiers_now, partitions_of
 
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
     if watch:
@@ -81,7 +81,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
 
 
 def _by_gateway(context: Context, topic: TopicArgument, watch: bool) -> None:
-    from ..app.gateway_facts import facts_by_gateway
+    from ..app.looking.gateway_facts import facts_by_gateway
     from ..runtime.clock import SystemClock
 
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
@@ -123,7 +123,7 @@ def missing_objects(facts: PartitionFacts) -> int:
 
 
 def print_facts(context: Context, facts: PartitionFacts) -> None:
-    from ..app.partition_facts import NOT_ASKED
+    from ..app.looking.partition_facts import NOT_ASKED
 
     line = context.output.line
     line(f"{facts.topic}-{facts.partition}  (topic id {facts.topic_id}, term {facts.term or 'none'})")

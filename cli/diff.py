@@ -73,7 +73,7 @@ def _one_partition(*names: str) -> int | None:
 
 @contextmanager
 def _view(context: Context, name: str) -> Iterator[ViewStore]:
-    from ..app.rebuilt import archived_view, stored_view
+    from ..app.opening.rebuilt import archived_view, stored_view
     from ..follower.time_travel import Target
     from ..state.offsets import Position
 

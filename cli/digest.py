@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..app.positions import Position, offset_of
+from ..app.opening.positions import Position, offset_of
 from ..state.errors import InvalidRequest, MissingExtra, TierstateError
 from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier

@@ -51,7 +51,7 @@ def _kept(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
 
 def _going(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
     """Return what goes at once: whole segments below the broker's log. Bytes are the store's; None: no answer."""
-    from ..app.partitions import bounds_if_known
+    from ..app.opening.partitions import bounds_if_known
 
     bounds = bounds_if_known(broker, view.topic, view.partition)
     start, answered = bounds.local_start if bounds else None, bounds is not None

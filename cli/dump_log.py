@@ -128,7 +128,7 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
         log = open_log(file)
         yield Dumped(log.topic, log.partition, log)
         return
-    from ..app.connection import store_options
+    from ..app.opening.connection import store_options
     from ..fetch.copied_segment import open_copied
     from ..fetch.folder_objects import FolderObjects
     from ..storage.object_store import ObjectReader

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 from click.core import ParameterSource
 
-from ..app.positions import Position, offset_of
+from ..app.opening.positions import Position, offset_of
 from ..runtime.columns_extra import require_columns
 from ..runtime.units import counted
 from ..state.errors import Difference, InvalidRequest, UnknownTopic

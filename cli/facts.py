@@ -16,7 +16,7 @@ from .topic_argument import TopicArgument, TopicType
 @pass_context
 def command(context: Context, topic: TopicArgument | None) -> None:
     """The tier-state topic as it stands: position, key, decoded fact. With --json one object a line."""
-    from ..app.partitions import partitions_of
+    from ..app.opening.partitions import partitions_of
     from ..schemas.codec import decode_fact, fact_to_json
     from ..state.keys import partition_prefix
 

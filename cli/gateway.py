@@ -14,7 +14,7 @@ from .serving import keep_files_private, serve, service_logs
 
 if TYPE_CHECKING:
     from ..api.open import GatewayServer
-    from ..app.services import ServingParts
+    from ..app.operating.services import ServingParts
     from ..runtime.settings import Settings
 
 LOOPBACK = ("127.", "::1", "localhost")
@@ -30,7 +30,7 @@ def command(context: Context, listen: str | None, workers: str | None) -> None:
     A gateway takes one core. For more, start several behind a reverse proxy: docs/http.md.
     """
     _gateway()
-    from ..app.services import open_serving_parts
+    from ..app.operating.services import open_serving_parts
     from ..runtime.allocator import keep_buffers_of_reads
 
     keep_buffers_of_reads()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..app.gateway_access import GatewayAccess
+    from ..app.opening.gateway_access import GatewayAccess
     from ..fetch.gateway import GatewayClient
     from .context import Context
 
@@ -22,8 +22,8 @@ def gateway_access(context: Context) -> GatewayAccess:
     """Return URL and login for ``--gateway``, else for the settings' own gateway. Raises InvalidRequest if it is no
     URL, the login is missing or named twice, or the bucket is to be read.
     """
-    from ..app.gateway_access import GATEWAY_TIMEOUT_S, GatewayAccess, gateway_url
-    from ..app.gateway_login import client_certificate, gateway_login
+    from ..app.opening.gateway_access import GATEWAY_TIMEOUT_S, GatewayAccess, gateway_url
+    from ..app.opening.gateway_login import client_certificate, gateway_login
     from ..state.errors import InvalidRequest
 
     if context.settings.view.source == "bucket":

@@ -28,7 +28,7 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
     Refuses a topic with a wrong configuration, or one that lost facts, and says what is wrong with it. A folder that is
     missing later is away (a disk that is not mounted): nothing but this command makes it.
     """
-    from ..app.connection import open_store_of, tier_topic_spec
+    from ..app.opening.connection import open_store_of, tier_topic_spec
     from ..broker.tier_topic_setup import TierTopicSpec, create_tier_topic, look_at_tier_topic
     from ..runtime.clock import SystemClock
     from ..state.errors import TierStateLost

@@ -11,7 +11,7 @@ from .context import Context
 from .flags import acts, pass_context
 
 if TYPE_CHECKING:
-    from ..app.prefix import Sides
+    from ..app.operating.prefix import Sides
 
 
 @click.command("keep-prefix", epilog="Example: tierstate keep-prefix --execute")
@@ -26,7 +26,7 @@ def command(context: Context, execute: bool) -> None:
     --execute stops production; what it copies from then on is never read by this cluster.
     Exit code 1 when another cluster writes here and nothing was decided.
     """
-    from ..app.prefix import look_at_sides, take_prefix
+    from ..app.operating.prefix import look_at_sides, take_prefix
     from ..state.errors import Difference
 
     with context.alone("keep-prefix", execute) as (connection, _):

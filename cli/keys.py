@@ -102,7 +102,7 @@ def rotate(
     is corrupt, 5 when one had to stay because a private key is missing, or because it is under a newer key than the
     ring's active one: --from takes it back.
     """
-    from ..app.prefix import changing
+    from ..app.operating.prefix import changing
     from ..storage.segment.rotate import Rotation, rotate_all
 
     ring = _ring(context, keyring)

@@ -47,8 +47,8 @@ def command(context: Context, topic: TopicArgument | None, end: str | None, exec
         _show(context, _of_gateway(context, topic), ended=False)
         return
 
-    from ..app.orders import take_back
-    from ..app.partitions import follow_facts
+    from ..app.opening.partitions import follow_facts
+    from ..app.operating.orders import take_back
     from ..state.keys import key_of
 
     with context.connected() as connection:

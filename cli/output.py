@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ..state.errors import Unavailable
 
 if TYPE_CHECKING:
-    from ..app.connection import Advance
+    from ..app.opening.connection import Advance
 
 
 class _CheckedFile(io.FileIO):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..app.positions import Position, parse_position, parse_time
+from ..app.opening.positions import Position, parse_position, parse_time
 from ..state.errors import InvalidRequest
 from ..state.offsets import TimestampMs
 

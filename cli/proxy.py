@@ -27,7 +27,7 @@ def command(context: Context, listen: str | None) -> None:
     Everything passes to the brokers as the client's own principal. Where a broker has an offset no more, the records
     come from the object store. Ends on SIGTERM.
     """
-    from ..app.services import open_serving_parts
+    from ..app.operating.services import open_serving_parts
     from ..proxy.open import feed_proxy_metrics, open_proxy
     from ..runtime.allocator import keep_buffers_of_reads
 

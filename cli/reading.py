@@ -34,7 +34,7 @@ def isolation_option(default: Isolation) -> Decorator:
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
     """Yield a reader of both tiers, or of the bucket alone; it follows only the partitions' tier-state partitions."""
-    from ..app.partitions import find_partitions
+    from ..app.opening.partitions import find_partitions
 
     with context.reading("kafka.bootstrap.servers", "store.url") as connection:
         context.wait_for_kafka(connection)

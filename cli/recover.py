@@ -16,7 +16,7 @@ from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..app.recovery import Recovery
+    from ..app.operating.recovery import Recovery
     from ..leader.recover_scan import Bucket
     from ..rules.recovery import PartitionPlan
     from ..state.ids import TopicIdPartition
@@ -63,7 +63,7 @@ def command(
     older backup was put back, and what the topic has counts from now on, not what was archived of the history it lost.
     Exit code 4 when offsets are missing or a manifest is damaged, 1 when segments are left out.
     """
-    from ..app.recovery import (
+    from ..app.operating.recovery import (
         RecoveryRequest,
         plan_lost_facts,
         plan_recovery,

@@ -23,8 +23,8 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
     While a hold stands nothing of the partition is trimmed, expired, swept or erased. Facts that contradict each other
     are settled with `tierstate settle`. A topic that is gone is named by its topic id.
     """
-    from ..app.orders import take_back
-    from ..app.partitions import follow_facts
+    from ..app.opening.partitions import follow_facts
+    from ..app.operating.orders import take_back
     from ..state.errors import InvalidRequest
     from ..state.keys import key_of
 

@@ -49,9 +49,9 @@ def command(
 
     Time travel in the topic ends where compaction begins, and says so; the archive has every fact since it began.
     """
-    from ..app.connection import tier_partitions
-    from ..app.partitions import partitions_of
-    from ..app.rebuilt import archive_identity, rebuild_into, replay_from_archive, replay_from_topic
+    from ..app.opening.connection import tier_partitions
+    from ..app.opening.partitions import partitions_of
+    from ..app.opening.rebuilt import archive_identity, rebuild_into, replay_from_archive, replay_from_topic
     from ..follower.time_travel import Target
     from ..state.errors import InvalidRequest
     from ..state.offsets import Position

@@ -13,7 +13,7 @@ from .context import Context
 from .flags import SizeType, acts, pass_context
 
 if TYPE_CHECKING:
-    from ..app.rescue import LeadingSegment, RescuedPartition
+    from ..app.operating.rescue import LeadingSegment, RescuedPartition
 
 
 @click.command("rescue", epilog="Example: tierstate rescue /var/lib/kafka --free 20GiB --execute")
@@ -30,7 +30,7 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
     Consumer groups cannot be asked. A plain consumer that has not read what goes is reset when the broker is back: let
     it read through the proxy, or by tierstate's own clients. Exit code 1 when a copy is damaged.
     """
-    from ..app.rescue import broker_is_down, look_into_folders, prove, take_away
+    from ..app.operating.rescue import broker_is_down, look_into_folders, prove, take_away
     from ..state.errors import CorruptData, Difference, ObjectNotFound
 
     damaged = list[str]()

@@ -32,8 +32,8 @@ def command(context: Context, topic: TopicArgument, every: bool) -> None:
 
 
 def _of_view(context: Context, topic: TopicArgument) -> list[dict[str, Any]]:
-    from ..app.partitions import find_partitions
-    from ..app.segment_listing import segments_as_json
+    from ..app.looking.segment_listing import segments_as_json
+    from ..app.opening.partitions import find_partitions
 
     with context.connected() as connection:
         partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)

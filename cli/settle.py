@@ -48,9 +48,9 @@ def command(
 
     With a decision and --execute it is written as a fact. Agents obey within seconds, and it stays settled.
     """
-    from ..app.connection import view_now
-    from ..app.orders import give
-    from ..app.partitions import follow_facts
+    from ..app.opening.connection import view_now
+    from ..app.opening.partitions import follow_facts
+    from ..app.operating.orders import give
     from ..rules.settle import unknown_of
     from ..state.errors import InvalidRequest, NotTiered
 
@@ -83,7 +83,7 @@ def _decided(
     view: PartitionView, unknown: Unknown | None, lineage: str | None, contradiction: str | None, keep: bool | None
 ) -> LineageSettled | ContradictionSettled | None:
     """Return the fact of the decision, or None without one. Raises InvalidRequest if there is nothing to settle."""
-    from ..app.orders import issuer
+    from ..app.operating.orders import issuer
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
     from ..state.errors import InvalidRequest

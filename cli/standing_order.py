@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..app.orders import describe_order, needed, order_each, require_tiered
-from ..app.partitions import partitions_of
+from ..app.looking.partition_facts import describe_order
+from ..app.opening.partitions import partitions_of
+from ..app.operating.orders import needed, order_each, require_tiered
 from ..rules.orders import standing
 from ..state.termless_facts import OrderKind
 from .context import Context

@@ -25,9 +25,9 @@ def command(context: Context) -> None:
     Exit code 4 when facts of the tier-state topic are lost, objects are missing, or offsets are in no tier. A topic
     without any facts is looked for in the bucket.
     """
-    from ..app.connection import Connection
-    from ..app.overview import FACTS_LOST, GAP, MISSING, worst_first
-    from ..app.topics_now import topics_now
+    from ..app.looking.overview import FACTS_LOST, GAP, MISSING, worst_first
+    from ..app.looking.topics_now import topics_now
+    from ..app.opening.connection import Connection
     from ..state.errors import CorruptData, TierStateLost
 
     if context.gateway is not None:

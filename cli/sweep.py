@@ -12,7 +12,7 @@ from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..app.sweeping import Row, SweepByHand
+    from ..app.operating.sweeping import Row, SweepByHand
 
 
 @click.command("sweep", epilog="Example: tierstate sweep orders --execute")
@@ -36,9 +36,9 @@ def command(
     sweep those by themselves.
     Agents do all this too, but for orphans: after sweep.grace. Exit code 1 when something stays that no agent needs.
     """
-    from ..app.partitions import find_topic_id, to_follow
-    from ..app.prefix import changing
-    from ..app.sweeping import SweepByHand
+    from ..app.opening.partitions import find_topic_id, to_follow
+    from ..app.operating.prefix import changing
+    from ..app.operating.sweeping import SweepByHand
 
     with context.connected("kafka.bootstrap.servers", "store.url") as connection:
         topic_id = find_topic_id(connection.broker.control, topic.topic) if topic else None
@@ -70,7 +70,7 @@ def _keys(orphans: Iterable[str], lines: Iterable[str] | None) -> Iterator[str]:
 
 
 def _show(context: Context, sweep: SweepByHand, swept: set[str], execute: bool) -> None:
-    from ..app.sweeping import totals
+    from ..app.operating.sweeping import totals
 
     out, rows = context.output, sweep.rows
     for unseen in {each.uploads_unseen for each in sweep.looks if each.uploads_unseen}:

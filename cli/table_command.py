@@ -267,7 +267,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
     settings = context.settings_with(*NEEDED)
     logger = service_logs(context)
     with catalog_of(context, new=True) as catalog:
-        from ..app.services import open_serving_parts
+        from ..app.operating.services import open_serving_parts
         from ..lake.table_keeper import Keeper, feed_table_metrics
         from ..lake.table_open import limits_of, log_of, pace_of
         from ..runtime.service import Service

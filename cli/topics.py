@@ -14,8 +14,8 @@ from .flags import from_bucket, pass_context
 from .gateway_access import gateway_client
 
 if TYPE_CHECKING:
-    from ..app.bucket_connection import BucketConnection
-    from ..app.partition_facts import PartitionFacts
+    from ..app.looking.partition_facts import PartitionFacts
+    from ..app.opening.bucket_connection import BucketConnection
 
 COLUMNS = ("topic", "partitions", "remote_segments", "remote_bytes", "remote_records", "partitions_in_trouble")
 
@@ -28,8 +28,8 @@ def command(context: Context) -> None:
 
     `tierstate status` has the same topics, and names the trouble.
     """
-    from ..app.connection import Connection
-    from ..app.topics_now import topics_now
+    from ..app.looking.topics_now import topics_now
+    from ..app.opening.connection import Connection
 
     if context.gateway is not None:
         with closing(gateway_client(context)) as client:
@@ -47,7 +47,7 @@ def command(context: Context) -> None:
 
 def _in_bucket(connection: BucketConnection) -> list[dict[str, Any]]:
     """Return the topics of the view from the bucket. No broker or agent is asked, so trouble of now is not shown."""
-    from ..app.partition_facts import look_at_past
+    from ..app.looking.partition_facts import look_at_past
 
     past = connection.view()
     names = {described.topic_id: described.name for described in connection.control.topics()}

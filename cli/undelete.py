@@ -32,8 +32,8 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
 
     The topic is named by its id, as `tierstate facts` shows it: its name may belong to another topic by now.
     """
-    from ..app.orders import take_back
-    from ..app.partitions import partitions_with_facts, to_follow
+    from ..app.opening.partitions import partitions_with_facts, to_follow
+    from ..app.operating.orders import take_back
     from ..rules.custody import ending, withdrawable
     from ..state.errors import Fenced, InvalidRequest
     from ..state.ids import TopicId

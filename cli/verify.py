@@ -12,7 +12,7 @@ from .flags import pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..app.verification import Verification
+    from ..app.looking.verification import Verification
     from ..fetch.verify import Finding
 
 
@@ -36,8 +36,8 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
     2: sizes and manifests are as described, and the archive is whole and the topic's own. 3: every byte, by checksum.
     Exit code 4 when something is corrupt or missing, 1 for any other finding. What waits to go by itself is none.
     """
-    from ..app.partitions import partitions_of
-    from ..app.verification import verify
+    from ..app.looking.verification import verify
+    from ..app.opening.partitions import partitions_of
 
     needed = ("kafka.bootstrap.servers", "store.url") if level >= 1 else ()
     with context.connected(*needed) as connection:

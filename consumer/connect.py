@@ -69,7 +69,7 @@ def connect(
             raise InvalidRequest("gateway stands alone: it knows its brokers and its store", gateway=gateway)
         if (user is None) != (password is None) or (token and user):
             raise InvalidRequest("a gateway takes a token, or user and password, or neither", gateway=gateway)
-        from ..app.gateway_login import client_certificate
+        from ..app.opening.gateway_login import client_certificate
         from ..fetch.gateway import GatewayClient
 
         basic = None if user is None or password is None else (user, password)
@@ -80,7 +80,7 @@ def connect(
     for name, text in zip(_EXAMPLES, texts, strict=True):
         if text is not None and name in _OF_A_GATEWAY:
             raise InvalidRequest(f"{name} is for a gateway, and gateway is not given")
-    from ..app.connection import BROKER, STORE
+    from ..app.opening.connection import BROKER, STORE
 
     settings_of = {BROKER: bootstrap, STORE: store, "view.source": source}
     shown = ", ".join(
@@ -262,8 +262,8 @@ def _nothing_more(partitions: Iterable[TopicIdPartition]) -> None:
 
 def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
     """Check the settings now. Return a function that opens the parts."""
-    from ..app.connection import BROKER, BUCKET, FOR_READERS, STORE, Connection
-    from ..app.open import open_connection
+    from ..app.opening.connection import BROKER, BUCKET, FOR_READERS, STORE, Connection
+    from ..app.opening.open import open_connection
     from ..runtime.settings import require
 
     judged = settings_from({**FOR_READERS, **given})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ..app.connection import FOR_READERS
+from ..app.opening.connection import FOR_READERS
 from ..runtime.settings import Settings
 from ..runtime.settings_load import settings_from
 from ..state.errors import InvalidSettings

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from ..app.positions import AtOffset, AtTime, Earliest, Latest, Position, offset_of, parse_time
+from ..app.opening.positions import AtOffset, AtTime, Earliest, Latest, Position, offset_of, parse_time
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier

@@ -6,8 +6,8 @@ from collections.abc import Generator, Mapping
 
 import pyarrow as pa
 
-from ..app.connection import FOR_READERS, STORE
-from ..app.open import open_connection
+from ..app.opening.connection import FOR_READERS, STORE
+from ..app.opening.open import open_connection
 from ..fetch.gone import place_of
 from ..fetch.reader import records
 from ..runtime.settings import Settings

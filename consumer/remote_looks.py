@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
 
-from ..app.connection import SILENCE_S, Connection
+from ..app.opening.connection import SILENCE_S, Connection
 from ..broker.control import BrokerControl
 from ..broker.error_codes import error_of_exception
 from ..fetch.logical import Ask, LogicalPartition

@@ -8,7 +8,7 @@
     _tierstate/<tier-state topic id>/parted/<number>                       topic and archive of a history have diverged
     _tierstate/agents/<cluster id>/<broker id>/<process id>                heartbeat of a process (`heartbeat.py`)
     _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`keeper.py`)
-    _tierstate/lock                                                        what runs alone (`app/prefix_lock.py`)
+    _tierstate/lock                                                        what runs alone (`prefix_lock.py`)
 
 Positions have 20 digits, so that a LIST is in their order. Keys are relative to the store's URL.
 """

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..app.connection import Advance, ShowProgress
+from ..app.opening.connection import Advance, ShowProgress
 from ..fetch.plan import Groups
 from ..fetch.planned_split import PlannedPart, PlannedSplit, Skipped
 from ..state.errors import InvalidRequest, TierstateError

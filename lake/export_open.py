@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from ..app.bucket_connection import BucketConnection
-from ..app.connection import Connection, ShowProgress, store_options
-from ..app.gateway_access import GatewayAccess
-from ..app.partitions import find_partitions
-from ..app.split_reads import LogAccess, access_by
+from ..app.opening.bucket_connection import BucketConnection
+from ..app.opening.connection import Connection, ShowProgress, store_options
+from ..app.opening.gateway_access import GatewayAccess
+from ..app.opening.partitions import find_partitions
+from ..app.opening.split_reads import LogAccess, access_by
 from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
 from ..storage.memory import MemoryStore

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from ..app.split_reads import LogAccess
+from ..app.opening.split_reads import LogAccess
 from ..fetch.planned_split import PlannedSplit
 from ..runtime.clock import SystemClock
 from ..runtime.operation import run

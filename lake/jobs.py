@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..app.split_reads import LogAccess
+from ..app.opening.split_reads import LogAccess
 from ..fetch.packed_splits import SplitWriter, unpacked
 from ..fetch.piece import missing_object
 from ..fetch.planned_split import PlannedSplit

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from ..app.connection import Connection
-from ..app.orders import issuer, take_back
-from ..app.reader_leases import take_leases
+from ..app.opening.connection import Connection
+from ..app.operating.orders import issuer, take_back
+from ..app.operating.reader_leases import take_leases
 from ..follower.follower import Follower
 from ..runtime.id_source import RandomIds
 from ..state.errors import AccessDenied, TierstateError, Unavailable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..app.split_reads import LogAccess
+from ..app.opening.split_reads import LogAccess
 from ..fetch.gateway import GatewayClient
 from ..fetch.gateway_plans import GatewayGrants, end_plan, leased_plan
 from ..fetch.plan import PlannedRange, plan, planned

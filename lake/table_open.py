@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from ..app.connection import Connection
-from ..app.split_reads import access_by
+from ..app.opening.connection import Connection
+from ..app.opening.split_reads import access_by
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
 from ..runtime.id_source import RandomIds
@@ -23,7 +23,7 @@ from .table_follow import TableLimits
 from .table_keeper import FollowPace
 
 if TYPE_CHECKING:
-    from ..app.bucket_connection import BucketConnection
+    from ..app.opening.bucket_connection import BucketConnection
 
 
 @contextmanager

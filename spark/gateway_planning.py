@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing
 
-from ..app.gateway_access import GatewayAccess
+from ..app.opening.gateway_access import GatewayAccess
 from ..fetch.gateway import GatewayClient
 from ..fetch.gateway_plans import asked_plan, leased_plan
 from ..fetch.plan import PlannedRange, PlannedSplit

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..app.connection import Connection
-from ..app.open import open_connection
-from ..app.orders import issuer
-from ..app.reader_leases import take_leases
+from ..app.opening.connection import Connection
+from ..app.opening.open import open_connection
+from ..app.operating.orders import issuer
+from ..app.operating.reader_leases import take_leases
 from ..broker.control import BrokerControl, TopicDirectory
 from ..fetch.gone import place_of
 from ..fetch.reader import LogReader

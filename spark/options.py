@@ -16,8 +16,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..app.gateway_access import GatewayAccess, gateway_url
-from ..app.split_reads import Access, access_by
+from ..app.opening.gateway_access import GatewayAccess, gateway_url
+from ..app.opening.split_reads import Access, access_by
 from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
@@ -205,7 +205,7 @@ def _is_partition(number: object) -> bool:
 
 def _given(options: Mapping[str, str]) -> dict[str, object]:
     """Return settings by their names."""
-    from ..app.connection import FOR_READERS
+    from ..app.opening.connection import FOR_READERS
 
     settings: dict[str, object] = {f"kafka.{name}": value for name, value in kafka_properties(options).items()}
     if not options.get("tierstate.store", "").strip():
@@ -222,7 +222,7 @@ def _given(options: Mapping[str, str]) -> dict[str, object]:
 
 def _gateway(options: Mapping[str, str]) -> GatewayAccess:
     """Return the access to a gateway. It decides where to read, so no option may. Raises InvalidRequest."""
-    from ..app.gateway_login import client_certificate, gateway_login
+    from ..app.opening.gateway_login import client_certificate, gateway_login
 
     url = gateway_url(options["tierstate.gateway"], "option tierstate.gateway")
     refused = [name for name, _ in _names(options)] + [name for name in options if name.startswith("kafka.")]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..app.gateway_access import GatewayAccess
+from ..app.opening.gateway_access import GatewayAccess
 from ..fetch.plan import Groups, PlannedRange, PlannedSplit, plan, planned
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock

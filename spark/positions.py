@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..app.positions import parse_time
+from ..app.opening.positions import parse_time
 from ..runtime.clock import SystemClock
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset, TimestampMs

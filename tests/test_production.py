@@ -17,7 +17,7 @@ from tests.broker.guarded import self_signed
 from tests.deploy.restricted import violations
 from tests.scenarios.house import get
 from tests.test_deploy import ROOT, parse
-from tierstate.app.watching import longest_silence
+from tierstate.app.looking.watching import longest_silence
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.framed_socket import tls_context
 from tierstate.cli.serving import CLOSING_SECONDS

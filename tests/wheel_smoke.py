@@ -17,7 +17,8 @@ def core(logs: Path) -> None:
     assert "the extra [columns]" in refused("consume", "t", "--bootstrap-server", "127.0.0.1:1")
     assert "the extra [columns]" in refused("export", "t", "--into", Path.cwd().as_uri())
     assert "the extra [gateway]" in refused("gateway", "--bootstrap-server", "127.0.0.1:1")
-    import_it = [sys.executable, "-c", "import tierstate.app.agent, tierstate.proxy.open, tierstate.fetch.open"]
+    modules = "tierstate.app.operating.agent, tierstate.proxy.open, tierstate.fetch.open"
+    import_it = [sys.executable, "-c", f"import {modules}"]
     subprocess.run(import_it, check=True, timeout=60)
     read = subprocess.run([sys.executable, "-c", "import tierstate; tierstate.connect"], capture_output=True, text=True)
     assert "MissingExtra: tierstate.connect needs the extra [columns]" in read.stderr, read.stderr

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.alerts, pytest.mark.kafka]
 RECORDS = 2_500
 IMPATIENT = """
 import sys
-from tierstate.app import watching
+from tierstate.app.looking import watching
 watching.SLACK_S, watching.BROKER_S = 5.0, 5.0
 from tierstate.cli.main import main
 sys.exit(main())

@@ -13,7 +13,7 @@ from tests.api.gateways import RECORDS, MemoryReader
 from tests.scenarios.house import eventually
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
-from tierstate.app.watching import longest_silence
+from tierstate.app.looking.watching import longest_silence
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address

@@ -16,7 +16,7 @@ from tests.api.test_group_standings import Brokers, at
 from tierstate.api.app import create_app
 from tierstate.api.rights import EVERYTHING
 from tierstate.api.service import FetchService
-from tierstate.app.plans import user_of_plan
+from tierstate.app.operating.plans import user_of_plan
 from tierstate.broker.callers import Rights
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.sasl import Login

@@ -9,8 +9,8 @@ from typing import Any
 from tests.fetch.two_tiers import GOLDEN, Folder, Row, TwoTiers, rows_of
 from tests.follower.archived import run
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.app.bucket_connection import BucketConnection, ViewAge
-from tierstate.app.open import open_connection
+from tierstate.app.opening.bucket_connection import BucketConnection, ViewAge
+from tierstate.app.opening.open import open_connection
 from tierstate.follower.archive import archive
 from tierstate.follower.checkpoint import checkpoint
 from tierstate.follower.rocksdb_view import ViewIdentity

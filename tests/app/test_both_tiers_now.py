@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from tests.leader.expiry import say
 from tests.leader.world import World
-from tierstate.app.partitions import both_tiers_now
+from tierstate.app.opening.partitions import both_tiers_now
 from tierstate.broker.control import BrokerControl
 from tierstate.rules.cut_elsewhere import cut_elsewhere
 from tierstate.state.facts import LocalTrimIntended

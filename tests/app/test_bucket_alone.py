@@ -11,8 +11,8 @@ import pytest
 
 from tests.app.kept import Kept, damage
 from tests.fetch.two_tiers import NOW, Row, golden_rows
-from tierstate.app.open import open_connection
-from tierstate.app.partition_facts import NOT_ASKED, look_at_past
+from tierstate.app.looking.partition_facts import NOT_ASKED, look_at_past
+from tierstate.app.opening.open import open_connection
 from tierstate.cli.context import Context
 from tierstate.cli.main import run
 from tierstate.fetch.gone import place_of
@@ -288,7 +288,7 @@ def test_nothing_in_the_bucket_is_written_or_changed(kept: Kept) -> None:
 
 
 def test_what_needs_a_broker_says_so_and_asks_none(kept: Kept) -> None:
-    from tierstate.app.connection import Connection
+    from tierstate.app.opening.connection import Connection
 
     with kept.connection() as connection, Connection(connection.settings) as refused:
         needs: list[Callable[[], object]] = [lambda: refused.broker, lambda: refused.topic, lambda: refused.view()]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.app.checks import NEEDS, REPLAYING, checked, checks, require_short
-from tierstate.app.connection import Connection
+from tierstate.app.opening.connection import Connection
+from tierstate.app.operating.checks import NEEDS, REPLAYING, checked, checks, require_short
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest, StorageUnavailable
 from tierstate.state.ids import RemoteSegmentId, TopicId

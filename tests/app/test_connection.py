@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.app.connection import Advance, Connection
+from tierstate.app.opening.connection import Advance, Connection
 from tierstate.runtime.settings import Settings
 from tierstate.state.ids import TopicId, TopicIdPartition
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.app.connection import Advance, Connection
-from tierstate.app.growing_view import GrowingView
+from tierstate.app.opening.connection import Advance, Connection
+from tierstate.app.opening.growing_view import GrowingView
 from tierstate.runtime.settings import Settings
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.keys import tier_partition_of

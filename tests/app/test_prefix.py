@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.app import prefix
-from tierstate.app.prefix import folders_id
+from tierstate.app.operating import prefix
+from tierstate.app.operating.prefix import folders_id
 
 
 def test_folders_that_were_copied_under_the_same_name_are_another_place(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tierstate.app.connection import Connection
-from tierstate.app.prefix_lock import PrefixLock
+from tierstate.app.opening.connection import Connection
+from tierstate.app.operating.prefix_lock import PrefixLock
 from tierstate.follower.object_names import LOCK
 from tierstate.rules.prefix import PROOF_PERIODS, SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock

@@ -10,7 +10,7 @@ import pytest
 
 from tests.leader.world import World
 from tests.twins.wrong_clock import DAY_S, WrongClock
-from tierstate.app.reader_leases import take_leases
+from tierstate.app.operating.reader_leases import take_leases
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.offsets import Extent, Offset
 

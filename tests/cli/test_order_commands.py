@@ -10,9 +10,10 @@ import pytest
 from tests.rules.expiring import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
 from tests.state.conftest import KNOWN, NOW
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.app.deletion import DeletePlan, Obeyed, plan_delete
-from tierstate.app.orders import describe_order, give, issuer, needed, new_order, order_each
-from tierstate.app.positions import AtOffset, Earliest, FromEnd, Latest, offset_before
+from tierstate.app.looking.partition_facts import describe_order
+from tierstate.app.opening.positions import AtOffset, Earliest, FromEnd, Latest, offset_before
+from tierstate.app.operating.deletion import DeletePlan, Obeyed, plan_delete
+from tierstate.app.operating.orders import give, issuer, needed, new_order, order_each
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tierstate.app.positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position, parse_position
+from tierstate.app.opening.positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position, parse_position
 from tierstate.cli.positions import PositionType
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.offsets import Offset, TimestampMs

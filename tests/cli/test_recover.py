@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tierstate.app.recovery import require_no_agent, require_silent
+from tierstate.app.operating.recovery import require_no_agent, require_silent
 from tierstate.cli.recover import is_paused
 from tierstate.rules.recovery import ArchivedPartition, plan_partitions
 from tierstate.state.errors import Fenced

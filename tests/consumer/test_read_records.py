@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tierstate import connect, errors, read_records
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
-from tierstate.app.connection import FOR_READERS, Connection
+from tierstate.app.opening.connection import FOR_READERS, Connection
 from tierstate.cli.main import run
 from tierstate.consumer.connect import Log
 from tierstate.fetch.reader import LogReader

@@ -24,7 +24,7 @@ from tests.log.batches import TIME
 from tierstate.api.app import create_app
 from tierstate.api.media import BATCHES, JSON
 from tierstate.api.service import FetchService
-from tierstate.app.split_reads import SplitReads
+from tierstate.app.opening.split_reads import SplitReads
 from tierstate.cli import dump_log as dump
 from tierstate.cli.digest import _count
 from tierstate.consumer.assigned_partition import AssignedPartition, Failed

@@ -13,7 +13,7 @@ import structlog
 
 from tests.consumer.test_damaged_objects import damage, log_object, tiered
 from tests.consumer.tiered_cluster import TieredCluster
-from tierstate.app.connection import Connection
+from tierstate.app.opening.connection import Connection
 from tierstate.cli.main import run
 from tierstate.consumer.connect import connect
 from tierstate.lake.table_catalog import LakeCatalog

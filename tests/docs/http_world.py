@@ -19,7 +19,7 @@ from tests.fetch.two_tiers import NOW, Folder, FolderTier, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
-from tierstate.app.plans import Leasing, Plans
+from tierstate.app.operating.plans import Leasing, Plans
 from tierstate.broker.groups import GroupPosition, TopicGroups
 from tierstate.broker.sasl import Login
 from tierstate.fetch.reader import LogReader

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fetch.two_tiers import Golden
 from tests.later_release import later_kind
-from tierstate.app.gap_acceptance import Gaps, require_gone
+from tierstate.app.operating.gap_acceptance import Gaps, require_gone
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.state.offsets import Offset, OffsetRange

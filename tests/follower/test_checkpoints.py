@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.follower.archived import crash, run
 from tests.follower.checkpointed import NewStore, World
 from tests.follower.said import PARTITIONS, elected, identity, log_start, partition
-from tierstate.app.connection import Connection
-from tierstate.app.upkeep import seed_of
+from tierstate.app.opening.connection import Connection
+from tierstate.app.operating.upkeep import seed_of
 from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view

@@ -9,7 +9,7 @@ import pytest
 from tests.follower.moody import NO_ROOM, MoodyTopic, MoodyView
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.app.watching import feed_view_gauges, why_beheaded, why_behind, why_topic_away, why_unhealthy
+from tierstate.app.looking.watching import feed_view_gauges, why_beheaded, why_behind, why_topic_away, why_unhealthy
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory

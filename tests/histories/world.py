@@ -24,7 +24,7 @@ from tests.histories.later_release import LaterRelease
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
-from tierstate.app.deletion import plan_delete
+from tierstate.app.operating.deletion import plan_delete
 from tierstate.follower.follower import Follower
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.fetch.two_tiers import Golden
-from tierstate.app.connection import Advance
-from tierstate.app.split_reads import Access
+from tierstate.app.opening.connection import Advance
+from tierstate.app.opening.split_reads import Access
 from tierstate.fetch.piece import records
 from tierstate.fetch.split import read_split
 from tierstate.lake.columns import Columns

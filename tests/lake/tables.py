@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID, digest_of
-from tierstate.app.split_reads import LogAccess, SplitReads
+from tierstate.app.opening.split_reads import LogAccess, SplitReads
 from tierstate.fetch.piece import records
 from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.columns import Columns

@@ -16,7 +16,7 @@ from tests.wheels import ROOT
 
 DRIVER = """
 import time
-from tierstate.app.split_reads import Access
+from tierstate.app.opening.split_reads import Access
 from tierstate.lake.columns import Columns
 from tierstate.lake.export_work import ExportWork, Place, TaskAccess
 from tierstate.lake.jobs import Job, Task

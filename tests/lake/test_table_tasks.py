@@ -17,7 +17,7 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tests.operations import run_until
-from tierstate.app.split_reads import Access
+from tierstate.app.opening.split_reads import Access
 from tierstate.lake import table_upkeep
 from tierstate.lake.jobs import Job
 from tierstate.lake.runs import Run, do, here, in_processes

@@ -7,7 +7,7 @@ import pytest
 from tests.leader.orphans import Late
 from tests.leader.recovery import entries
 from tests.leader.world import World
-from tierstate.app.archived_deletes import ASK_AGAIN_S, ArchivedDeletes
+from tierstate.app.looking.archived_deletes import ASK_AGAIN_S, ArchivedDeletes
 from tierstate.follower.archive import archive
 from tierstate.follower.object_names import TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity

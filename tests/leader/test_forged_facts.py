@@ -12,7 +12,7 @@ from tests.leader.expiry import GRACE_MS, Expiry, say
 from tests.leader.forger import ONLY_COPY, forged, keys_of, put_events, stolen
 from tests.leader.orphans import GRACE_S, Late
 from tests.leader.world import World
-from tierstate.app.sweeping import rows_of
+from tierstate.app.operating.sweeping import rows_of
 from tierstate.leader.archived_deletes import deleted_in
 from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine

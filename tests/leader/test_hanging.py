@@ -19,7 +19,7 @@ from tests.leader.world import World
 from tests.scenarios.house import eventually
 from tests.test_docs import section
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.app.watching import feed_loop_gauges, longest_silence, why_hanging, why_unhealthy
+from tierstate.app.looking.watching import feed_loop_gauges, longest_silence, why_hanging, why_unhealthy
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory

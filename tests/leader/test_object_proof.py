@@ -11,7 +11,7 @@ import pytest
 from tests.leader.expiry import say_order
 from tests.leader.test_encrypted_copies import PUBLIC, RING
 from tests.leader.world import World, nobody_reads, object_keys
-from tierstate.app.rescue import LeadingSegment, prove
+from tierstate.app.operating.rescue import LeadingSegment, prove
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.trimmer import PROVEN_FOR_S, trim_local
 from tierstate.rules.reasons import Reason, why_failed

@@ -6,7 +6,7 @@ import pytest
 
 from tests.leader.orphans import GRACE_S
 from tests.leader.world import World
-from tierstate.app.sweeping import check_no_evidence
+from tierstate.app.operating.sweeping import check_no_evidence
 from tierstate.leader.lost_facts import LostFactsTools, list_segments
 from tierstate.leader.sweeper import SweepTools, look
 from tierstate.rules.sweep import no_archived_deletes

@@ -10,9 +10,9 @@ import pytest
 
 from tests.leader.recovery import Target, bucket, plan
 from tests.leader.world import World
-from tierstate.app.connection import Advance, Connection
-from tierstate.app.prefix_lock import PrefixLock
-from tierstate.app.recovery import Recovery, write_lost_facts, write_recovery
+from tierstate.app.opening.connection import Advance, Connection
+from tierstate.app.operating.prefix_lock import PrefixLock
+from tierstate.app.operating.recovery import Recovery, write_lost_facts, write_recovery
 from tierstate.rules.lost_facts import LostFacts
 from tierstate.rules.prefix import SILENT_PERIODS
 from tierstate.runtime.settings import Settings

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.consumer.tiered_cluster import TieredCluster
 from tests.proxy.serving import serving
-from tierstate.app.connection import Connection
+from tierstate.app.opening.connection import Connection
 from tierstate.fetch.piece import Fetched
 from tierstate.fetch.reader import LogReader
 from tierstate.proxy.server import ProxyServer

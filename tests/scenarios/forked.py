@@ -22,9 +22,10 @@ from pathlib import Path
 from tierstate.cli.table import ENTRIES
 
 IMPORTED = [f"tierstate.cli.{entry.module}" for entry in ENTRIES] + (
-    "tierstate.app.bucket_connection tierstate.app.connection tierstate.app.overview tierstate.app.partitions"
-    " tierstate.app.sweeping tierstate.app.verification tierstate.api.open tierstate.fetch.gateway tierstate.fetch.open"
-    " tierstate.fetch.source tierstate.follower.time_travel tierstate.leader.open tierstate.log.json_lines"
+    "tierstate.app.opening.bucket_connection tierstate.app.opening.connection tierstate.app.looking.overview"
+    " tierstate.app.opening.partitions tierstate.app.operating.sweeping tierstate.app.looking.verification"
+    " tierstate.api.open tierstate.fetch.gateway tierstate.fetch.open tierstate.fetch.source"
+    " tierstate.follower.time_travel tierstate.leader.open tierstate.log.json_lines"
     " tierstate.log.record_digest tierstate.log.text_columns tierstate.storage.open tests.scenarios.forked"
 ).split()
 """Modules that commands import when they are called."""

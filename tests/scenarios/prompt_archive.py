@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tierstate.app.archived_deletes import ArchivedDeletes
+from tierstate.app.looking.archived_deletes import ArchivedDeletes
 from tierstate.broker.tier_topic import TierTopic
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity

@@ -28,7 +28,7 @@ from tests.leader.real import eventually
 from tests.scenarios.story_agents import StoryAgent, StoryCluster
 from tests.scenarios.story_kafka import ClusterAdmin, StoryTopic, Writer
 from tests.scenarios.story_then import Eyes, LocalTier, LogicalLog, Reader, RemoteTier
-from tierstate.app.orders import give, new_order
+from tierstate.app.operating.orders import give, new_order
 from tierstate.broker.tier_topic_setup import create_tier_topic
 from tierstate.runtime import listener as events
 from tierstate.runtime.clock import SystemClock

@@ -18,7 +18,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.scenarios.house import Done, House, eventually, run
 from tierstate import connect, read_records
-from tierstate.app.bucket_connection import BucketConnection
+from tierstate.app.opening.bucket_connection import BucketConnection
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings_load import settings_from

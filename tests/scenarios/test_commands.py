@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.house import TIERSTATE, House, Running, eventually, get, opened_house, run, side_by_side
-from tierstate.app.partition_facts import silent
+from tierstate.app.looking.partition_facts import silent
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka

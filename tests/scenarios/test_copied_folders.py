@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.house import opened_house
-from tierstate.app.connection import Connection
-from tierstate.app.copied_folders import FolderWatch, require_same_ends
+from tierstate.app.looking.copied_folders import FolderWatch, require_same_ends
+from tierstate.app.opening.connection import Connection
 from tierstate.log.local_log import LogDirs
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox

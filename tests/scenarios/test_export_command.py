@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from tests.lake.typed_logs import AVRO, DDL, POISON, an_order, avro_order, json_order, poisoned
 from tests.scenarios.house import TIERSTATE, House, environment, eventually, run
 from tests.servers.schema_registry import registry
-from tierstate.app.connection import Connection
+from tierstate.app.opening.connection import Connection
 from tierstate.fetch.gone import place_of
 from tierstate.lake.leases import leased
 from tierstate.log.record_columns import record_schema

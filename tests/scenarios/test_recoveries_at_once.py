@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.house import Done, House, eventually, run, side_by_side
-from tierstate.app.connection import Connection
-from tierstate.app.prefix_lock import locked
+from tierstate.app.opening.connection import Connection
+from tierstate.app.operating.prefix_lock import locked
 from tierstate.follower.object_names import LOCK
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Settings

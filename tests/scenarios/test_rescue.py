@@ -12,7 +12,7 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.scenarios.house import House, eventually, opened_house
-from tierstate.app.bucket_connection import BucketConnection
+from tierstate.app.opening.bucket_connection import BucketConnection
 from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import InvalidRequest

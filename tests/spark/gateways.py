@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.spark.tiers import Tiers
 from tierstate.api.open import GatewayServer, open_gateway
-from tierstate.app.connection import Connection
-from tierstate.app.plans import Plans, plans_of
+from tierstate.app.opening.connection import Connection
+from tierstate.app.operating.plans import Plans, plans_of
 from tierstate.fetch.gateway import GatewayClient
 from tierstate.fetch.gateway_plans import GatewayGrants, GatewayTier, asked_plan
 from tierstate.fetch.granted_objects import GrantedObjects

@@ -19,7 +19,7 @@ from tests.spark.conftest import Orders
 from tests.spark.gateways import PlanningGateway, planning_gateway, read_through, splits_of
 from tests.spark.tiers import NOW, Record, Tiers
 from tests.storage.conftest import versitygw_bucket, versitygw_endpoint
-from tierstate.app.plans import SegmentPlace
+from tierstate.app.operating.plans import SegmentPlace
 from tierstate.fetch.gateway import GatewayClient
 from tierstate.fetch.gateway_plans import GatewayGrants, GatewayTier
 from tierstate.fetch.granted_objects import GrantedObjects

@@ -1,0 +1,61 @@
+"""Asks the archive about segments that no live fact names, for a sweep. Only this file connects the two packages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+
+from ...follower.rocksdb_view import ViewIdentity
+from ...follower.shelf import Shelf
+from ...follower.time_travel import archived_entries
+from ...leader.archived_deletes import deleted_in
+from ...runtime.clock import Clock
+from ...runtime.listener import ChoreFailed, Listener
+from ...state.errors import TierstateError
+from ...state.ids import RemoteSegmentId, TopicIdPartition
+from ...state.keys import tier_partition_of
+from ...storage.object_store import ObjectStore
+
+Asked = tuple[TopicIdPartition, RemoteSegmentId]
+
+ASK_AGAIN_S = 7 * 86_400.0
+"""An answer means reading the whole archive of a tier-state partition. A segment whose facts are erased tomorrow is
+seen as deleted today: so "not deleted" holds for a week. "Deleted" holds for ever."""
+
+
+class ArchivedDeletes:
+    """Answers the question of `rules/sweep.py` from the archive of one tier-state topic. Keeps answers; thread-safe.
+
+    An archive that is damaged or cannot be read now names nothing: that is reported, and the next look asks again.
+    """
+
+    def __init__(self, store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> None:
+        self._store, self._identity, self._clock, self._listener = store, identity, clock, listener
+        self._deleted: dict[Asked, str] = {}
+        self._unknown: dict[Asked, float] = {}
+        self._lock = threading.Lock()
+
+    def __call__(
+        self, partition: TopicIdPartition, segment_ids: Collection[RemoteSegmentId]
+    ) -> Mapping[RemoteSegmentId, str]:
+        with self._lock:  # one reading at a time
+            questions = [(partition, each) for each in segment_ids]
+            now = self._clock.monotonic()
+            new = [
+                each
+                for each in questions
+                if each not in self._deleted and now - self._unknown.get(each, -ASK_AGAIN_S) >= ASK_AGAIN_S
+            ]
+            if new:
+                self._ask(partition, new, now)
+            return {question[1]: self._deleted[question] for question in questions if question in self._deleted}
+
+    def _ask(self, partition: TopicIdPartition, wanted: list[Asked], now: float) -> None:
+        number = tier_partition_of(partition, self._identity.partitions)
+        try:
+            deletes = deleted_in(archived_entries(Shelf(self._store, self._identity, number)), wanted)
+        except TierstateError as error:  # no archive, or none to be trusted: nothing is condemned on doubt
+            self._listener(ChoreFailed("archived deletes", number, str(error)))
+            return
+        self._deleted.update(deletes)
+        self._unknown.update({each: now for each in wanted if each not in deletes})

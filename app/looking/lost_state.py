@@ -1,0 +1,144 @@
+"""Which facts of a partition are lost, as far as the bucket shows: the message about it, and what a recovery adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ...follower.archive_chain import chain_of
+from ...follower.follower import Follower
+from ...follower.histories import left_behind
+from ...follower.shelf import Shelf
+from ...follower.time_travel import archived_entries
+from ...leader.lost_facts import LostFactsTools, list_segments, look_for_lost_facts
+from ...leader.recover_archive import continued, read_history, said_by
+from ...rules.lost_facts import LostFacts, holes, lost_facts
+from ...rules.lost_facts import why_lost as why_segments_lost
+from ...runtime.units import counted
+from ...state.errors import TierstateError, TierStateLost
+from ...state.ids import TopicIdPartition
+from ...state.offsets import Offset
+from ...state.partition_view import PartitionView
+from ...state.routing import LocalBounds
+from ...storage.segment.known import check_known
+from ..opening.connection import Connection, view_now
+from ..opening.partitions import both_tiers_now, partitions_of
+from .archived_deletes import ArchivedDeletes
+
+
+def why_lost(
+    connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds | None
+) -> str | None:
+    """Return why facts of it must be missing, and the way out. ``bounds`` are older than ``view``.
+
+    The bucket is asked only where no fact has the log start, or offsets are in no tier. Returns None where nothing is
+    missing, and where there is no store to ask or it does not answer.
+    """
+    if not connection.settings.store.url:
+        return None
+    start = None if bounds is None else bounds.local_start
+    try:
+        if view.log_starts:
+            lost = _lost(connection, follower, topic, view, start) if holes(view, start) else None
+            why = None if lost is None else why_segments_lost(lost, topic)
+            return None if why is None else why.said
+        store, names = connection.store, connection.names
+        try:
+            check_known(view, topic, store, names)
+        except TierStateLost:  # a view from before the bucket was asked may only be old
+            check_known(view_now(follower, view.partition), topic, store, names)
+    except TierStateLost as lost_error:
+        return str(lost_error)
+    except TierstateError:
+        return None
+    return None
+
+
+def lost_facts_tools(connection: Connection) -> LostFactsTools:
+    """Return what a search for lost facts uses."""
+    store = connection.store
+    archived = ArchivedDeletes(store, connection.identity, connection.clock, connection.listener)
+    left = partial(left_behind, store, connection.topic.topic_id)
+    return LostFactsTools(store, connection.names, connection.cluster_id, archived, left)
+
+
+def _lost(
+    connection: Connection, follower: Follower, topic: str, view: PartitionView, local_start: Offset | None
+) -> LostFacts:
+    fresh = partial(view_now, follower, view.partition)
+    return look_for_lost_facts(lost_facts_tools(connection), topic, view, fresh, local_start)
+
+
+@dataclass(frozen=True, slots=True)
+class LostPartition:
+    """Facts that a recovery adds to one partition. ``view``: its present facts. ``archived_to`` None: no archive."""
+
+    topic: str
+    view: PartitionView
+    lost: LostFacts
+    archived_to: int | None
+
+
+def look_at_lost(connection: Connection, topic: str, number: int | None) -> list[LostPartition]:
+    """Return each partition of a topic, or one, with its lost facts. The archive is authoritative where there is one.
+
+    Raises as the broker and the store do, and CorruptData for a damaged archive.
+    """
+    partitions = partitions_of(connection.control, topic, number)
+    follower = connection.view(partitions)
+    return [_look_at(connection, follower, topic, each) for each in partitions]
+
+
+def _look_at(connection: Connection, follower: Follower, topic: str, partition: TopicIdPartition) -> LostPartition:
+    bounds, before = both_tiers_now(connection.control, follower, topic, partition)
+    unknown = list_segments(lost_facts_tools(connection), topic, before).unknown
+    view = view_now(follower, partition)
+    shelf = Shelf(connection.store, connection.identity, follower.tier_partition(partition))
+    chain = chain_of(connection.store, shelf.place)
+    archived, archived_to = {partition: said_by(view)}, None
+    if chain.names:
+        archive, archived_to = read_history(archived_entries(shelf)), int(chain.end)
+        if partition in archive:
+            archived = continued({partition: archive[partition]}, archived)
+    left = left_behind(connection.store, connection.topic.topic_id)
+    start = None if bounds is None else bounds.local_start
+    return LostPartition(topic, view, lost_facts(view, unknown, archived[partition], start, left), archived_to)
+
+
+def facts_are_there(connection: Connection, partitions: Sequence[tuple[str, TopicIdPartition]]) -> str:
+    """Return one sentence. Raises TierStateLost for the first of these partitions that has lost facts."""
+    follower = connection.view([partition for _, partition in partitions])
+    for topic, partition in partitions:
+        bounds, view = both_tiers_now(connection.control, follower, topic, partition)
+        lost = why_lost(connection, follower, topic, view, bounds)
+        if lost is not None:
+            raise TierStateLost(f"FACTS LOST  {lost}", topic=topic, partition=partition.partition)
+    return f"none is lost, as far as {counted(len(partitions), 'partition')} and the bucket tell"
+
+
+def without_facts(connection: Connection, follower: Follower) -> list[TopicIdPartition]:
+    """Return the partitions of tiered topics that have no fact, although the bucket has segments of them.
+
+    One LIST for each partition without facts. ``follower``: of all tier-state partitions.
+    """
+    tiering, spoken = connection.settings.tiering, set(follower.partitions())
+    return [
+        partition
+        for topic in connection.control.topics()
+        if not topic.internal and tiering.covers(topic.name)
+        for each in topic.partitions
+        if (partition := TopicIdPartition(topic.topic_id, each.partition)) not in spoken
+        and why_lost(connection, follower, topic.name, PartitionView(partition), None) is not None
+    ]
+
+
+def require_nothing_lost(
+    connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds
+) -> None:
+    """Raise TierStateLost where facts are lost: an order might delete what the lost facts are about."""
+    lost = why_lost(connection, follower, topic, view, bounds)
+    if lost is not None:
+        raise TierStateLost(
+            f"nothing may be ordered away while facts are lost: {lost}", topic=topic, partition=view.partition.partition
+        )

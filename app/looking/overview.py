@@ -1,0 +1,149 @@
+"""All topics in one table, those in trouble first: from the view and from their agents' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...rules.reasons import Reason
+from ...state.ids import TopicIdPartition
+from ...state.offsets import OffsetRange
+from ...state.partition_view import PartitionView
+from ..opening.agent_boards import Board
+from .partition_facts import orders_in_words, troubles_of
+from .remote_records import remote_records
+
+SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
+MISSING, CONTESTED = "objects missing", "prefix contested"
+NEVER_COPIED, RIGHT_LACKS = "never copied", "right lacks"
+NAMED = 1000
+"""The most partitions in trouble that are named for one topic; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOverview:
+    """``freed_bytes``: of log that the broker no longer has; ``local_log_bytes``: of its log. Lag: of rolled segments
+    that are not copied yet; None where no agent reported it. ``copy_lag_seconds``: since the newest record of the
+    oldest of them. ``in_trouble``: the first partitions in trouble, by number. ``rights_lacking``: the rights that
+    Kafka does not give its agents, with the commands that add them.
+    """
+
+    topic: str
+    topic_id: str
+    partitions: int
+    remote_segments: int
+    remote_bytes: int
+    remote_records: int
+    local_log_bytes: int | None
+    freed_bytes: int | None
+    copy_lag_segments: int | None
+    copy_lag_bytes: int | None
+    copy_lag_seconds: float | None
+    orders: tuple[str, ...]
+    trouble: tuple[str, ...]
+    partitions_in_trouble: int
+    in_trouble: tuple[int, ...] = ()
+    rights_lacking: tuple[str, ...] = ()
+
+
+def addresses_of(views: Iterable[PartitionView]) -> set[str]:
+    """Return the addresses at which the agents of these partitions answer."""
+    return {view.leader.management_address for view in views if view.leader and view.leader.management_address}
+
+
+def overview(
+    topic: str,
+    views: Sequence[PartitionView],
+    boards: Mapping[str, Board | None],
+    lost: Collection[TopicIdPartition] = (),
+    never: Collection[TopicIdPartition] = (),
+) -> TopicOverview:
+    """Return one topic's row. ``views``: one a partition, by number. ``boards``: of those asked, from before the views
+    were read: facts are written before a broker trims, so a trim in between makes no gap. ``lost``: partitions without
+    a fact but with segments in the bucket. ``never``: partitions that the settings choose and no agent ever led.
+    """
+    statuses = [_status(topic, view, boards) for view in views]
+    answered = [(view, status) for view, status in zip(views, statuses, strict=True) if isinstance(status, Mapping)]
+    troubles = [
+        _troubles(view, status) + [FACTS_LOST] * (view.partition in lost) + [NEVER_COPIED] * (view.partition in never)
+        for view, status in zip(views, statuses, strict=True)
+    ]
+    in_trouble = [view.partition.partition for view, words in zip(views, troubles, strict=True) if words]
+    seconds = [status.get("copy_lag_s") for _, status in answered]
+    return TopicOverview(
+        topic=topic,
+        topic_id=str(views[0].partition.topic_id) if views else "",
+        partitions=len(views),
+        remote_segments=sum(len(view.readable) for view in views),
+        remote_bytes=sum(view.remote_bytes for view in views),
+        remote_records=sum(sum(remote_records(view, view.log_start).values()) for view in views),
+        local_log_bytes=_sum(answered, "local_log_bytes"),
+        freed_bytes=sum(_freed(view, status) for view, status in answered) if answered else None,
+        copy_lag_segments=_sum(answered, "copy_lag_segments"),
+        copy_lag_bytes=_sum(answered, "copy_lag_bytes"),
+        copy_lag_seconds=max((each for each in seconds if each is not None), default=0.0) if answered else None,
+        orders=tuple(sorted({each for view in views for each in orders_in_words(view, None)})),
+        trouble=tuple(sorted({word for words in troubles for word in words})),
+        partitions_in_trouble=len(in_trouble),
+        in_trouble=tuple(in_trouble[:NAMED]),
+        rights_lacking=tuple(sorted({each for _, status in answered for each in status.get("rights_lacking") or ()})),
+    )
+
+
+def facts_lost(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> str | None:
+    """Return which facts its agent knows to be lost, and the command that adds them."""
+    status = _status(topic, view, boards)
+    return status.get("facts_lost") if isinstance(status, Mapping) else None
+
+
+def worst_first(found: Collection[TopicOverview]) -> list[TopicOverview]:
+    """Sort by partitions in trouble, then topics with orders that wait for a person, then by what is to be copied."""
+    return sorted(
+        found,
+        key=lambda each: (-each.partitions_in_trouble, -bool(each.orders), -(each.copy_lag_bytes or 0), each.topic),
+    )
+
+
+def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> Mapping[str, Any] | str | None:
+    """Return its status, `SILENT`, or None where no agent was asked or the agent no longer leads the partition.
+
+    For a partition without a term any agent may answer: the one that leads it and cannot begin a term.
+    """
+    place = topic, view.partition.partition
+    if view.leader is None:
+        return next((board[place] for board in boards.values() if board and place in board), None)
+    address = view.leader.management_address
+    if address not in boards:
+        return None
+    board = boards[address]
+    return SILENT if board is None else board.get(place)
+
+
+def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
+    answer = status if isinstance(status, Mapping) else {}
+    words = {
+        FACTS_LOST: answer.get("facts_lost"),
+        GAP: not answer.get("facts_lost") and _has_gap(view, answer),
+        MISSING: answer.get("missing_objects"),
+        CONTESTED: answer.get("not_expired_reason") == Reason.PREFIX_CONTESTED,
+        SILENT: status == SILENT,
+        FAILING: answer.get("consecutive_failures"),
+        RIGHT_LACKS: answer.get("rights_lacking"),
+    }
+    return troubles_of(view) + [word for word, holds in words.items() if holds]
+
+
+def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
+    """Return whether offsets that must exist, below the start of the broker's log, are in no segment."""
+    start, local = view.log_start, status.get("local_log_start_offset")
+    return start is not None and local is not None and start < local and bool(view.gaps(OffsetRange(start, local - 1)))
+
+
+def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:
+    start = status.get("local_log_start_offset")
+    return 0 if start is None else sum(each.log_bytes for each in view.readable if each.offsets.end < start)
+
+
+def _sum(known: Sequence[tuple[PartitionView, Mapping[str, Any]]], name: str) -> int | None:
+    return sum(status.get(name) or 0 for _, status in known) if known else None

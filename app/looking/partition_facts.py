@@ -1,0 +1,259 @@
+"""A partition as people look at it: both tiers, from a view and the broker, and the answer of its agent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...fetch.verify import out_of_lineage
+from ...rules.cut_elsewhere import cut_elsewhere
+from ...rules.decide import excluded, internal, refusal
+from ...rules.orders import lost_orders, order_done, standing
+from ...runtime.units import counted
+from ...state.offsets import Offset, OffsetRange, moment
+from ...state.routing import in_force
+from ...state.termless_facts import OperatorOrder, OrderKind
+from ..opening.agent_boards import asked_of_agent, may_ask
+from .end_transaction import EndTransaction, end_transaction
+from .remote_records import remote_records
+
+if TYPE_CHECKING:
+    from ...broker.control import BrokerControl
+    from ...rules.reasons import Why
+    from ...runtime.settings import Settings
+    from ...state.ids import BrokerId
+    from ...state.partition_view import PartitionView
+    from ...state.routing import LocalBounds
+
+NOT_ASKED = "not asked: the bucket alone is read"
+"""Stands in place of the answers of an agent and a broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """One partition. Offsets inclusive where they say ``highest``, else Kafka's; None means unknown."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    log_start_offset: int | None
+    local_log_start_offset: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+    highest_remote_offset: int | None
+    remote_segments: int
+    remote_bytes: int
+    remote_records: int
+    term: str | None
+    gaps: tuple[OffsetRange, ...]
+    orders: tuple[str, ...]
+    """Orders that are not carried out yet."""
+    degraded: tuple[str, ...]
+    holds: tuple[str, ...]
+    contradictions: tuple[str, ...]
+    lineage_unknown: bool
+    unconfirmed: str | None
+    """Why remote records may not be this leader's, and what readers are given then."""
+    agent: dict[str, Any] | str | None
+    """The agent's answer; a text when it did not answer; None when no term names one."""
+    cut_elsewhere: str | None = None
+    """What was deleted on the broker by others, and the command that extends the deletion to the remote tier."""
+    untiered: str | None = None
+    """Why the topic is not tiered, by its name, its configuration and the settings of this process."""
+    untiered_reason: str | None = None
+    end_transaction: EndTransaction | None = None
+    """How to end the transaction that the agent names."""
+    accepted_gaps: tuple[str, ...] = ()
+    """Offsets that a person accepted as lost, and why."""
+    kept: tuple[str, ...] = ()
+    """Segments whose objects a person keeps."""
+    lost: str | None = None
+    """Why facts of it must be missing, and the way out."""
+    lost_branch: str | None = None
+    """What was copied of a log that an election has discarded since."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def why_untiered(broker: BrokerControl, settings: Settings, topic: str) -> Why | None:
+    """Return why every agent with these settings would refuse the topic, or None. Raises what the broker does."""
+    if broker.topic(topic).internal or topic == settings.tier_state.topic:
+        return internal(topic)
+    refused = refusal(broker.config(topic))
+    if refused is None and settings.tiering.include and not settings.tiering.covers(topic):
+        return excluded(topic)
+    return refused
+
+
+def look_at(
+    view: PartitionView,
+    bounds: LocalBounds | None,
+    topic: str,
+    untiered: Why | None = None,
+    bootstrap: str = "HOST:PORT",
+    lost: str | None = None,
+    leader: BrokerId | None = None,
+) -> PartitionFacts:
+    """Return the facts. ``bounds``: asked for before ``view`` was read (`both_tiers_now`); None: the broker was silent.
+
+    ``bootstrap``: the bootstrap servers in the Kafka commands that are shown. ``leader``: the broker that leads now.
+    """
+    partition = view.partition.partition
+    agent = _no_agent_yet(view, leader) or ask_agent(view, topic)
+    if lost is None and isinstance(agent, dict):
+        lost = agent.get("facts_lost")
+    start = view.log_start if view.log_start is not None else (bounds.local_start if bounds else None)
+    local_start = bounds.local_start if bounds else None
+    gaps: list[OffsetRange] = []
+    if start is not None and local_start is not None and start < local_start:
+        gaps = view.gaps(OffsetRange(start, Offset(local_start - 1)))
+    return PartitionFacts(
+        topic=topic,
+        partition=partition,
+        topic_id=view.partition.topic_id,
+        log_start_offset=start,
+        local_log_start_offset=local_start,
+        high_watermark=bounds.high_watermark if bounds else None,
+        last_stable_offset=bounds.last_stable_offset if bounds else None,
+        highest_remote_offset=view.coverage.owned[-1].offsets.end if view.coverage.owned else None,
+        remote_segments=len(view.readable),
+        remote_bytes=view.remote_bytes,
+        remote_records=sum(remote_records(view, start).values()),
+        term=str(view.term) if view.term else None,
+        gaps=tuple(gaps),
+        orders=orders_in_words(view, local_start),
+        degraded=view.degraded,
+        holds=tuple(hold.reason for hold in view.holds),
+        contradictions=view.contradictions,
+        lineage_unknown=view.lineage_unknown,
+        unconfirmed=_unconfirmed(view, bounds),
+        agent=agent,
+        cut_elsewhere=None if lost else cut_elsewhere(view, topic, local_start),
+        untiered=None if untiered is None else untiered.said,
+        untiered_reason=None if untiered is None else untiered.kind.value,
+        end_transaction=end_transaction(agent, topic, partition, bootstrap),
+        lost=lost,
+        lost_branch=lost_branch(view),
+        accepted_gaps=accepted_in_words(view),
+        kept=kept_in_words(view),
+    )
+
+
+def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
+    """Return the facts by a bucket view. Neither broker nor agent is asked; gaps are those below the remote end."""
+    leader = None if view.leader is None else replace(view.leader, management_address="")
+    facts = look_at(replace(view, leader=leader), None, topic)
+    owned, gaps = view.coverage.owned, list[OffsetRange]()
+    if owned and view.log_start is not None and view.log_start <= owned[-1].offsets.end:
+        gaps = view.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
+    return replace(facts, agent=NOT_ASKED, gaps=tuple(gaps))
+
+
+def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:
+    if bounds is None or not view.readable or in_force(view, bounds):
+        return None
+    epoch = "none" if view.leader is None else view.leader.epoch
+    return (
+        f"the leader's epoch {bounds.leader_epoch} has no term yet, the newest is of epoch {epoch}: remote records are "
+        "served as far as the broker confirms that its log has them"
+    )
+
+
+def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
+    """Return that the leading broker has no agent with a term yet: the agent of the old term cannot answer for it."""
+    if leader is None or view.leader is None or view.leader.broker_id == leader:
+        return None
+    return (
+        f"none of broker {leader}, which leads now, has begun a term: is one running there, over all its log folders? "
+        f"The newest term, of epoch {view.leader.epoch}, was of broker {view.leader.broker_id}"
+    )
+
+
+def kept_in_words(view: PartitionView) -> tuple[str, ...]:
+    """Return a sentence for each segment whose objects a person keeps."""
+    return tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept))
+
+
+def accepted_in_words(view: PartitionView) -> tuple[str, ...]:
+    """Return a sentence for each gap that a person accepted. Readers still get its offsets that a tier has."""
+    return tuple(
+        f"{fact.offsets} by {fact.accepted_by} at {moment(fact.at)}: {fact.reason}" for fact in view.accepted_gaps
+    )
+
+
+def lost_branch(view: PartitionView) -> str | None:
+    """Return which copies belong to a log that an election discarded. None where the lineage is unknown."""
+    if view.lineage_unknown:
+        return None
+    lost = {each.offsets: count for each in view.readable if (count := out_of_lineage(view, each))}
+    if not lost:
+        return None
+    first, last = min(each.start for each in lost), max(each.end for each in lost)
+    return (
+        f"{counted(sum(lost.values()), 'offset')} in {counted(len(lost), 'segment')} within {first}..{last} are of a "
+        "log that an election gave up: readers are not given them, retention takes them"
+    )
+
+
+def troubles_of(view: PartitionView) -> list[str]:
+    """Return a word for each trouble that the view alone shows; a gap shows only by comparison with the broker."""
+    words = {
+        "read only": view.degraded,
+        "held": view.holds,
+        "contradiction": view.contradictions,
+        "lineage unknown": view.lineage_unknown,
+    }
+    return [word for word, so in words.items() if so]
+
+
+def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
+    """Return the orders that are not done. A finished delete-records order stays a fact until it is archived."""
+    now = standing(view)
+    cutting = [order for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]
+    left = [order for order in cutting if local_start is None or not order_done(order, view, local_start)]
+    lost = lost_orders(view)
+    left = [order for order in left if all(order is not each for _, each in lost)]
+    standing_now = tuple(describe_order(order) for order in (*([now] if now else []), *left))
+    return standing_now + tuple(f"{describe_order(order)}: {why}" for why, order in lost)
+
+
+def silent(broker_id: int) -> str:
+    """Return the sentence about an agent that did not answer."""
+    return (
+        f"agent of broker {broker_id} did not answer: "
+        "it is stopped or cannot be reached; reads go on, copies and trims wait for it"
+    )
+
+
+def never_led(topic: str, partition: int, leader: BrokerId | None, address: str | None) -> dict[str, Any] | str:
+    """Return the status of a partition that is to be tiered and has no term. ``address``: of the leader's agent."""
+    status: dict[str, Any] | None = asked_of_agent(address, f"/v1/status/{topic}/{partition}") if address else None
+    return status or (
+        "none has led this partition yet, and tiering.include chooses it: nothing of it is copied, and Kafka's "
+        f"retention deletes it. Is an agent running beside broker {leader}? `tierstate check` there names what it lacks"
+    )
+
+
+def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> dict[str, Any] | str | None:
+    """Return the status that the agent of the term in force answers. A silent agent is never taken for a healthy one.
+
+    ``hosts``: the hosts that may be asked; empty: all. An agent on any other host counts as silent.
+    """
+    if view.leader is None or not view.leader.management_address:
+        return None
+    answer = None
+    if may_ask(view.leader.management_address, hosts):
+        answer = asked_of_agent(view.leader.management_address, f"/v1/status/{topic}/{view.partition.partition}")
+    if answer is None:
+        return silent(view.leader.broker_id)
+    status: dict[str, Any] = answer
+    return status
+
+
+def describe_order(order: OperatorOrder) -> str:
+    """Return an order as people are shown it."""
+    what = order.kind.value if order.before is None else f"{order.kind.value} before {order.before}"
+    forced = " with --force" if order.force else ""
+    return f"{what}{forced} since {moment(order.at)} by {order.issued_by}"

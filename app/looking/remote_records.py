@@ -1,0 +1,18 @@
+"""The number of remote records that readers get: none below the log start, none of a lost branch."""
+
+from __future__ import annotations
+
+from ...state.ids import RemoteSegmentId
+from ...state.partition_view import PartitionView
+
+
+def remote_records(view: PartitionView, log_start: int | None) -> dict[RemoteSegmentId, int]:
+    """Return the number of records at or above the log start of each readable segment, or a little more.
+
+    Markers and offsets without a record count as records in a segment that readers get only a part of.
+    """
+    offsets = dict.fromkeys((each.segment_id for each in view.readable), 0)
+    for owned in view.coverage.owned:
+        last = min(owned.offsets.end, owned.segment.last_record_offset)
+        offsets[owned.segment.segment_id] += max(0, last - max(owned.offsets.start, log_start or 0) + 1)
+    return {each.segment_id: min(each.record_count, offsets[each.segment_id]) for each in view.readable}

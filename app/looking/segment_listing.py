@@ -1,0 +1,24 @@
+"""The segments of a partition, oldest first, as the gateway answers and the command line prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...schemas.codec import descriptor_to_json
+from ...state.partition_view import PartitionView
+from .remote_records import remote_records
+
+
+def segments_as_json(view: PartitionView) -> list[dict[str, Any]]:
+    """Return segments of every state with known attributes; readable ones also with the records that readers get."""
+    records = remote_records(view, view.log_start)
+    ordered = sorted(view.segments.values(), key=lambda s: (s.subject.offsets.start if s.subject else -1, s.segment_id))
+    return [
+        {
+            **(descriptor_to_json(each.subject) if each.subject else {}),
+            "segment_id": each.segment_id,
+            "state": each.state.value,
+            **({"remote_records": records[each.segment_id]} if each.segment_id in records else {}),
+        }
+        for each in ordered
+    ]

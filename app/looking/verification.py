@@ -1,0 +1,85 @@
+"""All verifications of some partitions: the view, the objects behind it, the archive; level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ...fetch.verify import Finding, Severity, check_view, overlap_bytes
+from ...fetch.verify_objects import Checked, Verifier
+from ...follower.archive_reader import verify_archive
+from ...follower.archives import Archives
+from ...follower.follower import Follower
+from ...follower.object_names import TierPlace
+from ...state.errors import TierstateError
+from ...state.ids import TopicIdPartition
+from ...storage.object_store import ObjectStore
+from ..opening.connection import Connection, view_now
+from ..opening.partitions import both_tiers_now
+from .lost_state import why_lost
+
+
+@dataclass
+class Verification:
+    """``overlapping``: bytes that more than one segment has. Objects that agents will delete are no finding."""
+
+    findings: list[Finding] = field(default_factory=list)
+    checked: Checked = field(default_factory=Checked)
+    overlapping: int = 0
+
+
+def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdPartition], level: int) -> Verification:
+    """Verify at a level. 0: the view against itself and the broker. 1: objects exist, and facts name every object. 2:
+    sizes and manifests, and the archive is whole and the topic's own. 3: every byte, by checksum.
+    """
+    verification = Verification()
+    broker, follower = connection.broker.control, connection.view(partitions)
+    views = []
+    for partition in partitions:
+        bounds, view = both_tiers_now(broker, follower, topic, partition)
+        views.append(view)
+        verification.findings += check_view(view, bounds)
+        if (lost := why_lost(connection, follower, topic, view, bounds)) is not None:
+            verification.findings.append(Finding(0, Severity.CORRUPT, partition, lost))
+        verification.overlapping += overlap_bytes(view)
+    if level >= 1:
+        with connection.progress("verifying segments", sum(len(view.readable) for view in views)) as advance:
+            verifier = Verifier(
+                connection.store,
+                level,
+                partial(view_now, follower),
+                connection.keys,
+                connection.names,
+                advance,
+                verification.checked,
+            )
+            for view in views:
+                verification.findings += verifier.objects(view)
+            if level >= 2:
+                verification.findings += _archives(connection, follower, partitions)
+    return verification
+
+
+def _archives(connection: Connection, follower: Follower, partitions: Sequence[TopicIdPartition]) -> Iterator[Finding]:
+    identity = connection.identity
+    archives = Archives(connection.topic, connection.store, identity, connection.clock)
+    for number in sorted({follower.tier_partition(each) for each in partitions}):
+        yield from _damaged(connection.store, identity.place(number))
+        yield from _parted(archives, number)
+
+
+def _damaged(store: ObjectStore, place: TierPlace) -> Iterator[Finding]:
+    for damage in verify_archive(store, place):
+        at = f" at position {damage.position}" if damage.position is not None else ""
+        yield Finding(2, Severity.CORRUPT, None, f"archive: {damage.problem}{at}", object=damage.object_key)
+
+
+def _parted(archives: Archives, tier_partition: int) -> Iterator[Finding]:
+    """Yield a finding where topic and archive, though each may be whole, have diverged."""
+    try:
+        archives.check(tier_partition)
+    except TierstateError:
+        if archives.broken is None:  # the break counts even where this process may not write it to the store
+            raise
+        yield Finding(2, Severity.CORRUPT, None, f"archive: {archives.broken}")

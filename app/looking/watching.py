@@ -1,0 +1,245 @@
+"""The health of a serving process as it knows it: its services, its view, its store. No function here waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...broker.tier_reader import lost_heads
+from ...follower.view_watch import ViewWatch
+from ...runtime.service import Service
+from ...runtime.units import counted
+from ...state.errors import Unavailable
+from ...storage.store_watch import StoreWatch
+
+if TYPE_CHECKING:
+    from ...broker.broker_watch import BrokerWatch
+    from ...broker.rights_watch import RightsWatch
+    from ...broker.tier_topic import TierTopic
+    from ...follower.archives import Archives
+    from ...follower.follower import Follower
+    from ...follower.prefix_claim import PrefixClaim
+    from ...leader.open import LeaderRole
+    from ...leader.status import StatusBoard
+    from ...runtime.clock import Clock
+    from ...runtime.metrics import Metrics
+    from ...runtime.settings import Settings
+    from ...runtime.watchdog import Watchdog
+    from ...state.view import TierView
+    from ...storage.object_store import ObjectStore
+    from .copied_folders import FolderWatch
+
+FRESH_S = 60.0
+"""A view is behind when it was last known to be at the end longer ago than this. Decisions need a fresher one."""
+
+BROKER_S = 900.0
+"""Limit for one iteration that asks brokers and disks: a few dozen requests at most between two signs of life, each
+with a deadline of seconds to half a minute, and none is answered."""
+STORE_OPERATIONS = 3
+"""The most store requests between two signs of life: the last parts of an upload, its completion, and one that is
+repeated or that cleans up after it."""
+UNSEEN_NAMED = 5
+ENDED_S = 5.0
+"""How long a process goes on at most after its view has ended."""
+SLACK_S = 300.0
+"""For a disk or a processor that is busy with something else."""
+
+
+def longest_silence(settings: Settings) -> dict[str, float]:
+    """Return each loop of an agent, a gateway and a proxy, with the most seconds that one step of it may take.
+
+    Generous: a restart on a false alarm costs more than a hang that is found a quarter of an hour later. A loop that
+    waits (for work, a store or a broker that is away, a backoff, a quota) still gives signs of life.
+    """
+    operation = settings.store.request_timeout + settings.store.throttle_timeout
+    store = STORE_OPERATIONS * operation + SLACK_S
+    return {
+        "start": max(store, BROKER_S),
+        "agent": BROKER_S,
+        "operations": max(store, BROKER_S),
+        "chores": max(store, BROKER_S),
+        "view": max(store, BROKER_S),
+        "heartbeat": max(store, BROKER_S),
+        "view watch": BROKER_S,
+        "topic watch": BROKER_S,
+        "store watch": store,
+        "broker watch": BROKER_S,
+        "rights watch": BROKER_S,
+        "folder watch": BROKER_S,
+        "gateway": SLACK_S,
+        "proxy": SLACK_S,
+    }
+
+
+class AgentWatches:
+    """The watches of an agent, apart from its work: ends of the tier-state topic, its configuration, the store."""
+
+    def __init__(
+        self,
+        topic: TierTopic,
+        follower: Follower,
+        store: ObjectStore,
+        archives: Archives,
+        claim: PrefixClaim,
+        rights: RightsWatch,
+        folders: FolderWatch,
+        clock: Clock,
+        watchdog: Watchdog,
+        trim_proof: str,
+    ) -> None:
+        self.view = ViewWatch(topic, follower, clock)
+        self.store = StoreWatch(store, clock)
+        self.rights, self.folders, self._trim_proof = rights, folders, trim_proof
+        self._follower, self._watchdog, self._archives, self._claim = follower, watchdog, archives, claim
+        self.services: list[Service] = []
+        """The services of the whole process, once it runs."""
+
+    def threads(self) -> list[Service]:
+        """Return the services of the watches, not yet started."""
+        return [
+            Service("view watch", self.view.run),
+            Service("topic watch", self.view.run_problems),
+            Service("store watch", self.store.run),
+            Service("rights watch", self.rights.run),
+            Service("folder watch", self.folders.run),
+            ending_with(self._follower, self._archives.check_over),
+        ]
+
+    def answer(self, status: dict[str, object]) -> dict[str, object]:
+        """Return a partition's status, with ``trim.proof`` and with what is wrong with the whole agent."""
+        rights = self.rights.refused + self.rights.told(str(status["topic"]))
+        wrong = {"rights_lacking": rights, "copied_folders": self.folders.problem}
+        return status | wrong | {"trim_proof": self._trim_proof}
+
+    def not_healthy(self) -> list[str]:
+        return why_unhealthy(self.services, self._follower, self._watchdog)
+
+    def not_ready(self, leader: LeaderRole) -> list[str]:
+        reasons = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
+        reasons += why_behind(self._follower, self.view, FRESH_S)
+        reasons += [str(self._archives.broken)] if self._archives.broken else []
+        reasons += [self._claim.contested] if self._claim.contested else []
+        reasons += self.rights.refused
+        reasons += [f"a right lacks: {each}" for each in self.rights.told()]
+        reasons += [self.folders.problem] if self.folders.problem else []
+        if unseen := leader.unseen():
+            reasons.append(
+                f"{counted(len(unseen), 'partition')} that this broker leads: "
+                "in no folder of agent.log_dirs that can be read: " + ", ".join(unseen[:UNSEEN_NAMED])
+            )
+        reasons += why_later_release(leader.board, self._follower)
+        blind = leader.agent.last_error
+        return reasons + ([blind] if blind else []) + why_store_away(self.store)
+
+    def feed(self, metrics: Metrics, leader: LeaderRole, chores: Sequence[str]) -> None:
+        """Add the gauges of the process; those of its partitions are in `leader/gauges.py`."""
+        feed_view_gauges(metrics, self.view)
+        feed_loop_gauges(metrics, self._watchdog)
+        metrics.tally("tierstate_copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
+        metrics.gauge("tierstate_discovery_failing", lambda: [((), leader.agent.last_error is not None)])
+        metrics.gauge("tierstate_partitions_not_seen", lambda: [((), len(leader.unseen()))])
+        metrics.gauge("tierstate_log_folders_lost", lambda: [((), len(leader.log.broker_folders.lost))])
+        metrics.gauge("tierstate_history_broken", lambda: [((), self._archives.broken is not None)])
+        metrics.gauge("tierstate_prefix_contested", lambda: [((), self._claim.contested is not None)])
+        metrics.gauge("tierstate_prefix_unproven", lambda: [((), self._claim.proof.trim is not None)])
+        metrics.gauge("tierstate_prefix_on_trial", lambda: [((), self._claim.on_trial)])
+        metrics.gauge(
+            "tierstate_rights_lacking",
+            lambda: [((each.right.operation.name, each.name), 1) for each in self.rights.lacking],
+        )
+        metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
+        for chore in chores:
+            metrics.begin("tierstate_chore_failures_total", chore)
+
+
+def ending_with(follower: Follower, check_over: Callable[[], None] = lambda: None) -> Service:
+    """Return a service that ends, and the process with it, when its view ended for good: above all, when another topic
+    now has the name. ``check_over`` may raise too.
+    """
+
+    def work(stop: threading.Event) -> None:
+        while not stop.wait(ENDED_S):
+            if follower.failure is not None:
+                raise follower.failure
+            with suppress(Unavailable):  # if it cannot look now, it looks again later
+                check_over()
+
+    return Service("view's end", work)
+
+
+def why_unhealthy(services: Sequence[Service], follower: Follower, watchdog: Watchdog) -> list[str]:
+    """Return the reasons that only a new process removes: a thread that ended, or hangs."""
+    reasons = [service.ended for service in services if service.ended] + why_hanging(watchdog)
+    return reasons if follower.failure is None else [*reasons, f"the follower of the view ended: {follower.failure}"]
+
+
+def why_hanging(watchdog: Watchdog) -> list[str]:
+    return [str(each) for each in watchdog.hangs()]
+
+
+def why_topic_away(watch: ViewWatch) -> list[str]:
+    return [f"the tier-state topic is away: {watch.away[0]}"] if watch.away else []
+
+
+def why_beheaded(watch: ViewWatch) -> list[str]:
+    """Return the partitions whose first records were lost, also while this view has them: no later view will."""
+    return lost_heads("the tier-state topic", watch.beheaded)
+
+
+def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str]:
+    """Return the reasons why a reader who accepts a view of ``max_age`` seconds must not rely on this one."""
+    if follower.failure is not None:
+        return [f"the follower of the view ended: {follower.failure}"]
+    reasons = []
+    if follower.trouble is not None:
+        reasons.append(f"the view does not get on: {follower.trouble}")
+    if follower.lost is not None:
+        reasons.append(f"the view is being rebuilt: {follower.lost}")
+    old = {number: age for number, age in watch.ages().items() if age >= max_age or not watch.reached(number)}
+    if old:
+        oldest = max(old, key=lambda number: old[number])
+        reasons.append(
+            f"{counted(len(old), 'tier-state partition is', 'tier-state partitions are')} behind. "
+            f"oldest={oldest} seconds={old[oldest]:.0f} "
+            f"records={watch.lags().get(oldest, 'unknown')}"
+        )
+    return reasons
+
+
+def why_later_release(board: StatusBoard, view: TierView) -> list[str]:
+    """Return the partitions led here with facts of a later release: this release writes nothing about them."""
+    led = []
+    for partition, status in board.by_partition().items():
+        with suppress(Unavailable):  # `why_behind` reports a view that is behind
+            if status.leads and (later := view.partition(partition).later):
+                led.append(f"{status.topic}-{status.partition}: {later[0]}")
+    more = f" (and {len(led) - 1} more partitions)" if len(led) > 1 else ""
+    return [f"upgrade this agent: a later release wrote facts. {led[0]}{more}"] if led else []
+
+
+def why_store_away(watch: StoreWatch) -> list[str]:
+    return [] if watch.trouble is None else [f"the object store is away: {watch.trouble}"]
+
+
+def why_brokers_away(watch: BrokerWatch) -> list[str]:
+    """Return why brokers are away. Readers of remote records alone are served all the same."""
+    return [] if watch.trouble is None else [f"the brokers are away: {watch.trouble}"]
+
+
+def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
+    """Add the gauges of any process with a view."""
+    metrics.gauge("tierstate_view_age_seconds", lambda: [((str(n),), age) for n, age in watch.ages().items()])
+    metrics.gauge("tierstate_heads_lost", lambda: [((), len(watch.beheaded))])
+    metrics.gauge("tierstate_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
+
+
+def feed_loop_gauges(metrics: Metrics, watchdog: Watchdog) -> None:
+    """Add the gauges of any process with loops."""
+
+    def hanging() -> list[tuple[tuple[str], float]]:
+        hangs = [each.loop for each in watchdog.hangs()]
+        return [((loop,), float(hangs.count(loop))) for loop in watchdog.longest_s]
+
+    metrics.gauge("tierstate_hung_threads", hanging)

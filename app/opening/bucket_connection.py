@@ -1,0 +1,255 @@
+"""The remote tier alone, as readers open it: no broker is asked, everything comes from the bucket.
+
+The same interface as `connection.py`: topics, a view, a reader. The view and its age are reported before it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ...broker.control import ClusterDescription
+from ...broker.topics import PartitionDescription, TopicDescription
+from ...follower.bucket_view import NEWEST, BucketView, Moment, find_kept, open_bucket_view
+from ...follower.time_travel import NO_TIME, Replayed, Target
+from ...runtime.listener import ChoreFailed, ignore
+from ...runtime.units import counted
+from ...state.errors import TierstateError, UnknownTopic
+from ...state.ids import BrokerId
+from ...state.offsets import Position, TimestampMs, moment
+from .connection import BUCKET, Connection, no_progress, tier_partitions
+from .positions import parse_time
+
+if TYPE_CHECKING:
+    from ...fetch.reader import LogReader
+    from ...runtime.clock import Clock
+    from ...runtime.listener import Listener
+    from ...runtime.settings import Settings
+    from ...state.ids import TopicId, TopicIdPartition
+    from ...state.view import TierView
+    from ...storage.object_store import ObjectStore
+    from ...storage.segment.encryption import KeyUnwrapper
+    from .connection import ShowProgress
+
+NOBODY = BrokerId(-1)
+"""The id of no broker, which has none of the deleted topics."""
+_PLACE = re.compile("([0-9]{1,9})/([0-9]{1,18})")
+
+
+class BucketTopics:
+    """The `TopicDirectory` of a view: topics by the names that facts give them.
+
+    If several topics had one name (deleted and re-created), the one elected last has it; others go by their topic ids.
+    """
+
+    def __init__(self, view: BucketView) -> None:
+        self._cluster_id, self._newest_at = view.identity.cluster_id, newest_of(view.kept.values())
+        numbers: dict[TopicId, list[int]] = {}
+        names: dict[TopicId, tuple[bool, int, str]] = {}
+        for partition in view.partitions():
+            partition_view = view.partition(partition)
+            elected_at = partition_view.leader.elected_at if partition_view.leader else -1
+            numbers.setdefault(partition.topic_id, []).append(partition.partition)
+            if partition_view.topic is not None:
+                one = (partition_view.deleted is None, elected_at, partition_view.topic)
+                names[partition.topic_id] = max(one, names.get(partition.topic_id, one))
+        self._of_id = {
+            topic_id: TopicDescription(
+                names[topic_id][2] if topic_id in names else topic_id,
+                topic_id,
+                False,
+                tuple(PartitionDescription(number, None, None) for number in range(max(partition_numbers) + 1)),
+            )
+            for topic_id, partition_numbers in numbers.items()
+        }
+        by_age = sorted(self._of_id.values(), key=lambda each: names.get(each.topic_id, (False, -1, "")))
+        self._of_name = {each.name: each for each in by_age}
+
+    def cluster(self) -> ClusterDescription:
+        return ClusterDescription(self._cluster_id, (NOBODY,))
+
+    def topics(self) -> tuple[TopicDescription, ...]:
+        return tuple(each for _, each in sorted(self._of_name.items()))
+
+    def topic(self, name: str) -> TopicDescription:
+        """Return the topic with this name or this topic id. Raises UnknownTopic."""
+        topic = self._of_name.get(name) or next((each for key, each in self._of_id.items() if key == name), None)
+        if topic is None:
+            at = None if self._newest_at == NO_TIME else moment(self._newest_at)
+            raise UnknownTopic("the view from the bucket knows no such topic", topic=name, view_of=at)
+        return topic
+
+    def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
+        """Return False: no broker is asked."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAge:
+    """The content and the age of a view from the bucket. Times in ms.
+
+    ``newest_at``: time of its newest fact, or of its checkpoint where nothing was archived after it; -1: there is none.
+    ``as_of``: as it was asked for; empty: the newest. ``compacted``: records deleted before they were archived.
+    ``sure``: False where the archive ends before the requested time, in at least one tier-state partition.
+    ``parted``: why the view is no longer the topic's own.
+    """
+
+    cluster_id: str
+    tier_state_topic_id: str
+    history: int
+    newest_at: TimestampMs
+    age_ms: int
+    as_of: str
+    compacted: int
+    sure: bool
+    parted: str | None
+    tier_partitions: tuple[Replayed, ...]
+
+    def __str__(self) -> str:
+        of = f"cluster {self.cluster_id}, tier-state topic {self.tier_state_topic_id}"
+        newest = "no fact is in it"
+        if self.newest_at != NO_TIME:
+            newest = f"it is of {moment(self.newest_at)}, {_ago(self.age_ms)} ago"
+        requested = f" as of {self.as_of}" if self.as_of else ""
+        sentences = [
+            f"view from the bucket alone{requested} ({of}): {newest}; what came after that is not known, "
+            "and what only brokers have is not read"
+        ]
+        if not self.sure:
+            sentences.append("what was said just before that time may not be archived")
+        if self.compacted:
+            sentences.append(
+                f"{counted(self.compacted, 'record was', 'records were')} compacted away before they could be archived"
+            )
+        return "; ".join(sentences + ([self.parted] if self.parted else []))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"source": BUCKET, **asdict(self)}
+
+
+def to_log(age: ViewAge) -> None:
+    """Write to Python's own log, which shows warnings on stderr by default: readers in Python and Spark use it."""
+    logging.getLogger("tierstate").warning(str(age))
+
+
+def parse_moment(text: str, now: TimestampMs) -> Moment:
+    """Parse ``@TIME`` or ``TIER_PARTITION/POSITION``; empty: the newest. Raises InvalidRequest."""
+    if not text:
+        return NEWEST
+    place = _PLACE.fullmatch(text)
+    if place:
+        return Moment(Target(position=Position(int(place[2]))), int(place[1]))
+    return Moment(Target(time=parse_time(text, now)))
+
+
+class BucketConnection:
+    """Its properties open the parts; nothing is read before it is asked for. Use as a context manager.
+
+    ``tell`` is called with the age of the view, before anything is read by that view.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        listener: Listener = ignore,
+        progress: ShowProgress = no_progress,
+        tell: Callable[[ViewAge], None] = to_log,
+    ) -> None:
+        self._parts = Connection(settings, clock, listener=listener, progress=progress)
+        self.settings, self.clock, self.progress, self._tell = settings, self._parts.clock, progress, tell
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all parts, in reverse order of their opening."""
+        self._opened.close()
+        self._parts.close()
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._parts.store
+
+    @property
+    def keys(self) -> KeyUnwrapper | None:
+        """Return the key ring that opens encrypted segments; None: none is set. Raises InvalidRequest."""
+        return self._parts.keys
+
+    @cached_property
+    def _whole(self) -> tuple[BucketView, str | None]:
+        """Return the view of all tier-state partitions, and why it is no longer the topic's own (None: it still is)."""
+        settings, parts = self.settings.view, self._parts
+        moment = parse_moment(settings.as_of, self.clock.now_ms())
+        identity, parted = find_kept(parts.store, settings.topic_id, settings.history)
+        with parts.progress("reading the view from the bucket", identity.partitions) as advance:
+            view = open_bucket_view(parts.store, identity, moment, self._refused, advance)
+        return self._opened.enter_context(closing(view)), parted
+
+    def _refused(self, key: str, error: TierstateError) -> None:
+        self._parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
+
+    @cached_property
+    def control(self) -> BucketTopics:
+        """Return the topics as the facts name them."""
+        return BucketTopics(self._whole[0])
+
+    def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: object = None) -> BucketView:
+        """Return the view, in memory whatever ``folder`` is. Reports its age for these partitions (None: all)."""
+        view, parted = self._whole
+        numbers = tier_partitions(view.identity.partitions, partitions)
+        replayed = [view.kept[number] for number in numbers if number in view.kept]
+        newest = newest_of(replayed)
+        age = 0 if newest == NO_TIME else max(0, self.clock.now_ms() - newest)
+        self._tell(
+            ViewAge(
+                view.identity.cluster_id,
+                view.identity.topic_id,
+                view.identity.history,
+                newest,
+                age,
+                self.settings.view.as_of,
+                sum(each.holes for each in replayed),
+                all(each.reached for each in replayed),
+                parted,
+                tuple(replayed),
+            )
+        )
+        return view
+
+    def reader(self, view: TierView) -> LogReader:
+        """Return a reader of the remote tier, by this view."""
+        from ...fetch.open import Reading, open_past_reader
+        from ...state.object_keys import ObjectKeys
+
+        form, settings = self.settings.format, self.settings
+        names = ObjectKeys.minting(form.key_prefix, self._whole[0].identity.cluster_id, form.salt_bits)
+        reading = Reading(settings.cache, settings.state_dir, self._parts.keys, names)
+        reader = open_past_reader(view, self.control, self.store, self.clock, reading, self._parts.listener)
+        return self._opened.enter_context(closing(reader))
+
+
+def newest_of(said: Iterable[Replayed]) -> TimestampMs:
+    """Return the newest time that any of these tier-state partitions knows; -1: they have no facts."""
+    return max((each.newest_timestamp for each in said), default=NO_TIME)
+
+
+def _ago(ms: int) -> str:
+    """Return an age as people write it: 31 m, 5 h, 3 d."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
+        if ms >= 2 * size:
+            return f"{ms // size} {unit}"
+    return f"{ms // 1000} s"

@@ -1,0 +1,78 @@
+"""A view of the partitions that were asked for, which grows: reading one topic does not replay all the others.
+
+partition(P), require_fresh(n), …   the tier-state partition that holds it, replayed when it is first asked for
+want(P, Q, …)                       those of all of them, by one follower instead of one each
+partitions()                        all that there are
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ...state.keys import tier_partition_of
+
+if TYPE_CHECKING:
+    from ...follower.follower import Follower
+    from ...state.facts import LiveFact
+    from ...state.ids import TopicIdPartition
+    from ...state.offsets import Position
+    from ...state.partition_view import PartitionView
+    from ...state.view import SecondValue
+
+
+class GrowingView:
+    """A `TierView`. Thread-safe. ``follow`` begins to follow these tier-state partitions, and returns once it has read
+    all that is there; the caller who passed it closes the followers.
+    """
+
+    def __init__(self, mapped: int, follow: Callable[[list[int]], Follower]) -> None:
+        self._mapped, self._follow = mapped, follow
+        self._lock = threading.Lock()
+        self._of: dict[int, Follower] = {}
+
+    def want(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Follow these partitions, too. Raises as following does: ViewBehind, BrokerUnavailable, AccessDenied."""
+        self._followed({self.tier_partition(each) for each in partitions})
+
+    def _followed(self, numbers: Iterable[int]) -> None:
+        with self._lock:
+            missing = sorted(set(numbers) - self._of.keys())
+            if missing:
+                self._of |= dict.fromkeys(missing, self._follow(missing))
+
+    def _follower(self, number: int) -> Follower:
+        self._followed([number])
+        return self._of[number]
+
+    def tier_partition(self, partition: TopicIdPartition) -> int:
+        return tier_partition_of(partition, self._mapped)
+
+    def partition(self, partition: TopicIdPartition) -> PartitionView:
+        return self._follower(self.tier_partition(partition)).partition(partition)
+
+    def partitions(self) -> list[TopicIdPartition]:
+        self._followed(range(self._mapped))
+        return [each for follower in dict.fromkeys(self._of.values()) for each in follower.partitions()]
+
+    def facts(self, partition: TopicIdPartition) -> list[LiveFact]:
+        return self._follower(self.tier_partition(partition)).facts(partition)
+
+    def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
+        return self._follower(self.tier_partition(partition)).second_values(partition)
+
+    def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
+        self._follower(self.tier_partition(partition)).forget_second_value(partition, key)
+
+    def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
+        self._follower(tier_partition).wait_applied(tier_partition, position, timeout)
+
+    def require_fresh(self, tier_partition: int, max_age: float) -> None:
+        self._follower(tier_partition).require_fresh(tier_partition, max_age)
+
+    def require_ready(self, tier_partition: int) -> None:
+        self._follower(tier_partition).require_ready(tier_partition)
+
+    def age_s(self, tier_partition: int) -> float | None:
+        return self._follower(tier_partition).age_s(tier_partition)

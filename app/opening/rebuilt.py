@@ -1,0 +1,130 @@
+"""Views rebuilt from the topic or from the archive, as of now or as of a position or time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ...follower.archive_reader import archived_topics
+from ...follower.histories import has_parted
+from ...follower.resume import ViewFolder
+from ...follower.rocksdb_view import ViewIdentity
+from ...follower.shelf import Shelf
+from ...follower.time_travel import Replayed, Target, replay_archive, replay_topic
+from ...schemas.codec import decode_fact
+from ...state.errors import BrokerUnavailable, InvalidRequest
+from ...state.offsets import TimestampMs
+from ...state.view import MemoryView, ViewStore
+from .connection import Connection
+
+
+def archive_identity(connection: Connection, history: int | None = None) -> tuple[ViewIdentity, str | None]:
+    """Return whose archive is in the store, of this history (None: newest), and why it is no longer the topic's own.
+
+    Kafka is asked only when there is more than one archive. Raises InvalidRequest when there is none.
+    """
+    identities = archived_topics(connection.store, history)
+    if len(identities) > 1:
+        identities = [each for each in identities if each.topic_id == connection.topic.topic_id]
+    if not identities:
+        raise InvalidRequest("no archive of the tier-state topic in this store", store=connection.store.description)
+    parted = has_parted(connection.store, identities[0].topic_id, identities[0].history)
+    why = None if parted is None else f"history {identities[0].history} is not the topic's any more: {parted.message}"
+    return identities[0], why
+
+
+def replay_from_topic(
+    connection: Connection, numbers: Iterable[int], store: ViewStore, target: Target
+) -> list[Replayed]:
+    """Replay these tier-state partitions of the topic. Raises what `replay_topic` raises."""
+    now = connection.clock.now_ms()
+    with connection.progress("reading the tier-state topic") as advance:
+        return [replay_topic(connection.topic, number, store, now, target, _steps(advance)) for number in numbers]
+
+
+def replay_from_archive(
+    connection: Connection, identity: ViewIdentity, numbers: Iterable[int], store: ViewStore, target: Target
+) -> list[Replayed]:
+    """Replay the archive. Raises as `replay_archive`, and InvalidRequest when the topic has records that it lacks."""
+    with connection.progress("reading the archive") as advance:
+        replayed = [
+            replay_archive(Shelf(connection.store, identity, number), store, target, _steps(advance))
+            for number in numbers
+        ]
+    if target.time is not None and not all(each.reached for each in replayed):
+        return _settled(connection, replayed, target.time)
+    return replayed
+
+
+def rebuild_into(
+    out: Path | None, identity: ViewIdentity, fill: Callable[[ViewStore], list[Replayed]]
+) -> tuple[ViewStore, list[Replayed]]:
+    """Fill a view in memory, or in a view folder that counts only once it is complete."""
+    if out is None:
+        memory = MemoryView(decode_fact, identity.partitions)
+        return memory, fill(memory)
+    folder = ViewFolder(out / "view", decode_fact)
+    view = folder.fresh(identity)
+    try:
+        replayed = fill(view)
+    except BaseException:
+        view.close()
+        raise
+    folder.install(view)
+    return view, replayed
+
+
+def stored_view(connection: Connection, folder: Path) -> ViewStore:
+    """Return the view that a stopped process, or `replay --out`, left there. Close it. Raises InvalidRequest."""
+    if not (folder / "view").is_dir():
+        raise InvalidRequest("no view in this folder", path=folder)
+    view = ViewFolder(folder / "view", decode_fact).resume(connection.topic_identity, connection.clock.now_ms())
+    if view is None:
+        raise InvalidRequest("the folder holds no view of this tier-state topic", path=folder)
+    return view
+
+
+def archived_view(connection: Connection, target: Target, number: int | None) -> tuple[ViewStore, str | None]:
+    """Return the view of one or all tier-state partitions from the archive; why it is no longer the topic's own.
+
+    Raises InvalidRequest, and as `replay_from_archive`.
+    """
+    identity, parted = archive_identity(connection)
+    if number is not None and number >= identity.partitions:
+        raise InvalidRequest("no such tier-state partition", number=number, partitions=identity.partitions)
+    store = MemoryView(decode_fact, identity.partitions)
+    numbers = range(identity.partitions) if number is None else (number,)
+    replay_from_archive(connection, identity, numbers, store, target)
+    return store, parted
+
+
+def _settled(connection: Connection, said: list[Replayed], time: TimestampMs) -> list[Replayed]:
+    """Ask the topic what the archive lacks before the time: a quiet partition has no record at or after it."""
+    settled = []
+    try:
+        for each in said:
+            end = each.position if each.reached else connection.topic.position_at(each.tier_partition, time)
+            if end > each.position:
+                raise InvalidRequest(
+                    "the archive does not reach this time yet",
+                    tier_partition=each.tier_partition,
+                    archived_to=each.position,
+                    needed=end,
+                )
+            settled.append(replace(each, reached=True))
+    except BrokerUnavailable:
+        return said  # records just before that time may not be archived: `reached` is False then
+    return settled
+
+
+def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
+    """Return a function for a replay, which reports totals, that advances a progress bar by the differences."""
+    seen = 0
+
+    def progress(read: int) -> None:
+        nonlocal seen
+        advance(read - seen)
+        seen = read
+
+    return progress

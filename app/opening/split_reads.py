@@ -1,0 +1,104 @@
+"""Access for another process that reads planned splits: plain values, made from the settings here.
+
+An executor of Spark or a worker of an export would take twice as long to start if it parsed settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ...runtime.clock import Clock
+from ...runtime.listener import ignore
+from ...storage.open import open_store
+from ...storage.options import StoreOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...fetch.local import LocalTier
+    from ...fetch.planned_split import PlannedSplit
+    from ...fetch.split import LocalReads
+    from ...runtime.settings import Settings
+    from ...storage.object_store import ObjectStore
+    from ...storage.segment.encryption import KeyUnwrapper
+    from ...storage.segment.log_chunks import ObjectReads
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReads:
+    """The arguments of `fetch.split.read_split`. ``local`` None: none of these splits has a local part."""
+
+    store: ObjectReads
+    keys: KeyUnwrapper | None
+    local: LocalReads | None
+
+    def records(self, split: PlannedSplit) -> Generator[pa.RecordBatch, None, None]:
+        """Yield exactly its records, with all columns. Close it. Raises as `fetch.split.read_split`."""
+        from ...fetch.piece import records
+        from ...fetch.split import read_split
+
+        for piece in read_split(split, self.store, self.local, keys=self.keys):
+            yield from records(piece, split.topic, split.partition)
+
+
+class LogAccess(Protocol):
+    """Plain values that are sent to other processes: `Access`, or `gateway_access.GatewayAccess`."""
+
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> AbstractContextManager[SplitReads]:
+        """Yield the reads, which last as long as the block. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Access to the store, the key ring and the brokers, credentials included."""
+
+    kafka: Mapping[str, str] = field(repr=False)
+    store_url: str
+    store: StoreOptions
+    keyring: Path | None
+    bucket_alone: bool = False
+    """There are no brokers."""
+
+    @contextmanager
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
+        """Yield the reads of these splits, as `LogAccess.reads` describes."""
+        keys = self.keys()
+        with ExitStack() as stack:
+            store = stack.enter_context(closing(self.open_store(clock)))
+            by_broker = any(part.segment is None for split in splits for part in split.parts)
+            needs_brokers = by_broker and not self.bucket_alone
+            yield SplitReads(store, keys, stack.enter_context(self.local_tier(clock)) if needs_brokers else None)
+
+    def keys(self) -> KeyUnwrapper | None:
+        """Return the key ring that opens encrypted segments; None: none is set. Raises InvalidRequest."""
+        if self.keyring is None:
+            return None
+        from ...storage.segment.keyring_file import KeyRingFile
+
+        return KeyRingFile(self.keyring, ignore)
+
+    def open_store(self, clock: Clock) -> ObjectStore:
+        """Return the opened object store. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        return open_store(self.store_url, self.store, clock=clock)
+
+    @contextmanager
+    def local_tier(self, clock: Clock) -> Iterator[LocalTier]:
+        """Yield the brokers, open as long as the block lasts. Only readers of local parts need them."""
+        from ...broker.open import open_broker
+        from ...fetch.local import BrokerTier
+
+        with closing(open_broker(self.kafka, clock)) as broker:
+            yield BrokerTier(broker)
+
+
+def access_by(settings: Settings) -> Access:
+    """Return the access that these settings give. Raises InvalidSettings, InvalidRequest."""
+    from .connection import BUCKET, store_options
+
+    options, alone = store_options(settings), settings.view.source == BUCKET
+    return Access(dict(settings.kafka), settings.store.url, options, settings.encryption.keyring, alone)

@@ -1,0 +1,1 @@
+"""Run an agent or another service, and carry out what a person orders."""

@@ -1,0 +1,157 @@
+"""Opens everything that an agent works with, in order; starts its threads; answers at its management port."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+
+from structlog.typing import FilteringBoundLogger
+
+from ...broker.acls import lacking
+from ...broker.rights_watch import RightsWatch
+from ...follower.following import Following
+from ...follower.histories import left_behind
+from ...follower.object_names import ROOT
+from ...follower.open import open_view
+from ...leader.custody import led_by
+from ...leader.facts_kept import FactsKept
+from ...leader.gauges import feed_clock_gauge, feed_gauges
+from ...leader.open import Beside, LeaderRole, Parts, open_leader
+from ...leader.other_replicas import epochs_of
+from ...leader.schedule import Schedule
+from ...log.local_log import LogDirs
+from ...runtime.clock import SystemClock
+from ...runtime.id_source import RandomIds
+from ...runtime.listener import fan_out
+from ...runtime.logs import log_events
+from ...runtime.management import Health, ManagementServer
+from ...runtime.metrics import Metrics
+from ...runtime.quota import ByteQuota, repeats_taken_from
+from ...runtime.service import Service
+from ...runtime.settings import Settings
+from ...runtime.watchdog import Supervisor, Watchdog, loop
+from ...state.errors import AccessDenied, PrefixContested, StorageUnavailable
+from ...state.keys import tier_partition_of
+from ...storage.claimed_store import claimed
+from ...storage.living_store import living
+from ...storage.probe import warn_if_overwriting
+from ..looking.archived_deletes import ArchivedDeletes
+from ..looking.copied_folders import FolderWatch, require_own_folders
+from ..looking.watching import AgentWatches, longest_silence
+from ..opening.connection import Connection
+from .prefix import agent_claimant, claim_of
+from .upkeep import Upkeep, seed_of
+
+
+@contextmanager
+def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) -> Iterator[list[Service]]:
+    """Yield the services of the agent, not yet started. ``once``: they end when there is nothing left to do.
+
+    Raises InvalidRequest for log folders of another cluster and for a copy of the broker's folders, and what opening
+    each part raises.
+    """
+    clock, metrics, name = SystemClock(), Metrics(), settings.tier_state.topic
+    listener = fan_out(metrics.listen, log_events(logger))
+    with ExitStack() as stack:
+        watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
+        stack.enter_context(watchdog)
+        starting = stack.enter_context(ExitStack())
+        starting.enter_context(loop("start"))
+        log = stack.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
+        quota = ByteQuota(clock, settings.copy_.quota)
+        listened = fan_out(listener, repeats_taken_from(quota))
+        connection = stack.enter_context(Connection(settings, clock, listener=listened))
+        broker, topic = connection.broker, connection.topic
+        require_own_folders(log, broker.control)
+        claimant = agent_claimant(settings, broker.control, log)
+        claim = claim_of(connection, living(connection.store), claimant)
+        stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
+        store = claimed(living(connection.store), claim.require, ROOT)
+        upkeep = Upkeep(connection, store, listener, claim)
+        archives = upkeep.archives
+        facts_kept = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
+        facts_kept.refresh()
+        schedule = Schedule(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
+        follower = open_view(
+            topic,
+            connection.cluster_id,
+            clock,
+            Following(
+                keep=facts_kept.keep,
+                seed=seed_of(connection, store, upkeep.identity, listener),
+                listener=fan_out(listener, schedule.listen, archives.listen),
+            ),
+            state_dir=settings.state_dir / "agent",
+        )
+        stack.callback(follower.close)
+
+        rights = RightsWatch(
+            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), connection.kafka, broker.raw
+        )
+        folders = FolderWatch(log, broker.control)
+        proof = settings.trim.proof
+        watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog, proof)
+        listen = settings.management.of_agent
+        settings.management.announced(listen)  # refused before the port is taken
+        server = ManagementServer(
+            listen,
+            Health(
+                not_healthy=watches.not_healthy,
+                not_ready=lambda: watches.not_ready(leader),
+                metrics=metrics.exposition,
+                status=lambda name, partition: (
+                    None
+                    if (status := leader.board.find(name, partition, clock.now_ms())) is None
+                    else watches.answer(status)
+                ),
+                statuses=lambda: [*map(watches.answer, leader.board.whole(clock.now_ms()))],
+                epochs=lambda name, partition: epochs_of(log, name, partition),
+            ),
+            settings.management.advertised,
+            settings.management.hosts,
+        )
+        stack.callback(server.close)
+        extras = Beside(
+            archives.archived_to,
+            ArchivedDeletes(store, upkeep.identity, clock, listener),
+            lambda partition: archives.problem(follower.tier_partition(partition)),
+            lambda: claim.proof,
+            quota,
+            schedule,
+            lambda: left_behind(store, upkeep.identity.topic_id),
+            lambda: claim.heartbeats_lost,
+        )
+        parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
+        leader: LeaderRole = open_leader(
+            settings, log, parts, listener, str(settings.management.announced(server.address)), extras
+        )
+        watches.store.returned = partial(leader.agent.returned, StorageUnavailable, AccessDenied)
+        watches.rights.returned = partial(leader.agent.returned, AccessDenied)
+        chores = upkeep.chore_loop(leader.context, follower, facts_kept)
+        feed_gauges(metrics, leader.board, follower, clock)
+        feed_clock_gauge(metrics, leader.context.time)
+        watches.feed(metrics, leader, chores.names)
+
+        def work(stop: threading.Event) -> None:
+            # logged here, because signals are handled by now
+            logger.info(
+                "agent ready", broker=log.node_id, cluster=connection.cluster_id, management=str(server.address)
+            )
+            with loop("start"):
+                warn_if_overwriting(connection.store, listener)
+            if once:
+                with suppress(PrefixContested):  # the agent still looks at its partitions and reports the reasons
+                    claim.wait(stop)
+                leader.agent.run_once(stop, lambda: chores.advance(stop))
+                if archives.broken is None:
+                    claim.check()
+            else:
+                leader.agent.run(stop)
+
+        starting.close()
+        services = [] if once else [*watches.threads(), Service("chores", chores.run)]
+        services.append(Service("heartbeat", claim.run))
+        watches.services += [server.service(), *services, Service("agent", work, on_stop=leader.quota.stop)]
+        yield watches.services

@@ -1,0 +1,212 @@
+"""Which cluster writes below the bucket prefix: what agents claim, what commands claim, and what a person decides."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from ...broker.control import BrokerControl
+from ...broker.tier_topic import KafkaTierTopic, TierTopic
+from ...follower.heartbeat import Heartbeat, OtherTopics, is_signed_here, read_heartbeat
+from ...follower.keeper import BY_A_PERSON, Decision, Keeper, chosen_of, keep_prefix, read_keeper
+from ...follower.object_names import ROOT, agents_prefix, is_heartbeat, kept_number
+from ...follower.prefix_claim import WAY_OUT, Claimant, PrefixClaim
+from ...log.local_log import LogDirs
+from ...runtime.id_source import RandomIds
+from ...runtime.settings import Settings
+from ...runtime.units import counted
+from ...runtime.watchdog import inherited
+from ...state.errors import Fenced, InvalidRequest, PrefixContested
+from ...state.ids import FactId, TopicId
+from ...state.offsets import TimestampMs
+from ...storage.claimed_store import claimed
+from ...storage.object_store import ObjectStore
+from ..opening.connection import Connection
+from .orders import issuer
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Linux writes another one at each boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One heartbeat. ``ours``: its signature stands in a tier-state topic of this cluster."""
+
+    beat: Heartbeat
+    written_at: TimestampMs
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """``keepers``: all decisions, ascending; ``kept_here``: that the newest gave the prefix to this cluster."""
+
+    sides: tuple[Side, ...]
+    keepers: tuple[Keeper, ...]
+    kept_here: bool
+
+    @property
+    def keeper(self) -> Keeper | None:
+        return chosen_of(self.keepers)
+
+    @property
+    def strange(self) -> list[Side]:
+        """Return the heartbeats of other clusters that no decision names."""
+        disowned = {process for keeper in self.keepers for process in keeper.others.split()}
+        return [side for side in self.sides if not side.ours and side.beat.process not in disowned]
+
+
+def agent_claimant(settings: Settings, control: BrokerControl, log: LogDirs) -> Claimant:
+    """Return the claimant for the agent of one broker. Its place is where clients find the broker, and the folders."""
+    cluster = control.cluster()
+    at = ":".join(map(str, cluster.addresses.get(log.node_id, ())))
+    folders = settings.agent.log_dirs
+    place = f"{at} {','.join(map(str, folders))} {folders_id(folders)}"
+    return _claimant(settings, cluster.cluster_id, log.node_id, place)
+
+
+def folders_id(folders: Iterable[Path]) -> str:
+    """Return an id of folders that no copy of them under the same names has: from their inodes and the host's boot.
+
+    A host that boots again may be a copy of its image, so a reboot makes another place, too.
+    """
+    boot = _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
+    stats = [os.stat(folder) for folder in folders]
+    numbers = "".join(f" {each.st_dev}:{each.st_ino}" for each in stats)
+    return sha256(f"{boot.strip()}{numbers}".encode()).hexdigest()[:12]
+
+
+def _claimant(settings: Settings, cluster_id: str, broker_id: int, place: str) -> Claimant:
+    section = settings.prefix
+    return Claimant(cluster_id, broker_id, socket.gethostname(), place, section.heartbeat, section.trial)
+
+
+def other_topics(connection: Connection) -> OtherTopics:
+    """Return a function that opens any other tier-state topic of this cluster, which may share the prefix."""
+
+    @contextmanager
+    def opened(topic_id: str) -> Iterator[TierTopic | None]:
+        name = next((each.name for each in connection.control.topics() if each.topic_id == topic_id), None)
+        if name is None:
+            yield None
+            return
+        other = KafkaTierTopic(connection.kafka, name, topic_id, 1)
+        try:
+            yield other
+        finally:
+            other.close()
+
+    return opened
+
+
+def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> PrefixClaim:
+    """Return the claim of a process of this cluster."""
+    return PrefixClaim(connection.topic, store, claimant, connection.clock, RandomIds(), other_topics(connection))
+
+
+@contextmanager
+def changing(connection: Connection) -> Iterator[ObjectStore]:
+    """Yield the store for a command that changes it. Agents answer the command within one heartbeat.
+
+    Raises PrefixContested when another cluster writes below this prefix.
+    """
+    if not connection.settings.kafka:
+        if next(iter(connection.store.list(f"{ROOT}agents/")), None) is not None:
+            raise InvalidRequest("agents write to this bucket: kafka.bootstrap.servers is needed to ask whose they are")
+        yield connection.store
+        return
+    claimant = _claimant(connection.settings, connection.cluster_id, BY_A_PERSON, "")
+    claim = claim_of(connection, connection.store, claimant)
+    stop = threading.Event()
+    thread = threading.Thread(target=inherited(claim.run), args=(stop,), name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        claim.wait(stop)
+        yield claimed(connection.store, claim.require, ROOT)
+    finally:
+        stop.set()
+        thread.join()
+        claim.leave()
+
+
+def look_at_sides(connection: Connection) -> Sides:
+    """Read every heartbeat and the newest decision. Raises what the store and the brokers raise."""
+    store, cluster_id = connection.store, connection.cluster_id
+    is_here = partial(is_signed_here, connection.topic, other_topics(connection))
+    sides, numbers = list[Side](), list[int]()
+    for listed in store.list(agents_prefix(cluster_id)):
+        number = kept_number(cluster_id, listed.key)
+        if number is not None:
+            numbers.append(number)
+        elif is_heartbeat(cluster_id, listed.key) and (beat := read_heartbeat(store, listed.key)) is not None:
+            sides.append(Side(beat, listed.modified_at, is_here(beat)))
+    keepers = tuple(read_keeper(store, cluster_id, number) for number in sorted(numbers))
+    keeper = chosen_of(keepers)
+    kept = keeper is not None and any(side.ours and side.beat.kept >= keeper.number for side in sides)
+    return Sides(tuple(sides), keepers, keeper is not None and (kept or is_here(keeper)))
+
+
+def check_prefix(connection: Connection) -> str:
+    """Return a summary. Raises PrefixContested when another cluster writes or wrote below this prefix, or owns it."""
+    sides = look_at_sides(connection)
+    if sides.keeper is not None and not sides.kept_here:
+        raise PrefixContested(f"{sides.keeper.by} gave this prefix to another cluster: give this one another store.url")
+    if sides.strange:
+        names = ", ".join(f"broker {side.beat.broker_id} at {side.beat.host}" for side in sides.strange)
+        raise PrefixContested(f"another cluster writes below this prefix: {names}; {WAY_OUT}")
+    ours = sum(side.ours and not side.beat.stopped for side in sides.sides)
+    return f"{counted(ours, 'agent')} of this cluster, no others"
+
+
+def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) -> None:
+    """Give the prefix to this cluster: from now on every process of another cluster stops.
+
+    ``chosen`` False: ended processes of other clusters are left behind, and the prefix is not taken from any cluster.
+    """
+    if sides.keeper is not None and not sides.kept_here and _is_signed_in_a_topic(connection, sides.keeper):
+        raise InvalidRequest(
+            f"{sides.keeper.by} gave this prefix to another cluster: give this cluster another store.url",
+            number=sides.keeper.number,
+        )
+    others = [side.beat.process for side in sides.sides if not side.ours]
+    number = sides.keepers[-1].number + 1 if sides.keepers else 1
+    process = FactId.of(RandomIds().uuid())
+    decision = Decision(number, process, others, chosen, issuer(), connection.clock.now_ms())
+    keep_prefix(connection.store, connection.topic, connection.cluster_id, decision)
+
+
+def _is_signed_in_a_topic(connection: Connection, keeper: Keeper) -> bool:
+    """Return whether the topic that signed the decision is still one of this cluster.
+
+    A copy of the cluster has it, with its id. If it is deleted, this cluster lost the topic that knew the decision.
+    """
+    control = connection.control
+    return control.topic_exists(TopicId(keeper.topic_id), broker=min(control.cluster().brokers))
+
+
+def take_from_the_dead(connection: Connection) -> None:
+    """Leave the agents of the lost topic behind if all of them have ended: the topic of a recovery does not know them.
+
+    No person has confirmed that no copy runs, so agents are on trial. Raises Fenced when a process of another topic
+    still writes, and InvalidRequest when a person gave the prefix away.
+    """
+    sides = look_at_sides(connection)
+    alive = {side.beat.token: side for side in sides.strange if not side.beat.stopped}
+    if alive:
+        connection.clock.sleep(2 * connection.settings.prefix.heartbeat)
+        sides = look_at_sides(connection)
+        changed = [side for side in sides.strange if not side.beat.stopped and side.beat.token not in alive]
+        if changed:
+            raise Fenced(
+                "an agent still runs, or another cluster writes below this prefix: stop it first",
+                agents=", ".join(f"broker {side.beat.broker_id} at {side.beat.host}" for side in changed),
+            )
+    if sides.strange or (sides.keeper is not None and not sides.kept_here):
+        take_prefix(connection, sides, chosen=False)

@@ -1,0 +1,105 @@
+"""A reader's lease before a plan: planned objects stay until its time, even if they expire while the job runs.
+
+It is appended, and read back to it, before anything is planned*: a segment that was condemned before the lease is seen
+as condemned and not planned; one that is condemned after the lease keeps its objects (`rules/leases.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from ...broker.tier_topic import TierTopic
+from ...leader.brokers_time import BrokersTime
+from ...leader.term import APPLY_TIMEOUT_S
+from ...rules.clocks import NOTED_MS
+from ...runtime.id_source import IdSource
+from ...schemas.codec import encode_fact
+from ...state.errors import InvalidRequest
+from ...state.ids import FactId, TopicIdPartition
+from ...state.keys import key_of
+from ...state.offsets import Extent, Offset, OffsetRange, TimestampMs
+from ...state.partition_view import PartitionView
+from ...state.termless_facts import ReaderLease
+from ...state.view import TierView
+from ..opening.connection import Connection
+
+Ranges = Mapping[TopicIdPartition, Extent]
+"""The first offset of each partition, and the one after the last."""
+
+
+def take_leases(
+    connection: Connection, view: TierView, ranges: Ranges, holder: str, seconds: float, ids: IdSource
+) -> list[ReaderLease]:
+    """Write leases and return them: one for each partition with remote records in its range, except where a lease of
+    the same holder covers it for half as long already. They need not be ended: they expire.
+
+    Raises InvalidRequest for longer than ``lease.max``. After AccessDenied or Unavailable no lease keeps the objects.
+    """
+    longest = connection.settings.lease.max
+    if seconds > longest:
+        raise InvalidRequest("a lease may not last so long", seconds=seconds, longest=longest)
+    time = BrokersTime(connection.clock, connection.topic, connection.store)
+    leases = _take(connection, view, ranges, holder, seconds, ids, now := time.now_ms())
+    # the first append of this process shows the brokers' time: by a clock that is behind it the lease ends too early
+    if leases and time.now_ms() - now > NOTED_MS:
+        leases = _take(connection, view, ranges, holder, seconds, ids, time.now_ms())
+    return leases
+
+
+def _take(
+    connection: Connection,
+    view: TierView,
+    ranges: Ranges,
+    holder: str,
+    seconds: float,
+    ids: IdSource,
+    now: TimestampMs,
+) -> list[ReaderLease]:
+    places = list(_wanted(view, ranges, holder, TimestampMs(now + int(seconds * 500))))
+    leases = [
+        ReaderLease(place, FactId.of(ids.uuid()), offsets, holder, TimestampMs(now + int(seconds * 1000)))
+        for place, offsets in places
+    ]
+    _append(connection.topic, view, [(lease, encode_fact(lease)) for lease in leases])
+    return leases
+
+
+def end_leases(topic: TierTopic, view: TierView, places: Collection[TopicIdPartition], holder: str) -> int:
+    """End a holder's leases on these partitions, by a fresh view, and return their number. Raises AccessDenied,
+    Unavailable: the leases then expire by themselves.
+    """
+    for number in {view.tier_partition(place) for place in places}:
+        view.require_fresh(number, 0.0)
+    leases = [lease for place in places for lease in view.partition(place).leases if lease.holder == holder]
+    _append(topic, view, [(lease, None) for lease in leases])
+    return len(leases)
+
+
+def _wanted(
+    view: TierView, ranges: Ranges, holder: str, until: TimestampMs
+) -> Iterator[tuple[TopicIdPartition, OffsetRange]]:
+    for place, (start, end) in ranges.items():
+        partition_view = view.partition(place)
+        remote = _remote(partition_view, OffsetRange(start, Offset(end - 1)))
+        if remote is not None and not any(_covers(each, remote, holder, until) for each in partition_view.leases):
+            yield place, OffsetRange(start, Offset(end - 1))  # a local record may be remote before it is read
+
+
+def _remote(view: PartitionView, offsets: OffsetRange) -> OffsetRange | None:
+    """Return the offsets from the first to the last of ``offsets`` in the remote tier; None: it has none of them."""
+    there = [part for each in view.coverage.owned if (part := each.offsets.overlap(offsets)) is not None]
+    return OffsetRange(there[0].start, there[-1].end) if there else None
+
+
+def _covers(lease: ReaderLease, offsets: OffsetRange, holder: str, until: TimestampMs) -> bool:
+    return lease.holder == holder and lease.expires_at >= until and lease.offsets.overlap(offsets) == offsets
+
+
+def _append(topic: TierTopic, view: TierView, leases: list[tuple[ReaderLease, bytes | None]]) -> None:
+    """Append all, then wait until the view has the last: one wait for all partitions. Value None is a tombstone."""
+    last = {}
+    for lease, value in leases:
+        number = view.tier_partition(lease.partition)
+        last[number] = topic.append(number, key_of(lease), value)
+    for number, position in last.items():
+        view.wait_applied(number, position, APPLY_TIMEOUT_S)

@@ -1,0 +1,277 @@
+"""The tier-state topic from the bucket alone: what would be written, why not more, and writing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import urllib3
+
+from ...broker.control import BrokerControl
+from ...follower.archive_chain import chain_of, read_header
+from ...follower.histories import has_parted, left_behind, newest_history, places
+from ...follower.rocksdb_view import ViewIdentity
+from ...follower.shelf import Shelf
+from ...follower.time_travel import archived_entries
+from ...leader.recover import RecoverTools, add_lost_facts, check_target, recover_all, recover_partition
+from ...leader.recover_archive import continued, read_history
+from ...leader.recover_scan import Bucket, Found, scan_bucket, sort_out
+from ...rules.lost_facts import LostFacts
+from ...rules.recovery import ArchivedPartition, FoundSegment, PartitionPlan, Verdict, plan_partitions
+from ...runtime.id_source import RandomIds
+from ...runtime.operation import Operation
+from ...state.errors import Fenced, HistoryBroken, InvalidRequest
+from ...state.facts import LeaderElected
+from ...state.ids import RemoteSegmentId, TopicId, TopicIdPartition
+from ...state.keys import tier_partition_of
+from ...state.offsets import Offset
+from ...state.partition_view import PartitionView
+from ...storage.object_store import ObjectStore
+from ..looking.lost_state import look_at_lost
+from ..opening.connection import Connection
+from ..opening.partitions import bounds_if_known
+from .prefix import take_from_the_dead
+from .prefix_lock import PrefixLock
+
+AGENT_TIMEOUT_S = 2.0
+AGENTS_METRIC = b"remote_copy_lag_segments"
+AGENT_RUNS = "an agent still runs: stop every agent first"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """``names``: topics the cluster knows, by id. ``addresses``: where agents of archived terms answered; ``hosts``: of
+    the brokers, where agents run, too.
+
+    ``archived_to``: the position after the last archived one, by "topic id/tier-state partition"; None: no archive.
+    """
+
+    cluster_id: str
+    bucket: Bucket
+    plans: tuple[PartitionPlan, ...]
+    names: Mapping[TopicId, str]
+    archived_to: Mapping[str, int] | None
+    addresses: frozenset[str]
+    hosts: tuple[str, ...] = ()
+    added: Mapping[TopicIdPartition, LostFacts] = field(default_factory=dict)
+    """Set only by `plan_lost_facts`: partitions to which something is to be added."""
+
+    @property
+    def all_gone(self) -> bool:
+        """Return whether the cluster has none of these topics, so that no running agent leads a partition of them."""
+        return bool(self.plans) and not any(plan.partition.topic_id in self.names for plan in self.plans)
+
+    @property
+    def writing(self) -> int:
+        return len(self.added) or sum(plan.writes for plan in self.plans)
+
+    @property
+    def corrupt(self) -> int:
+        """Return the number of damaged manifests, missing segments, and refused partitions that have not ended."""
+        refused = sum(plan.refused is not None and not plan.ended for plan in self.plans)
+        return len(self.bucket.damaged) + refused + sum(len(plan.missing) for plan in self.plans)
+
+    @property
+    def gaps(self) -> int:
+        return sum(len(plan.gaps) for plan in self.plans)
+
+    @property
+    def left_out(self) -> int:
+        """Return the number of lost and unproven segments, whole but named by no fact, and of unproven ranges."""
+        segments = sum(len(plan.of(Verdict.LOST)) + len(plan.of(Verdict.UNPROVEN)) for plan in self.plans)
+        return segments + sum(len(plan.unproven) for plan in self.plans)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRequest:
+    """Which segments: of these lost tier-state topics, oldest first (empty: of all in the bucket), of ``cluster_id``
+    (None: the cluster that answers), under the archive of ``history`` (None: the newest). ``from_archive``: required,
+    refused, or None: used where there is one.
+    """
+
+    topic_ids: tuple[TopicId, ...] = ()
+    cluster_id: str | None = None
+    from_archive: bool | None = None
+    history: int | None = None
+
+
+def plan_recovery(connection: Connection, asked: RecoveryRequest) -> Recovery:
+    """Read every manifest and, where it is authoritative, the archive. Writes nothing."""
+    store, broker = connection.store, connection.broker.control
+    here = broker.cluster()
+    cluster = asked.cluster_id or here.cluster_id
+    names = {described.topic_id: described.name for described in broker.topics()}
+    with connection.progress("reading manifests") as advance:
+
+        def counted() -> Iterator[Found]:
+            for item in scan_bucket(store):
+                advance(1)
+                yield item
+
+        bucket = sort_out(counted(), cluster, asked.topic_ids)
+    lost = asked.topic_ids or tuple({each.tier_state_topic_id for each in bucket.ours})
+    archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
+    archived_to: dict[str, int] | None = None
+    if asked.from_archive is not False:
+        archive, archived_to = _archived(store, lost, cluster, asked.history, demanded=asked.from_archive is True)
+    left = frozenset[RemoteSegmentId]().union(*(left_behind(store, topic_id, asked.history) for topic_id in lost))
+    plans = plan_partitions(bucket.ours, archive, _local_starts(broker, bucket.ours, names), left)
+    addresses = frozenset(address for each in archive.values() for address in each.addresses)
+    return Recovery(cluster, bucket, plans, names, archived_to, addresses, here.hosts)
+
+
+def _archived(
+    store: ObjectStore, lost: tuple[TopicId, ...], cluster_id: str, history: int | None, *, demanded: bool
+) -> tuple[Mapping[TopicIdPartition, ArchivedPartition], dict[str, int] | None]:
+    """Return what the archives of the lost topics have, read oldest first, and how far each goes."""
+    archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
+    ends: dict[str, int] = {}
+    if history is None:
+        for topic_id in lost:
+            require_whole(store, topic_id)
+    every = places(store, history)
+    for topic_id in lost:
+        partitions: dict[TopicIdPartition, ArchivedPartition] = {}
+        for place in (each for each in every if each.topic_id == topic_id):
+            chain = chain_of(store, place)
+            if not chain.names:
+                continue
+            header = read_header(store, place, chain.names[-1])
+            identity = ViewIdentity(cluster_id, topic_id, header.partitions, history=place.history)
+            partitions.update(read_history(archived_entries(Shelf(store, identity, place.tier_partition))))
+            ends[f"{topic_id}/{place.tier_partition}"] = chain.end
+        archive = continued(archive, partitions)
+    if demanded and not ends:
+        raise InvalidRequest("there is no archive of this tier-state topic in the bucket", ids=", ".join(lost) or None)
+    return archive, ends or None
+
+
+def require_whole(store: ObjectStore, topic_id: TopicId) -> None:
+    """Raise HistoryBroken when the topic had diverged from its archive, and no person has decided which counts."""
+    newest = newest_history(store, topic_id)
+    parted = has_parted(store, topic_id, newest)
+    if parted is not None:
+        raise HistoryBroken(
+            "the lost topic had parted from its archive, and nobody said which counts: name --history to restore what "
+            "was archived of the history that was lost, or restore --without-archive",
+            topic_id=topic_id,
+            history=newest,
+            said=parted.message,
+        )
+
+
+def plan_lost_facts(connection: Connection, partitions: Iterable[tuple[str, int | None]]) -> Recovery:
+    """Plan what to add to partitions that lost a part of their facts in the present topic. Writes nothing.
+
+    Each plan is for the partition as a whole, but restores only segments whose facts are lost. Raises HistoryBroken
+    while the topic has diverged from its archive.
+    """
+    require_whole(connection.store, TopicId(connection.topic.topic_id))
+    partitions_lost = [each for topic, number in partitions for each in look_at_lost(connection, topic, number)]
+    plans = tuple(replace(each.lost.plan, restored=each.lost.segments) for each in partitions_lost)
+    here = connection.control.cluster()
+    addresses = {
+        live.fact.management_address
+        for each in partitions_lost
+        for live in each.view.others
+        if isinstance(live.fact, LeaderElected) and live.fact.management_address
+    }
+    numbers = {each.view.partition: each for each in partitions_lost}
+    tier = {number: tier_partition_of(number, connection.topic.mapped_partitions) for number in numbers}
+    ends = {f"{connection.topic.topic_id}/{tier[at]}": each.archived_to for at, each in numbers.items()}
+    return Recovery(
+        here.cluster_id,
+        Bucket(tuple(segment for each in partitions_lost for segment in each.lost.segments), (), (), ()),
+        plans,
+        {plan.partition.topic_id: plan.topic for plan in plans},
+        {name: end for name, end in ends.items() if end is not None} or None,
+        frozenset(addresses),
+        here.hosts,
+        {each.view.partition: each.lost for each in partitions_lost if each.lost.segments},
+    )
+
+
+def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLock) -> None:
+    """Add them, partition by partition. ``lock``: held since before the plan was made.
+
+    Raises Fenced while an agent runs, and when another recovery took the lock over.
+    """
+    _require_stopped(connection, recovery)
+    follower = connection.view(list(recovery.added))
+    tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
+    steps = sum(3 + 2 * len(each.segments) for each in recovery.added.values())
+    with connection.progress("writing facts", steps) as advance:
+        for partition, lost in recovery.added.items():
+            # for a partition without facts everything is written, as into a fresh topic
+            act = add_lost_facts if follower.facts(partition) else _all_of
+            for _ in act(lost, tools):
+                advance(1)
+                lock.require()
+
+
+def _all_of(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionView]:
+    return recover_partition(lost.plan, tools)
+
+
+def _local_starts(
+    broker: BrokerControl, found: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
+) -> dict[TopicIdPartition, Offset]:
+    """Return where the brokers' logs begin, as far as the brokers answer."""
+    starts: dict[TopicIdPartition, Offset] = {}
+    for partition in sorted({each.segment.partition for each in found}):
+        bounds = bounds_if_known(broker, names.get(partition.topic_id), partition)
+        if bounds is not None:  # else a gap above what is restored is not seen
+            starts[partition] = bounds.local_start
+    return starts
+
+
+def write_recovery(connection: Connection, recovery: Recovery, lock: PrefixLock, *, resume: bool) -> bool:
+    """Write the plan; return whether all was there already. ``lock``: held since before the plan was made.
+
+    Raises Fenced when an agent runs, the topic is not a fresh one, or another recovery took the lock over.
+    """
+    lock.require()
+    if not recovery.all_gone:
+        _require_stopped(connection, recovery)
+    steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
+    follower = connection.view()
+    if check_target(connection.topic, follower, recovery.plans, resume=resume):
+        return True
+    take_from_the_dead(connection)
+    tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
+    with connection.progress("writing facts", steps) as advance:
+        for _ in recover_all(recovery.plans, tools):
+            advance(1)
+            lock.require()
+    return False
+
+
+def _require_stopped(connection: Connection, recovery: Recovery) -> None:
+    require_silent(recovery.addresses)
+    port = connection.settings.management.of_agent.port
+    require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
+
+
+def require_silent(addresses: Iterable[str]) -> None:
+    """Raise Fenced where an agent that an archived term names answers, with whatever status."""
+    for address in sorted(addresses):
+        if _answer(f"http://{address}/healthz") is not None:
+            raise Fenced(AGENT_RUNS, address=address)
+
+
+def require_no_agent(addresses: Iterable[str]) -> None:
+    """Raise Fenced where an agent answers at its usual port on a host of a broker: metrics of an agent show it.
+
+    Another program may have that port, so the content of the answer counts here.
+    """
+    for address in addresses:
+        if AGENTS_METRIC in (_answer(f"http://{address}/metrics") or b""):
+            raise Fenced(AGENT_RUNS, address=address)
+
+
+def _answer(url: str) -> bytes | None:
+    """Return the body of an answer of any status; None when there is no answer."""
+    try:
+        return urllib3.PoolManager(retries=False).request("GET", url, timeout=AGENT_TIMEOUT_S).data
+    except urllib3.exceptions.HTTPError:
+        return None

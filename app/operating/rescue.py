@@ -1,0 +1,125 @@
+"""Space on the full disk of a broker that is down: removes leading segments whose copies are proven from its folders.
+
+The broker's own lock is held, so it does not run. Its log begins after them when it starts: Kafka takes the base
+offset of the first segment where the checkpoint of log starts is lower (`LogLoader`). No fact is needed: records of
+the remote tier are read from there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from ...leader.object_proof import require_decodable
+from ...log.partition import PartitionFolder, folder_name, open_partition
+from ...rules.trim import doubt_of
+from ...state.errors import CorruptData, InvalidRequest, TierstateError, Unavailable
+from ...state.ids import TopicIdPartition
+from ...state.offsets import Offset
+from ...state.segment import RemoteSegment
+from ...state.view import TierView
+from ...storage.object_store import ObjectReader
+from ...storage.segment.encryption import KeyUnwrapper
+from ...storage.segment.reader import SegmentReader
+
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+"""Files of a segment to remove, in this order: Kafka deletes an index whose log is missing. Producer snapshots stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingSegment:
+    """A local segment, after those before it are removed, and its copy. ``disk_bytes``: of the files to remove."""
+
+    path: Path
+    next_base: Offset
+    copy: RemoteSegment
+    disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RescuedPartition:
+    """``segments``: in order, those to remove if they are proven. ``why``: why the next one stays."""
+
+    topic: str
+    partition: int
+    segments: tuple[LeadingSegment, ...]
+    why: str
+
+
+@contextmanager
+def broker_is_down(folder: Path) -> Iterator[None]:
+    """Hold the lock of a broker's log folder. Raises InvalidRequest for another folder, Unavailable where it runs."""
+    if not (folder / "meta.properties").is_file():
+        raise InvalidRequest("not a log folder of a broker: it has no meta.properties", folder=folder)
+    with (folder / ".lock").open("r+b" if (folder / ".lock").exists() else "w+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Unavailable("the broker of this folder runs: its agent trims", folder=folder) from error
+        yield
+
+
+def look_into_folders(folder: Path, view: TierView) -> Iterator[RescuedPartition]:
+    """Yield each partition of the folder that has facts. No log and no object is read."""
+    partitions = set(view.partitions())
+    for path in sorted(folder.iterdir()):
+        place = folder_name(path)
+        if place is None or not path.is_dir():
+            continue
+        try:
+            log = open_partition(path)
+            if log.topic_id is None or TopicIdPartition(log.topic_id, log.partition) not in partitions:
+                continue
+            segments, why = _leading(log, view)
+        except TierstateError as error:
+            segments, why = (), str(error)
+        yield RescuedPartition(*place, segments, why)
+
+
+def _leading(found: PartitionFolder, view: TierView) -> tuple[tuple[LeadingSegment, ...], str]:
+    assert found.topic_id is not None
+    partition_view = view.partition(TopicIdPartition(found.topic_id, found.partition))
+    doubt = doubt_of(partition_view)
+    if doubt is not None or partition_view.later:
+        return (), doubt.said if doubt is not None else "a later release wrote facts of it"
+    segments = list[LeadingSegment]()
+    for base, following in pairwise(found.base_offsets):
+        owner = partition_view.coverage.at(base)
+        if owner is None or owner.segment.offsets.start != base or owner.offsets.end != following - 1:
+            return tuple(segments), f"{base}..{following - 1} has no copy of its own"
+        path = found.log_path(base)
+        size = sum(each.stat().st_size for each in _files(path))
+        segments.append(LeadingSegment(path, following, owner.segment, size))
+    return tuple(segments), "only the active segment is left"
+
+
+def prove(segment: LeadingSegment, store: ObjectReader, keys: KeyUnwrapper | None) -> None:
+    """Read back every byte of the copy, and compare it with the local segment. Raises CorruptData, ObjectNotFound."""
+    with segment.path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").digest()
+    if sha256 != segment.copy.log_sha256:
+        raise CorruptData("the local segment is not the one that was copied: its SHA-256 is another", file=segment.path)
+    copy = SegmentReader.open(store, segment.copy.object_key, keys=keys)
+    require_decodable(segment.copy, copy.manifest)
+    copy.verify(segment.copy)
+
+
+def take_away(segment: LeadingSegment) -> None:
+    """Remove its files, and sync the folder before the next segment: none may be removed before the one below it."""
+    for file in _files(segment.path):
+        file.unlink()
+    folder = os.open(segment.path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _files(log: Path) -> Sequence[Path]:
+    return [file for suffix in SUFFIXES if (file := log.with_suffix(suffix)).exists()]

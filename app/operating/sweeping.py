@@ -1,0 +1,213 @@
+"""A sweep by hand: the objects that no segment needs, which of them are deleted and why, and their deletion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ...follower.follower import Follower
+from ...leader.lost_facts import list_segments
+from ...leader.quarantine import Quarantine
+from ...leader.sweeper import SweepFindings, SweepTools, delete_orphan, look
+from ...rules.decide import paused
+from ...rules.lost_facts import way_out
+from ...rules.sweep import Leftover, UnneededObject, nowhere_else, only_copy
+from ...rules.trim import doubt_of
+from ...runtime.listener import ignore
+from ...state.errors import Fenced, InvalidRequest, TierStateLost
+from ...state.ids import TopicId, TopicIdPartition
+from ...state.object_keys import base_of
+from ...state.object_name import not_own
+from ...state.partition_view import PartitionView
+from ...state.routing import LocalBounds
+from ...state.segment import RemoteSegment, SegmentState
+from ...storage.object_store import ObjectStore
+from ..looking.archived_deletes import ArchivedDeletes
+from ..looking.lost_state import lost_facts_tools
+from ..opening.connection import Connection, view_now
+from ..opening.partitions import bounds_if_known, partitions_with_facts
+
+ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD = "abandoned", "condemned", "orphan", "unknown", "upload"
+BY_AGENT = "the agent sweeps it once it has seen it so for sweep.grace"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One object, upload or (abandoned) segment. ``item`` None: only agents delete it. ``sweep``: to be deleted."""
+
+    topic: str
+    view: PartitionView
+    kind: str
+    key: str
+    bytes: int | None
+    why: str
+    item: UnneededObject | Leftover | None = None
+    sweep: bool = False
+
+    @property
+    def condemned(self) -> bool:
+        """Return whether a fact condemned it. Other objects are deleted only when a person lists them."""
+        return self.item is not None and self.item.condemned
+
+    def as_json(self, swept: bool) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.view.partition.partition,
+            "topic_id": self.view.partition.topic_id,
+            "kind": self.kind,
+            "object_key": self.key,
+            "bytes": self.bytes,
+            "segment_id": self.item.segment_id if self.item else None,
+            "why": self.why,
+            "sweep": self.sweep,
+            "swept": swept,
+        }
+
+
+def rows_of(topic: str, found: SweepFindings, bounds: LocalBounds | None, explicit: Collection[str]) -> list[Row]:
+    """Return the rows of one partition, as a person is shown them. ``bounds`` None: no broker answered."""
+    view = found.view
+    rows = _abandoned(topic, found, bounds)
+    for each in found.findings:
+        kind = CONDEMNED if each.condemned else UNKNOWN if each.segment_id is None else ORPHAN
+        sweep = each.condemned or each.found.key in explicit
+        rows.append(Row(topic, view, kind, each.found.key, each.found.size, each.why, each, sweep))
+    for leftover in found.leftovers:
+        sweep = leftover.condemned or leftover.upload.key in explicit
+        rows.append(Row(topic, view, UPLOAD, leftover.upload.key, None, leftover.why, leftover, sweep))
+    return rows
+
+
+def _abandoned(topic: str, found: SweepFindings, bounds: LocalBounds | None) -> list[Row]:
+    sizes: Counter[str] = Counter()
+    for each in found.listed:
+        sizes[base_of(each.key)] += each.size
+    rows = []
+    for segment in found.view.in_state(SegmentState.ABANDONED):
+        if segment.subject is None:
+            continue
+        reason = only_copy(found.view, segment, bounds) if bounds else "no broker says whether it is the only copy"
+        reason = not_own(segment.subject) or reason
+        base = segment.subject.object_key
+        rows.append(Row(topic, found.view, ABANDONED, base, sizes[base], reason or BY_AGENT))
+    return rows
+
+
+def check_explicit(rows: Collection[Row], looks: Collection[SweepFindings], explicit: Collection[str]) -> None:
+    """Raise InvalidRequest for the first listed key that is missing or named by a fact: then nothing is deleted."""
+    keys = {row.key for row in rows if row.item is not None}
+    for key in sorted(set(explicit) - keys):
+        there = any(each.key == key for look in looks for each in look.listed)
+        message = "facts name this object: it is no orphan" if there else "no such object in these partitions"
+        raise InvalidRequest(message, object_key=key)
+
+
+def check_no_evidence(
+    found: SweepFindings, whole: Iterable[RemoteSegment], bounds: LocalBounds | None, explicit: Collection[str]
+) -> None:
+    """Raise TierStateLost for a listed object of a ``whole`` segment that may be the only copy of its offsets: no fact
+    names it because the facts were lost. ``bounds`` None: no broker answered.
+    """
+    listed = {base_of(key) for key in explicit}
+    for segment in whole:
+        if segment.object_key not in listed:
+            continue
+        why: str | None = "no broker says whether it is the only copy"
+        if bounds is not None:
+            why = nowhere_else(found.view, segment.offsets, found.view.log_start, bounds)
+        if why is not None:
+            number = segment.partition.partition
+            raise TierStateLost(
+                f"this is no orphan, its facts were lost: {why}; {way_out(segment.topic, number)}",
+                object_key=segment.object_key,
+            )
+
+
+def check_may_act(view: PartitionView) -> PartitionView:
+    """Return ``view``. Raises Fenced when nothing of the partition may be deleted now."""
+    doubt = doubt_of(view)
+    if doubt is not None:
+        raise Fenced(str(doubt), topic=view.topic, partition=view.partition)
+    if paused(view) is not None:
+        raise Fenced("the partition is paused: `tierstate resume` it first", topic=view.topic, partition=view.partition)
+    return view
+
+
+def totals(rows: Collection[Row]) -> Mapping[str, dict[str, int]]:
+    """Return the number of objects (for abandoned: of segments) and bytes by kind."""
+    kinds = (ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD)
+    by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
+    return {kind: {"count": len(some), "bytes": sum(row.bytes or 0 for row in some)} for kind, some in by_kind.items()}
+
+
+def sweep_tools(connection: Connection) -> SweepTools:
+    """Return the tools of a sweep as an agent does it, with this process's settings."""
+    settings = connection.settings
+    archived = ArchivedDeletes(connection.store, connection.identity, connection.clock, connection.listener)
+    aside = Quarantine(settings.sweep.quarantine_prefix)
+    return SweepTools(connection.store, connection.names, archived, settings.sweep.grace, ignore, aside)
+
+
+class SweepByHand:
+    """The findings, partition by partition, and their deletion. ``explicit``: keys to delete without a fact."""
+
+    def __init__(self, connection: Connection, follower: Follower, explicit: frozenset[str]) -> None:
+        self._broker, self._clock = connection.broker.control, connection.clock
+        self._tools, self._follower, self._explicit = sweep_tools(connection), follower, explicit
+        self._topics, self._tiering = self._broker.topics(), connection.settings.tiering
+        self._names = {described.topic_id: described.name for described in self._topics}
+        self._lost = lost_facts_tools(connection)
+        self.rows: list[Row] = []
+        self.looks: list[SweepFindings] = []
+
+    def partitions(self, topic_id: TopicId | None, number: int | None) -> list[TopicIdPartition]:
+        """Return those that facts name, and those of tiered or chosen topics: leftover objects may have no fact."""
+        partitions = set(partitions_with_facts(self._follower, topic_id, number))
+        for described in self._topics:
+            tiered = topic_id is None and not described.internal and self._tiering.covers(described.name)
+            if tiered or described.topic_id == topic_id:
+                partitions |= {TopicIdPartition(described.topic_id, each.partition) for each in described.partitions}
+        return sorted(each for each in partitions if number in (None, each.partition))
+
+    def look(self, partition: TopicIdPartition) -> None:
+        """List its objects, then read its facts, and add the rows. Raises TierStateLost: see `check_no_evidence`."""
+        before = self._follower.partition(partition)
+        name = before.topic or self._names.get(partition.topic_id)
+        if name is None:
+            return
+        fresh = partial(view_now, self._follower, partition)
+        findings = look(self._tools, name, before, fresh, self._clock.now_ms())
+        self.looks.append(findings)
+        bounds = bounds_if_known(self._broker, name, partition)
+        rows = rows_of(name, findings, bounds, self._explicit)
+        self.rows += rows
+        if any(row.sweep and not row.condemned for row in rows):
+            left_segments = self._lost.left_behind()
+            unknown = [each.segment for each in list_segments(self._lost, name, findings.view).unknown]
+            whole = [each for each in unknown if each.segment_id not in left_segments]
+            check_no_evidence(findings, whole, bounds, [row.key for row in rows if row.sweep and not row.condemned])
+
+    def check(self, *, execute: bool) -> None:
+        """Check the rows before anything is deleted. Raises InvalidRequest, Fenced."""
+        check_explicit(self.rows, self.looks, self._explicit)
+        for row in self.rows:
+            if execute and row.sweep:
+                check_may_act(row.view)
+
+    def delete(self, store: ObjectStore) -> Iterator[str]:
+        """Yield each key once its object is deleted. Each is judged again, by facts up to that moment.
+
+        ``store``: a store that may be changed (`prefix.py`).
+        """
+        tools = replace(self._tools, store=store)
+        for row in self.rows:
+            if row.sweep and row.item is not None:
+                trusted = partial(self._trusted, row.view.partition)
+                delete_orphan(tools, row.item, row.topic, trusted, condemned_only=row.condemned)
+                yield row.key
+
+    def _trusted(self, partition: TopicIdPartition) -> PartitionView:
+        return check_may_act(view_now(self._follower, partition))
