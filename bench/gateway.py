@@ -1,9 +1,9 @@
 """Answers of the HTTP gateway, each call once, compared with other ways to the same records.
 
-No two calls are equal. A call asks for 4 MiB as stored, as tierstate's own client does, or for the API's default of
-1 MiB. The remote tier is a directory; its bytes are in the chunk caches of the gateway and of `tierstate.connect`,
-which decodes the same offsets in one process. nginx has the answers of 4 MiB in files. Behind nginx are 64 clients with
-TLS, and `deploy/nginx.conf`. The clients are one process. They and nginx share both cores with the gateways.
+No two calls are equal. A call asks for 4 MiB as stored, as tierstate's own client does. The remote tier is a directory;
+its bytes are in the chunk caches of the gateway and of `tierstate.connect`, which decodes the same offsets in one
+process. nginx has the answers in files. Behind nginx are 64 clients with TLS, and `deploy/nginx.conf`. The clients are
+one process. They and nginx share both cores with the gateways.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import pyarrow as pa
 
 from tests.servers.nginx_server import nginx, shipped
 from tierstate.api.media import ARROW, BATCHES, NDJSON
-from tierstate.api.records import DEFAULT_BYTES
 from tierstate.consumer.connect import Log, connect
 from tierstate.fetch.gateway import PAGE_BYTES
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -112,9 +111,9 @@ class Servers:
         if self.log.topic(topic).bounds(0).local_start < end:
             raise SystemExit(f"{topic} is not trimmed: the peer would read the broker")
         seconds = 0.3 if quick else SECONDS
-        large, small = (_like_no_other(paths, most) for most in (PAGE_BYTES, DEFAULT_BYTES))
+        calls = _like_no_other(paths)
 
-        def asked(address: str, clients: int = CLIENTS, paths: Iterator[str] = large) -> float:
+        def asked(address: str, clients: int = CLIENTS, paths: Iterator[str] = calls) -> float:
             return asyncio.run(taken(address, paths, media_type, clients, seconds)).rate * end / size
 
         decoded = partial(_decoded, self.log, topic, end, seconds)
@@ -123,18 +122,16 @@ class Servers:
             "Arrow": partial(decoded, len),
             "ndjson": partial(decoded, dump_each),
         }
-        alone = [partial(asked, self.gateway, 1), partial(asked, self.gateway, 1, small)]
         sides: list[Callable[[], float]] = [
-            *alone,
+            partial(asked, self.gateway, 1),
             peers[form],
             *(partial(asked, at) for at in (self.gateway, self.behind_one, self.behind_both)),
         ]
         runs = [[side() for side in sides] for _ in range((1 if quick else RUNS) + 1)][1:]  # the first one warms up
-        one, by_default, other, many, behind_one, behind_both = map(statistics.median, zip(*runs, strict=True))
+        one, other, many, behind_one, behind_both = map(statistics.median, zip(*runs, strict=True))
         name, unit = f"{form}, {what}", "records/s"
         return [
             Row(name, one, unit, other, peer, goal),
-            Row(f"{name}, calls of 1 MiB", by_default, unit, other, peer, goal),
             Row(f"{name}, {CLIENTS} clients", many, unit, one, "one client", "≥ 0.9x"),
             Row(f"{name}, two behind nginx", behind_both, unit, behind_one, "one gateway behind nginx", "≥ 1.6x"),
         ]
@@ -153,9 +150,9 @@ def _walked(address: str, topic: str, below: int, media_type: str) -> Iterator[t
                 yield path, answer.content, offset
 
 
-def _like_no_other(paths: Sequence[str], least: int) -> Iterator[str]:
-    """Yield the calls again and again for ``least`` bytes, each round for one byte more."""
-    return (f"{path}&max_bytes={most}" for most in count(least) for path in paths)
+def _like_no_other(paths: Sequence[str]) -> Iterator[str]:
+    """Yield the calls again and again, each round for one byte more."""
+    return (f"{path}&max_bytes={most}" for most in count(PAGE_BYTES) for path in paths)
 
 
 def _decoded(log: Log, topic: str, end: int, seconds: float, use: Callable[[pa.RecordBatch], object]) -> float:

@@ -1,4 +1,4 @@
-"""The first query of `spark-scan` with S3, with 1 and 4 cores, and against Kafka's own tiers (`LocalTieredStorage`).
+"""The first query of `spark-scan` with S3, with one core, and against Kafka's own tiers (`LocalTieredStorage`).
 
 S3 is a versitygw on this machine. The CPU of brokers and of the versitygw is not counted. Medians of three runs.
 """
@@ -55,9 +55,8 @@ def measure(quick: bool = False) -> list[Row]:
                 with session_of(CORES) as spark:
                     rows += compared(spark, topic, QUERY, runs, " (S3)")
                 _as_folder(topic, s3)
-                for cores in (1, 4):
-                    with session_of(cores) as spark:
-                        rows += compared(spark, topic, QUERY, runs, f" ({cores} cores)")
+                with session_of(1) as spark:
+                    rows += compared(spark, topic, QUERY, runs, " (one core)")
                 twin = Twin(topic, quick)
                 with session_of(CORES) as spark:
                     rows += _beside_own_tiers(spark, topic, twin, runs)
