@@ -54,6 +54,30 @@ class Heartbeat:
         return seal(KIND, self)
 
 
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """The process that claims. ``broker_id`` -1: a command. ``place``: see `Heartbeat`. ``period_s``: of heartbeats."""
+
+    cluster_id: str
+    broker_id: int
+    host: str
+    place: str
+    period_s: float
+    trial_s: float
+
+
+@dataclass(slots=True)
+class SeenHeartbeat:
+    """A heartbeat of another process. ``mark``: changes in the listing when it is written again."""
+
+    beat: Heartbeat
+    ours: bool
+    answered: bool
+    is_older: bool
+    mark: tuple[int, int]
+    changed_s: float
+
+
 def sign(topic: TierTopic, process: str) -> Anchor:
     """Append a signature and return the record. Raises UnknownOutcome, BrokerUnavailable."""
     position = topic.append(SIGNATURES, signature_key(process), None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 from ..broker.tier_topic import TierTopic
@@ -36,7 +35,17 @@ from ..state.errors import ObjectExists, ObjectNotFound, PrefixContested, Tierst
 from ..state.ids import FactId
 from ..state.objects import ObjectInfo
 from ..storage.object_store import ObjectStore
-from .heartbeat import NO_PROOF_YET, Heartbeat, OtherTopics, is_signed_here, no_other_topics, read_heartbeat, sign
+from .heartbeat import (
+    NO_PROOF_YET,
+    Claimant,
+    Heartbeat,
+    OtherTopics,
+    SeenHeartbeat,
+    is_signed_here,
+    no_other_topics,
+    read_heartbeat,
+    sign,
+)
 from .keeper import Keeper, chosen_of, read_keeper
 from .object_names import ROOT, agents_prefix, heartbeat_key, is_heartbeat, kept_number
 
@@ -50,30 +59,6 @@ NOT_LOOKED = NotYet("the heartbeats in the bucket have not been read yet")
 WAY_OUT = (
     "tierstate keep-prefix shows both sides, and gives the prefix to one (docs/operations.md#a-copy-of-the-cluster)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Claimant:
-    """The process that claims. ``broker_id`` -1: a command. ``place``: see `Heartbeat`. ``period_s``: of heartbeats."""
-
-    cluster_id: str
-    broker_id: int
-    host: str
-    place: str
-    period_s: float
-    trial_s: float
-
-
-@dataclass(slots=True)
-class _Seen:
-    """A heartbeat of another process. ``mark``: changes in the listing when it is written again."""
-
-    beat: Heartbeat
-    ours: bool
-    answered: bool
-    is_older: bool
-    mark: tuple[int, int]
-    changed_s: float
 
 
 class PrefixClaim:
@@ -113,7 +98,7 @@ class PrefixClaim:
         self._first_proof_s: float | None = None
         self._trial_s, self._chosen = self._claimant.trial_s, False
         self._began_empty = False
-        self._others: dict[str, _Seen] = {}
+        self._others: dict[str, SeenHeartbeat] = {}
 
     @property
     def contested(self) -> str | None:
@@ -348,7 +333,7 @@ class PrefixClaim:
             self._chosen, self._trial_s = True, 0.0
         return True
 
-    def _agents(self) -> list[_Seen]:
+    def _agents(self) -> list[SeenHeartbeat]:
         """Return the other processes but for commands, whose heartbeats are deleted as they end."""
         return [each for each in self._others.values() if each.beat.broker_id >= 0]
 
@@ -365,9 +350,9 @@ class PrefixClaim:
         ours = self._is_here(beat)
         answered = ours and self._process in beat.answers.split()
         is_older = self._first_proof_s is None if seen is None else seen.is_older
-        self._others[key] = _Seen(beat, ours, answered and not beat.stopped, is_older, mark, now)
+        self._others[key] = SeenHeartbeat(beat, ours, answered and not beat.stopped, is_older, mark, now)
 
-    def _peer(self, seen: _Seen, now: float) -> Peer:
+    def _peer(self, seen: SeenHeartbeat, now: float) -> Peer:
         beat, first = seen.beat, self._first_written_s
         since = now if first is None else max(first, seen.changed_s)
         disowned = not seen.ours and any(beat.process in keeper.others.split() for keeper in self._keepers)

@@ -24,8 +24,8 @@ from ..storage.segment.manifest import (
     SentChecksums,
     TierstateBlock,
     metadata_of,
-    with_own_size,
 )
+from ..storage.segment.manifest_json import with_own_size
 from ..storage.segment.transform import WorkAhead
 from ..storage.segment.writer import (
     IndexesObject,

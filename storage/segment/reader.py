@@ -26,7 +26,8 @@ from .chunks import Chunk, chunk_of_offset
 from .encryption import KeyUnwrapper, SegmentCipher
 from .in_order import Work, in_order
 from .log_chunks import WINDOW_BYTES, LogChunks, ObjectReads, exact_range, windows
-from .manifest import MAX_MANIFEST_BYTES, IndexKind, SegmentManifest, parse_manifest
+from .manifest import IndexKind, SegmentManifest
+from .manifest_json import MAX_MANIFEST_BYTES, parse_manifest
 
 PARALLEL = 4
 """Requests in flight for a long range."""

@@ -22,7 +22,8 @@ from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.object_keys import ObjectKind, may_be_of
 from ..object_store import ObjectReader, ObjectStore
 from .encryption import KeyUnwrapper, KeyWrapper, open_data_key
-from .manifest import MAX_MANIFEST_BYTES, SegmentManifest, format_manifest, parse_manifest
+from .manifest import SegmentManifest
+from .manifest_json import MAX_MANIFEST_BYTES, format_manifest, parse_manifest
 
 AT_ONCE = 16
 WINDOW = 256

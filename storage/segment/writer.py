@@ -18,7 +18,8 @@ from ...state.segment import Compression, CopyAttempt, RemoteSegment
 from ..object_store import DEFAULT_PART_BYTES, Data, ObjectWriter
 from .chunks import MAX_CHUNK_BYTES, MAX_INT, ChunkIndex
 from .encryption import SegmentCipher
-from .manifest import IndexKind, IndexSpan, IndexSpans, SegmentManifest, format_manifest
+from .manifest import IndexKind, IndexSpan, IndexSpans, SegmentManifest
+from .manifest_json import format_manifest
 from .transform import ChunkForm, LogTransform, WorkAhead
 
 DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024

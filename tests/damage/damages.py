@@ -12,7 +12,8 @@ import orjson
 
 from tests.damage.segments import Objects, Segments, batch_positions
 from tierstate.state.object_keys import ObjectKind
-from tierstate.storage.segment.manifest import IndexKind, parse_manifest
+from tierstate.storage.segment.manifest import IndexKind
+from tierstate.storage.segment.manifest_json import parse_manifest
 
 LOG, INDEXES, MANIFEST = ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST
 FIELDS = {

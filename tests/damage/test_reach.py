@@ -12,7 +12,7 @@ from tests.damage.readers import OTHERS, PIECES, SEGMENTS, Answered, Reader
 from tests.damage.segments import DAMAGED, FORMS, SEGMENT, TOPIC, Form, Row, Segments, batch_positions, made_segments
 from tierstate.state.errors import TierstateError
 from tierstate.state.object_keys import ObjectKind, object_key
-from tierstate.storage.segment.manifest import parse_manifest
+from tierstate.storage.segment.manifest_json import parse_manifest
 
 READERS = [reader for reader in (*SEGMENTS, *PIECES, *OTHERS) if not reader.whole and not reader.one_segment]
 LOG, MANIFEST = ObjectKind.LOG, ObjectKind.MANIFEST

@@ -24,7 +24,7 @@ from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.segment.buffers import HEAD_BYTES, Buffers
 from tierstate.storage.segment.log_chunks import WINDOW_BYTES
-from tierstate.storage.segment.manifest import with_own_size
+from tierstate.storage.segment.manifest_json import with_own_size
 from tierstate.storage.segment.reader import read_manifest
 from tierstate.storage.segment.writer import put_manifest
 

@@ -29,7 +29,7 @@ from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.manifest import with_own_size
+from tierstate.storage.segment.manifest_json import with_own_size
 from tierstate.storage.segment.reader import SegmentReader, read_manifest
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
 

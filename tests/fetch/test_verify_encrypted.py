@@ -19,7 +19,7 @@ from tierstate.state.errors import InvalidRequest
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.storage.segment.encryption import KeyUnwrapper
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.manifest import format_manifest
+from tierstate.storage.segment.manifest_json import format_manifest
 from tierstate.storage.segment.reader import SegmentReader, read_manifest
 from tierstate.storage.segment.writer import delete_segment
 

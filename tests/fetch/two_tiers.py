@@ -60,13 +60,8 @@ from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.manifest import (
-    SegmentManifest,
-    SegmentMetadata,
-    SentChecksums,
-    TierstateBlock,
-    with_own_size,
-)
+from tierstate.storage.segment.manifest import SegmentManifest, SegmentMetadata, SentChecksums, TierstateBlock
+from tierstate.storage.segment.manifest_json import with_own_size
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
 
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"

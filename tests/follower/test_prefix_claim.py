@@ -11,10 +11,10 @@ import pytest
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.envelope import unseal
-from tierstate.follower.heartbeat import KIND, Heartbeat, OtherTopics, no_other_topics
+from tierstate.follower.heartbeat import KIND, Claimant, Heartbeat, OtherTopics, no_other_topics
 from tierstate.follower.keeper import Decision, keep_prefix
 from tierstate.follower.object_names import ROOT, agents_prefix
-from tierstate.follower.prefix_claim import FORGET_S, Claimant, PrefixClaim
+from tierstate.follower.prefix_claim import FORGET_S, PrefixClaim
 from tierstate.rules.prefix import FIRST_TRIAL_S, SILENCE_MS, SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds

@@ -48,7 +48,8 @@ from tierstate.state.errors import TierstateError
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.manifest import IndexKind, parse_manifest
+from tierstate.storage.segment.manifest import IndexKind
+from tierstate.storage.segment.manifest_json import parse_manifest
 from tierstate.storage.segment.reader import SegmentReader
 
 MIB = 1 << 20

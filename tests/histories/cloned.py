@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.follower.heartbeat import Claimant
 from tierstate.follower.object_names import ROOT
-from tierstate.follower.prefix_claim import Claimant, PrefixClaim
+from tierstate.follower.prefix_claim import PrefixClaim
 from tierstate.rules.prefix import SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds

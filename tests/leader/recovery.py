@@ -22,7 +22,8 @@ from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import RemoteSegment
 from tierstate.state.view import Entry
-from tierstate.storage.segment.manifest import SegmentManifest, format_manifest, with_own_size
+from tierstate.storage.segment.manifest import SegmentManifest
+from tierstate.storage.segment.manifest_json import format_manifest, with_own_size
 from tierstate.storage.segment.reader import read_manifest
 
 FRESH_ID = "BBBBBBBBBBBBBBBBBBBBBg"

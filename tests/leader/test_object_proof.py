@@ -21,7 +21,7 @@ from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import Offset
 from tierstate.state.termless_facts import OrderKind
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.segment.manifest import format_manifest, parse_manifest, with_own_size
+from tierstate.storage.segment.manifest_json import format_manifest, parse_manifest, with_own_size
 
 
 def flip(store: Any, key: str, at: int) -> None:

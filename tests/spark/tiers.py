@@ -29,7 +29,8 @@ from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.segment.chunks import first_offsets
-from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of, with_own_size
+from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
+from tierstate.storage.segment.manifest_json import with_own_size
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
 
 CHUNK_BYTES = 4096

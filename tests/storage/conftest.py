@@ -31,13 +31,8 @@ from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.manifest import (
-    SegmentManifest,
-    SentChecksums,
-    TierstateBlock,
-    metadata_of,
-    with_own_size,
-)
+from tierstate.storage.segment.manifest import SegmentManifest, SentChecksums, TierstateBlock, metadata_of
+from tierstate.storage.segment.manifest_json import with_own_size
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
 

@@ -29,7 +29,7 @@ from tierstate.state.segment import Compression
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.open import open_store
-from tierstate.storage.segment.manifest import with_own_checksum
+from tierstate.storage.segment.manifest_json import with_own_checksum
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, delete_segment, plan_compression, put_log
 

@@ -13,7 +13,8 @@ from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange, Compression
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.segment.manifest import IndexKind, format_manifest, parse_manifest
+from tierstate.storage.segment.manifest import IndexKind
+from tierstate.storage.segment.manifest_json import format_manifest, parse_manifest
 from tierstate.storage.segment.reader import read_manifest
 
 from .conftest import BASE_KEY, Golden, WriteSegment

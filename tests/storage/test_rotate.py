@@ -19,7 +19,7 @@ from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import Data, ObjectStore
 from tierstate.storage.segment.encryption import SegmentCipher, open_data_key
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.manifest import DATA_KEY_ROOM, format_manifest, parse_manifest, with_own_size
+from tierstate.storage.segment.manifest_json import DATA_KEY_ROOM, format_manifest, parse_manifest, with_own_size
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.rotate import Outcome, Rotation, count_by_key, rewrapped, rotate_all
 

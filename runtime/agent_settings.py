@@ -1,0 +1,107 @@
+"""Settings of agents: what is copied, trimmed, expired and swept, and when."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .section import Section
+from .setting_types import Duration, Folders, Patterns, Size
+
+
+class Agent(Section):
+    """The agent beside one broker."""
+
+    log_dirs: Folders = Field(default=(), description="The broker's log.dirs; an agent needs them.")
+
+
+class Copy(Section):
+    """From the local tier to the remote tier."""
+
+    lag: Duration = Field(default=0.0, ge=0, description="How long a rolled segment waits before it is copied.")
+    concurrency: int = Field(default=4, ge=1, le=256, description="Segments copied at a time.")
+    quota: Size = Field(default=0, description="Bytes a second that one agent uploads; 0: no limit.")
+
+
+class Trim(Section):
+    """The local tier."""
+
+    delay: Duration = Field(
+        default=900.0, ge=0, description="How long a copied segment stays local, whatever retention says."
+    )
+    respect_groups: bool = Field(default=True, description="Never trim what a consumer group has not read.")
+    exclude_groups: Patterns = Field(
+        default=(), description="Groups that hold nothing: whole-name regular expressions."
+    )
+    group_hold_max: Duration = Field(
+        default=7 * 86_400.0, ge=0, description="How long a group may hold local segments."
+    )
+    proof: Literal["checksum", "read"] = Field(
+        default="checksum",
+        description="How objects are proven before local data goes: by the store's own checksum of the whole object "
+        "(S3, Google), and by reading them back where there is none; read: always by reading them back.",
+    )
+    allow_unclean: bool = Field(default=False, description="Trim topics that allow unclean leader election too.")
+
+
+class Expire(Section):
+    """The remote tier's retention."""
+
+    grace: Duration = Field(
+        default=60.0, ge=0, description="From the delete-started fact to the deletion, for readers."
+    )
+
+
+class Sweep(Section):
+    """Orphans and abandoned segments."""
+
+    grace: Duration = Field(default=86_400.0, ge=0, description="Between the two looks that condemn an object.")
+    quarantine_prefix: str = Field(
+        default="", description="Swept objects are moved below this key prefix instead of being deleted."
+    )
+
+
+class Lease(Section):
+    """What batch readers pin."""
+
+    max: Duration = Field(default=86_400.0, gt=0, description="The longest a reader's lease may last.")
+
+
+class Archive(Section):
+    """The history of facts, kept in the bucket."""
+
+    keep: Duration = Field(default=400 * 86_400.0, ge=0, description="How long erased facts stay readable.")
+    partial_after: Duration = Field(
+        default=600.0,
+        ge=0,
+        le=6 * 3600.0,
+        description="How long a fact waits for others before it is archived; what people say does not wait.",
+    )
+
+
+class Checkpoint(Section):
+    """Snapshots of the view, kept in the bucket."""
+
+    keep: int = Field(default=3, ge=1, le=1000, description="Checkpoints kept for each tier-state partition.")
+
+
+class Prefix(Section):
+    """The proof that no other cluster writes below the bucket prefix."""
+
+    heartbeat: Duration = Field(
+        default=20.0, gt=0, le=20.0, description="Between two heartbeats; a proof is three of them old at most."
+    )
+    trial: Duration = Field(
+        default=86_400.0,
+        ge=0,
+        description="How long nothing is deleted or archived after an agent took over after a silence or elsewhere.",
+    )
+
+
+class Custodian(Section):
+    """Partitions whose topic no longer exists."""
+
+    grace: Duration = Field(
+        default=7 * 86_400.0, ge=0, description="From the first look that misses a topic to the end of its partitions."
+    )
