@@ -45,9 +45,9 @@ class LoggedCall:
         self.user = self._topic = ""
         self._read: dict[str, Any] = {}
 
-    def reads(self, topic: str, said: dict[str, Any]) -> None:
-        """``said``: tier and offsets of what is answered of it."""
-        self._topic, self._read = topic, said
+    def reads(self, topic: str, log_fields: dict[str, Any]) -> None:
+        """``log_fields``: tier and offsets of what is answered of it."""
+        self._topic, self._read = topic, log_fields
 
     def sent(self, message: Message) -> None:
         if message["type"] == "http.response.start":

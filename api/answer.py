@@ -22,12 +22,13 @@ Head = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that was checked, so that the rest of its body cannot fail. The rest is made in ``pool``. ``said``: its
-    facts for the access log.
+    """An answer that was checked, so that the rest of its body cannot fail. The rest is made in ``pool``.
+
+    ``log_fields``: its facts for the access log.
     """
 
     head: Head
-    said: dict[str, Any]
+    log_fields: dict[str, Any]
     body: AnswerBody | StoredBody
     pool: Pool
 
@@ -51,11 +52,11 @@ def answer_of(
         "cache-control": "no-store",
         "vary": "Accept, Accept-Encoding",
     }
-    said: dict[str, Any] = {"tier": ", ".join(tiers), "first_offset": piece.offset, "next_offset": next_offset}
+    log_fields: dict[str, Any] = {"tier": ", ".join(tiers), "first_offset": piece.offset, "next_offset": next_offset}
     if scan is not None:
         head["x-scanned-records"], head["x-scanned-bytes"] = str(scan.records), str(scan.bytes)
         head["x-scan-stopped"] = scan.stopped or ScanEnd.END
-        said["scanned_bytes"] = scan.bytes
+        log_fields["scanned_bytes"] = scan.bytes
     if bounds.log_start is not None:
         head["x-log-start-offset"] = str(bounds.log_start)
     if piece.view_age_s is not None:
@@ -67,7 +68,7 @@ def answer_of(
     if body.whole:
         head["content-length"] = str(body.size)
     head["content-type"] = call.media_type
-    return Answer([(name.encode(), value.encode()) for name, value in head.items()], said, body, pool)
+    return Answer([(name.encode(), value.encode()) for name, value in head.items()], log_fields, body, pool)
 
 
 class AnswerResponse(StreamingResponse):

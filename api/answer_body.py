@@ -261,9 +261,9 @@ class _Shown:
     def __iter__(self) -> Iterator[RecordBlock]:
         if self.left == 0:
             return
-        for found in self._blocks():
-            reached = int(found.offsets[-1]) + 1
-            block = found if self._scan is None else self._scan.wanted.of(found)
+        for decoded_block in self._blocks():
+            reached = int(decoded_block.offsets[-1]) + 1
+            block = decoded_block if self._scan is None else self._scan.record_filter.of(decoded_block)
             if self.left is not None:
                 if len(block) > self.left:
                     block = block.only(slice(self.left))
@@ -271,7 +271,7 @@ class _Shown:
                 self.left -= len(block)
             self.reached = Offset(reached)
             if self._scan is not None:
-                self._scan.records += int(found.offsets.searchsorted(reached))
+                self._scan.records += int(decoded_block.offsets.searchsorted(reached))
             if len(block):
                 yield block
             if self.left == 0 or (self._scan is not None and self._scan.stopped is not None):
@@ -284,7 +284,7 @@ class _Shown:
 
     def _blocks(self) -> Iterator[RecordBlock]:
         place = self._call.topic, self._call.partition
-        found = decode_records(
+        blocks = decode_records(
             self._piece.data,
             source=self._piece.source(*place),
             position=self._piece.position,
@@ -296,7 +296,7 @@ class _Shown:
         )
         try:
             with naming(*place, self.reached):
-                yield from (block for block in found if len(block))
+                yield from (block for block in blocks if len(block))
         except BatchTooLarge as error:
             raise _TooLarge(error) from error
 
@@ -312,5 +312,5 @@ def _bytes_of(block: RecordBlock, media_type: str) -> int:
     """Return the most memory that encoding takes: a byte is six in JSON, and is copied once while it is sent."""
     sizes = block.size.clip(0)
     plain, longest = int(sizes.sum()), int(sizes.max(initial=0))
-    found = block.raw.nbytes + COLUMNS_BYTES * len(block)
-    return found + (3 * plain if media_type in (ARROW, PARQUET) else 12 * max(CHUNK_BYTES, longest))
+    block_bytes = block.raw.nbytes + COLUMNS_BYTES * len(block)
+    return block_bytes + (3 * plain if media_type in (ARROW, PARQUET) else 12 * max(CHUNK_BYTES, longest))

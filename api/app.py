@@ -73,8 +73,8 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the document, with the schemas of the record forms, which no response model has."""
         if self.openapi_schema is None:
-            said = super().openapi()
+            document = super().openapi()
             record = models.BinaryRecord.model_json_schema(ref_template="#/components/schemas/{model}")
-            said["components"]["schemas"] |= {**record.pop("$defs"), "BinaryRecord": record}
-            self.openapi_schema = said
+            document["components"]["schemas"] |= {**record.pop("$defs"), "BinaryRecord": record}
+            self.openapi_schema = document
         return self.openapi_schema

@@ -117,19 +117,19 @@ class Door:
     async def _caller(self, scope: Scope) -> Caller:
         if not self._asks:
             return ANYBODY
-        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) > 1:
+        headers = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        if len(headers) > 1:
             raise InvalidRequest("more than one Authorization header")
-        if not given:
+        if not headers:
             return self._by_certificate(scope.get(CERTIFICATE))
-        kind, _, word = given[0].partition(" ")
+        kind, _, word = headers[0].partition(" ")
         word = word.strip()
         if kind.lower() == "basic" and self._basic:
             return basic(self._mechanism, word)
         if kind.lower() == "bearer" and word and self._bearer:
-            found = self._file.caller(word) if self._file is not None else None
-            if found is not None:
-                return found
+            caller = self._file.caller(word) if self._file is not None else None
+            if caller is not None:
+                return caller
             if (provider := self._provider) is not None:
                 return await self._pool.run(lambda: provider.caller(word))
             if self._relays:

@@ -111,8 +111,8 @@ class TokenFile:
         except InvalidSettings as error:
             raise Unavailable("the gateway's file of tokens cannot be used") from error
         # by digest: timing tells nothing about a token
-        found = self._tokens.get(hashlib.sha256(token.encode()).digest())
-        return named(found[0]) if found is not None and self._clock.now_ms() < found[1] else None
+        entry = self._tokens.get(hashlib.sha256(token.encode()).digest())
+        return named(entry[0]) if entry is not None and self._clock.now_ms() < entry[1] else None
 
     def _refresh(self) -> None:
         try:
@@ -150,10 +150,10 @@ def _tokens_of(text: str, path: Path) -> dict[bytes, tuple[str, float]]:
 def _milliseconds(text: str) -> float | None:
     """Since the epoch, of an ISO date or time (UTC unless it says otherwise). None: it is none."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
 
 
 class ProviderTokens:
@@ -234,8 +234,8 @@ class _KeysOfFile:
     def _refresh(self) -> None:
         seen = changes_of(self._path.stat())
         if seen != self._seen:
-            found = PyJWKSet.from_json(self._path.read_text("utf-8"))
-            self._keys = {each.key_id: each.key for each in found.keys}
+            key_set = PyJWKSet.from_json(self._path.read_text("utf-8"))
+            self._keys = {each.key_id: each.key for each in key_set.keys}
             self._seen = seen
 
 
@@ -243,10 +243,10 @@ def subject_of(certificate: dict[str, Any], form: str) -> str:
     """A certificate's common name, or its subject as Kafka writes it (RFC 2253). NotAuthenticated: it has none."""
     names = [pair for each in certificate.get("subject", ()) for pair in each]
     if form == "cn":
-        found = [value for name, value in names if name == "commonName"]
-        if len(found) != 1:
+        common_names = [value for name, value in names if name == "commonName"]
+        if len(common_names) != 1:
             raise NotAuthenticated("the certificate has no common name, or several")
-        return str(found[0])
+        return str(common_names[0])
     if not names:
         raise NotAuthenticated("the certificate has no subject")
     return ",".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in reversed(names))

@@ -40,8 +40,8 @@ class GroupStandings:
         self, asking: AskingGroups | None, pool: Pool, clock: Clock, cache_s: float, *, by_kafka: bool
     ) -> None:
         self._asking, self._pool, self._clock, self._cache_s, self._by_kafka = asking, pool, clock, cache_s, by_kafka
-        self._known: LRUCache[tuple[bytes, str], tuple[float, TopicGroups]] = LRUCache(
-            REMEMBERED, getsizeof=lambda known: 1 + len(known[1].positions)
+        self._cache: LRUCache[tuple[bytes, str], tuple[float, TopicGroups]] = LRUCache(
+            REMEMBERED, getsizeof=lambda entry: 1 + len(entry[1].positions)
         )
         self._lock = threading.Lock()
         self._locks = [threading.Lock() for _ in range(LOCKS)]
@@ -54,8 +54,8 @@ class GroupStandings:
         if self._asking is None:
             return NOBODY_TO_ASK
         who = caller if self._by_kafka else ANYBODY
-        known = self._remembered(who, topic)
-        return known if known is not None else await self._pool.run(lambda: self._asked(who, topic, partitions))
+        groups = self._remembered(who, topic)
+        return groups if groups is not None else await self._pool.run(lambda: self._asked(who, topic, partitions))
 
     def now(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
         """Do the same in the calling thread."""
@@ -65,19 +65,19 @@ class GroupStandings:
 
     def _remembered(self, caller: Caller, topic: str) -> TopicGroups | None:
         with self._lock:
-            at, found = self._known.get((caller.key, topic)) or (float("-inf"), None)
-        return found if self._clock.monotonic() - at < self._cache_s else None
+            at, groups = self._cache.get((caller.key, topic)) or (float("-inf"), None)
+        return groups if self._clock.monotonic() - at < self._cache_s else None
 
     def _asked(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
         with self._locks[hash((caller.key, topic)) % LOCKS]:
-            found = self._remembered(caller, topic)
-            if found is None:
+            groups = self._remembered(caller, topic)
+            if groups is None:
                 at = self._clock.monotonic()  # before the question, as of rights
-                found = self._answer(caller, topic, range(partitions))
+                groups = self._answer(caller, topic, range(partitions))
                 with self._lock:
-                    if len(found.positions) < REMEMBERED:
-                        self._known[caller.key, topic] = at, found
-            return found
+                    if len(groups.positions) < REMEMBERED:
+                        self._cache[caller.key, topic] = at, groups
+            return groups
 
     def _answer(self, caller: Caller, topic: str, partitions: Sequence[int]) -> TopicGroups:
         assert self._asking is not None

@@ -25,13 +25,13 @@ def shown_holder(holder: str, user: str | None) -> str:
 def shown_status(status: Mapping[str, Any], groups: Collection[str], user: str) -> dict[str, Any]:
     """Return the status of a partition as this user may read it. ``groups``: those that the user may know of."""
     made, held_by = dict(status), status.get("held_by") or ()
-    known = [each for each in held_by if each in groups]
+    shown_groups = [each for each in held_by if each in groups]
     if "held_by" in made:
-        made["held_by"] = known
+        made["held_by"] = shown_groups
     match status.get("not_trimmed_reason"):
-        case Reason.GROUP_HOLDS if len(known) < len(held_by) or not held_by:
-            others = counted(max(1, len(held_by) - len(known)), "consumer group") + " that this user may not see"
-            made["not_trimmed"] = f"held by {', '.join([*known, others])}"
+        case Reason.GROUP_HOLDS if len(shown_groups) < len(held_by) or not held_by:
+            others = counted(max(1, len(held_by) - len(shown_groups)), "consumer group") + " that this user may not see"
+            made["not_trimmed"] = f"held by {', '.join([*shown_groups, others])}"
         case Reason.GROUPS_UNKNOWN:
             made["not_trimmed"] = "consumer groups could not be listed completely"
     if status.get("rights_lacking"):

@@ -39,7 +39,7 @@ def negotiate(accept: str, served: Sequence[str] = RECORD_TYPES) -> str:
     ranges = qualities(accept or "*/*")
     best, best_quality = "", 0.0
     for media_type in served:
-        fitting = [(len(wanted.replace("*", "")), quality) for wanted, quality in ranges if _fits(wanted, media_type)]
+        fitting = [(len(range_.replace("*", "")), quality) for range_, quality in ranges if _fits(range_, media_type)]
         quality = max(fitting)[1] if fitting else 0.0
         if quality > best_quality:
             best, best_quality = media_type, quality
@@ -50,20 +50,20 @@ def negotiate(accept: str, served: Sequence[str] = RECORD_TYPES) -> str:
 
 def qualities(header: str) -> list[tuple[str, float]]:
     """Return each listed value with its quality; unreadable ones are left out."""
-    return [found for part in header.split(",") if (found := _range(part)) is not None]
+    return [pair for part in header.split(",") if (pair := _range(part)) is not None]
 
 
 def _range(part: str) -> tuple[str, float] | None:
-    wanted, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    token, *parameters = (piece.strip().lower() for piece in part.split(";"))
     quality = "1"
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "q":
             quality = value.strip()
-    if not wanted or not _QUALITY.fullmatch(quality):
+    if not token or not _QUALITY.fullmatch(quality):
         return None
-    return wanted, float(quality)
+    return token, float(quality)
 
 
-def _fits(wanted: str, media_type: str) -> bool:
-    return wanted in ("*/*", media_type) or (wanted.endswith("/*") and media_type.startswith(wanted[:-1]))
+def _fits(range_: str, media_type: str) -> bool:
+    return range_ in ("*/*", media_type) or (range_.endswith("/*") and media_type.startswith(range_[:-1]))

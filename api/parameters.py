@@ -33,10 +33,10 @@ A_TIME = "ISO 8601 (2026-01-31T12:00:00Z), milliseconds since the epoch, or -3d.
 
 def time_of(text: str, clock: Clock) -> TimestampMs:
     """Raises InvalidRequest for what is no time, and for one before 1970."""
-    found = parse_time(text, clock.now_ms())
-    if found < 0:
+    timestamp = parse_time(text, clock.now_ms())
+    if timestamp < 0:
         raise InvalidRequest("the time is before 1970", time=repr(text))
-    return found
+    return timestamp
 
 
 async def check_parameters(request: Request) -> None:
@@ -47,12 +47,12 @@ async def check_parameters(request: Request) -> None:
         unquote_to_bytes(request.scope["query_string"]).decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest("the query is not UTF-8: for other bytes there is filter_encoding=base64") from error
-    known = {each.alias: each.field_info.annotation for each in request.scope["route"].dependant.query_params}
+    types = {each.alias: each.field_info.annotation for each in request.scope["route"].dependant.query_params}
     names = [name for name, _ in request.query_params.multi_items()]
     for name in dict.fromkeys(names):
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+        if name not in types:
+            near = difflib.get_close_matches(name, types, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise InvalidRequest(f"no such parameter{hint}", parameter=name[:100])
-        if names.count(name) > 1 and get_origin(known[name]) is not list:
+        if names.count(name) > 1 and get_origin(types[name]) is not list:
             raise InvalidRequest("the parameter is given more than once", parameter=name)

@@ -148,8 +148,8 @@ async def grant_segment(
     plans, longest = _plans(service), service.settings.url_lifetime
 
     def look() -> bytes:
-        found = plans.grant(at, plan, caller.principal, longest or UNSIGNED_S, with_key=secret, sign=longest > 0)
-        return orjson.dumps(found.as_json())
+        grant = plans.grant(at, plan, caller.principal, longest or UNSIGNED_S, with_key=secret, sign=longest > 0)
+        return orjson.dumps(grant.as_json())
 
     body = await service.pools.plans.run(look)
     return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
@@ -179,15 +179,15 @@ async def read_object(
         held.resize(2 * max(PIECE_BYTES, segment.manifest_bytes if kind is ObjectKind.MANIFEST else 0))
         whole = await pool.run(lambda: plans.manifest(segment)) if kind is ObjectKind.MANIFEST else None
         size = len(whole) if whole is not None else _size(segment, kind)
-        asked, headers = _asked(request.headers.get("range"), size)
+        byte_range, headers = _asked(request.headers.get("range"), size)
         pieces: Iterator[bytes] = iter(())
         if whole is not None:
-            pieces = iter([whole[asked.start : asked.stop]])
-        elif len(asked) and not request.scope[HEAD]:
-            rest = plans.stored(segment, kind, asked)
+            pieces = iter([whole[byte_range.start : byte_range.stop]])
+        elif len(byte_range) and not request.scope[HEAD]:
+            rest = plans.stored(segment, kind, byte_range)
             first = await pool.run(lambda: next(rest, b""))  # what is wrong with it is a status
             pieces = _behind(first, rest)
-        service.charge(caller.principal, 0 if request.scope[HEAD] else len(asked))
+        service.charge(caller.principal, 0 if request.scope[HEAD] else len(byte_range))
     except BaseException:
         held.release()
         raise
@@ -240,7 +240,7 @@ def _plans(service: FetchService) -> Plans:
 
 
 def _planned(plans: Plans, call: PlanCall, user: str, held: Held) -> bytes:
-    wanted: dict[Place, Extent] = {}
+    extents: dict[Place, Extent] = {}
     for each in call.ranges:
         place = each.topic, each.partition
         start, end = each.start, each.end
@@ -250,12 +250,12 @@ def _planned(plans: Plans, call: PlanCall, user: str, held: Held) -> bytes:
         elif start > end:
             raise InvalidRequest("a range ends before it begins", topic=each.topic, partition=each.partition)
         if start < end:
-            wanted[place] = Extent(Offset(start), Offset(end))
-    head = plans.lease(wanted, user, call.lease_seconds)
+            extents[place] = Extent(Offset(start), Offset(end))
+    head = plans.lease(extents, user, call.lease_seconds)
     ranges, parts = [], 0
-    for found in plans.routed(wanted, call.isolation_level, call.tier):
-        ranges.append(found)
-        parts += len(found.whole.parts)
+    for planned_range in plans.routed(extents, call.isolation_level, call.tier):
+        ranges.append(planned_range)
+        parts += len(planned_range.whole.parts)
         held.resize(parts * PART_BYTES)
     return b"".join(plan_lines(head, ranges, call.split_bytes))
 
@@ -266,11 +266,11 @@ def _size(segment: RemoteSegment, kind: ObjectKind) -> int:
 
 def _asked(header: str | None, size: int) -> tuple[ByteRange, dict[str, str]]:
     """Return the range to answer, and its headers. A header that is not one range is ignored (RFC 9110 allows it)."""
-    said = None if header is None else _RANGE.fullmatch(header.strip())
-    if said is None:
+    span = None if header is None else _RANGE.fullmatch(header.strip())
+    if span is None:
         return ByteRange(0, size), {"Content-Length": str(size), "Accept-Ranges": "bytes"}
-    start = int(said[1])
-    stop = min(size, int(said[2]) + 1 if said[2] else size)
+    start = int(span[1])
+    stop = min(size, int(span[2]) + 1 if span[2] else size)
     if not start < stop:
         raise RangeNotSatisfiable("range begins past the end of the object", start=start)
     headers = {"Content-Range": f"bytes {start}-{stop - 1}/{size}", "Content-Length": str(stop - start)}

@@ -120,25 +120,25 @@ SHOWN_OF_DAMAGE = frozenset("file chunk position batch expected found reason nex
 
 def problem_of(error: BaseException) -> ProblemKind:
     """Return the kind of problem for the class of an error."""
-    found = next(OF_ERROR[kind] for kind in (*type(error).__mro__, Exception) if kind in OF_ERROR)
+    problem = next(OF_ERROR[kind] for kind in (*type(error).__mro__, Exception) if kind in OF_ERROR)
     if isinstance(error, errors.UnknownTopic) and "partition" in error.facts:
-        return found._replace(error_code=UNKNOWN_PARTITION)
-    return found
+        return problem._replace(error_code=UNKNOWN_PARTITION)
+    return problem
 
 
 def problem_response(error: BaseException) -> Response:
     """The answer to a call that raised ``error``."""
-    found = problem_of(error)
+    problem = problem_of(error)
     if not isinstance(error, TierstateError):
-        return _response(found, "this is a bug in tierstate; its log says more", "InternalError", {})
+        return _response(problem, "this is a bug in tierstate; its log says more", "InternalError", {})
     shown = SHOWN | SHOWN_OF_DAMAGE if _is_of_an_object(error) else SHOWN
     facts = {name: _plain(value) for name, value in errors.apart(error.facts).items() if name in shown}
     message = f"{error.message}. {errors.shown(facts)}" if facts else error.message
     retry_after = error.facts.get("retry_after")
     if isinstance(retry_after, int):
-        found = found._replace(retry_after=retry_after)
+        problem = problem._replace(retry_after=retry_after)
     name = next(kind.__name__ for kind in type(error).__mro__ if kind in OF_ERROR)
-    return _response(found, message, name, facts)
+    return _response(problem, message, name, facts)
 
 
 def _is_of_an_object(error: TierstateError) -> bool:
@@ -170,8 +170,8 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
-        return _response(ProblemKind(400, INVALID_PARAMETER), "; ".join(found)[:1000], "InvalidRequest", {})
+        details = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
+        return _response(ProblemKind(400, INVALID_PARAMETER), "; ".join(details)[:1000], "InvalidRequest", {})
 
     def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

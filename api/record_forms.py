@@ -125,8 +125,8 @@ class _Written(io.RawIOBase):
         return self._size
 
     def taken(self) -> bytes:
-        found, self._pieces = b"".join(self._pieces), []
-        return found
+        data, self._pieces = b"".join(self._pieces), []
+        return data
 
 
 class _Json:

@@ -130,7 +130,9 @@ async def read_records(
     return await _respond(request, service, call, _wanted(key, contains, filter_encoding))
 
 
-async def _respond(request: Request, service: FetchService, call: Call, wanted: RecordFilter | None = None) -> Response:
+async def _respond(
+    request: Request, service: FetchService, call: Call, record_filter: RecordFilter | None = None
+) -> Response:
     """Return the answer to a call. Raises what reads raise, and what `permit` raises."""
     caller = caller_of(request)
     await service.permit(caller, call.topic, Need.READ)
@@ -138,10 +140,10 @@ async def _respond(request: Request, service: FetchService, call: Call, wanted: 
         raise InvalidRequest("either offset or timestamp is needed")
     if call.max_records is not None and call.media_type == BATCHES:
         raise InvalidRequest("batches are never cut: max_records cannot be had with this media type", given=BATCHES)
-    if wanted is not None and call.media_type == BATCHES:
-        name = "contains" if wanted.key is None else "key"
+    if record_filter is not None and call.media_type == BATCHES:
+        name = "contains" if record_filter.key is None else "key"
         raise InvalidRequest(f"batches are never cut: {name} cannot be had with this media type", given=BATCHES)
-    scan = None if wanted is None else Scan(wanted, service.settings.scan_bytes)
+    scan = None if record_filter is None else Scan(record_filter, service.settings.scan_bytes)
     service.charge(caller.principal, 0)
     held = service.memory.hold()
     try:
@@ -150,7 +152,7 @@ async def _respond(request: Request, service: FetchService, call: Call, wanted: 
         held.release()
         raise
     if (access := request.scope.get(ACCESS)) is not None:
-        access.reads(call.topic, answer.said)
+        access.reads(call.topic, answer.log_fields)
     return AnswerResponse(answer, held)
 
 
@@ -246,13 +248,13 @@ async def _position(service: FetchService, call: Call) -> Offset:
 
     def look() -> Offset:
         known(reader, call.topic, call.partition)
-        found = reader.offset_for_time(call.topic, call.partition, at)
-        return found[0] if found else reader.bounds(call.topic, call.partition).end(call.isolation)
+        record = reader.offset_for_time(call.topic, call.partition, at)
+        return record[0] if record else reader.bounds(call.topic, call.partition).end(call.isolation)
 
-    found = await service.pools.times.run(look)
+    offset = await service.pools.times.run(look)
     # the broker finds records of open transactions too; a committed reader waits at the last stable offset
     end = (await service.pools.metadata.run(lambda: reader.bounds(call.topic, call.partition))).end(call.isolation)
-    return Offset(min(found, end))
+    return Offset(min(offset, end))
 
 
 async def _taken(

@@ -35,13 +35,13 @@ def bounded(app: ASGIApp, memory: AnswerMemory, seconds: float) -> ASGIApp:
                 response.headers["connection"] = "close"  # what follows on it would be the rest of the body
                 await response(scope, receive, send)
                 return
-            given = False
+            body_sent = False
 
             async def received() -> Message:
-                nonlocal given
-                if given:
+                nonlocal body_sent
+                if body_sent:
                     return await receive()
-                given = True
+                body_sent = True
                 return {"type": "http.request", "body": body, "more_body": False}
 
             await app(scope, received, send)

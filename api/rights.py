@@ -40,7 +40,7 @@ class CallerRights:
 
     def __init__(self, asking: Asking | None, pool: Pool, clock: Clock, cache_s: float, *, by_kafka: bool) -> None:
         self._asking, self._pool, self._clock, self._cache_s, self._by_kafka = asking, pool, clock, cache_s, by_kafka
-        self._known: LRUCache[tuple[bytes, str], tuple[float, Rights]] = LRUCache(REMEMBERED)
+        self._cache: LRUCache[tuple[bytes, str], tuple[float, Rights]] = LRUCache(REMEMBERED)
         self._lock = threading.Lock()
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
@@ -52,43 +52,43 @@ class CallerRights:
             return dict.fromkeys(topics, EVERYTHING)
         if self._clock.now_ms() >= caller.until_ms:
             raise NotAuthenticated("the bearer token has expired")
-        wanted = [*topics] if self._by_kafka else []
+        names = [*topics] if self._by_kafka else []
         if caller.login is not None:
-            wanted.append(_PROVEN)  # also where no topic is asked about
-        known = self._remembered(caller, wanted)
-        if len(known) < len(wanted):
-            known = await self._pool.run(lambda: self._asked(caller, wanted))
-        return known if self._by_kafka else dict.fromkeys(topics, EVERYTHING)
+            names.append(_PROVEN)  # also where no topic is asked about
+        rights = self._remembered(caller, names)
+        if len(rights) < len(names):
+            rights = await self._pool.run(lambda: self._asked(caller, names))
+        return rights if self._by_kafka else dict.fromkeys(topics, EVERYTHING)
 
     def _remembered(self, caller: Caller, topics: Sequence[str]) -> dict[str, Rights]:
-        now, found = self._clock.monotonic(), {}
+        now, by_topic = self._clock.monotonic(), {}
         with self._lock:
             for topic in topics:
-                at, rights = self._known.get((caller.key, topic)) or (float("-inf"), NONE)
+                at, rights = self._cache.get((caller.key, topic)) or (float("-inf"), NONE)
                 if now - at < self._cache_s:
-                    found[topic] = rights
-        return found
+                    by_topic[topic] = rights
+        return by_topic
 
     def _asked(self, caller: Caller, topics: Sequence[str]) -> dict[str, Rights]:
         with self._locks[caller.key[0] % LOCKS]:
-            found = self._remembered(caller, topics)
-            missing = [topic for topic in topics if topic not in found]
+            by_topic = self._remembered(caller, topics)
+            missing = [topic for topic in topics if topic not in by_topic]
             if not missing:
-                return found
+                return by_topic
             at = self._clock.monotonic()  # before the question: its answer may be old as soon as it is given
             answer = self._answer(caller, missing)
             with self._lock:
                 for topic, rights in answer.items():
-                    self._known[caller.key, topic] = at, rights
-            return found | answer
+                    self._cache[caller.key, topic] = at, rights
+            return by_topic | answer
 
     def _answer(self, caller: Caller, topics: Sequence[str]) -> dict[str, Rights]:
         assert self._asking is not None
-        asked = [topic for topic in topics if topic != _PROVEN]
+        real_topics = [topic for topic in topics if topic != _PROVEN]
         if caller.login is None:
-            return self._asking.rights_of(caller.principal, asked)
+            return self._asking.rights_of(caller.principal, real_topics)
         try:
-            answer = self._asking.rights(caller.login, asked)
+            answer = self._asking.rights(caller.login, real_topics)
         except AccessDenied as error:
             raise NotAuthenticated("Kafka refuses this user's credentials") from error
-        return answer | dict.fromkeys(set(topics) - set(asked), NONE)
+        return answer | dict.fromkeys(set(topics) - set(real_topics), NONE)

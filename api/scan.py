@@ -25,8 +25,8 @@ class ScanEnd(StrEnum):
 class Scan:
     """One call's. ``budget``: bytes of batches, unpacked; passed by a MiB or one batch at most."""
 
-    def __init__(self, wanted: RecordFilter, budget: int) -> None:
-        self.wanted, self.budget = wanted, budget
+    def __init__(self, record_filter: RecordFilter, budget: int) -> None:
+        self.record_filter, self.budget = record_filter, budget
         self.records = self.bytes = 0
         self.stopped: ScanEnd | None = None
 

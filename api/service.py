@@ -223,9 +223,9 @@ class FetchService:
     async def local_start(self, topic: str, partition: int) -> Offset:
         """Return the local start as last seen. It is a hint that chooses a pool; the read itself finds the truth."""
         with self._lock:
-            known = self._local_starts.get((topic, partition))
-        if known is not None:
-            return known
+            start = self._local_starts.get((topic, partition))
+        if start is not None:
+            return start
         bounds = await self.pools.metadata.run(lambda: self.reader.bounds(topic, partition))
         self.saw(topic, partition, bounds)
         return bounds.local_start
@@ -258,16 +258,16 @@ class FetchService:
 
 async def service_of(request: Request) -> FetchService:
     """The app's. A coroutine, as every dependency: FastAPI runs others in a thread."""
-    found = request.app.state.service
-    assert isinstance(found, FetchService)
-    return found
+    service = request.app.state.service
+    assert isinstance(service, FetchService)
+    return service
 
 
 def caller_of(request: Request) -> Caller:
     """Return the caller that `auth.py` found."""
-    found = request.scope[CALLER]
-    assert isinstance(found, Caller)
-    return found
+    caller = request.scope[CALLER]
+    assert isinstance(caller, Caller)
+    return caller
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, R]) -> R:

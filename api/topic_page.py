@@ -55,14 +55,14 @@ async def list_times(request: Request, service: Asked, topic: TopicName, partiti
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
     def made(look: Look) -> models.TimesList:
-        found = [(number, times_of(look, topic, number)) for number in _which(look, topic, partition)]
+        by_partition = [(number, times_of(look, topic, number)) for number in _which(look, topic, partition)]
         times = [
             models.PartitionTimes(
                 partition=number,
                 times=[models.TimedOffset(offset=offset, timestamp=at) for offset, at in each.pairs],
                 unavailable=each.unavailable,
             )
-            for number, each in found
+            for number, each in by_partition
         ]
         return models.TimesList(topic=topic, partitions=times)
 
@@ -81,11 +81,11 @@ async def list_facts(
     await service.permit(caller_of(request), topic, Need.READ)  # as segments
 
     def made(look: Look) -> models.FactList:
-        found: list[RecentFact] = []
+        all_facts: list[RecentFact] = []
         for number in _which(look, topic, partition):
-            found += recent_facts(look.view(topic, number), count)
-        found.sort(key=lambda fact: -fact.at)
-        facts = [models.RecentFact.model_validate(asdict(each)) for each in found[:count]]
+            all_facts += recent_facts(look.view(topic, number), count)
+        all_facts.sort(key=lambda fact: -fact.at)
+        facts = [models.RecentFact.model_validate(asdict(each)) for each in all_facts[:count]]
         return models.FactList(topic=topic, facts=facts)
 
     return await answer(service, made, service.pools.times)
@@ -95,12 +95,12 @@ async def list_facts(
 async def list_groups(request: Request, service: Asked, topic: TopicName, partition: Which) -> Response:
     caller = caller_of(request)
     await service.permit(caller, topic, Need.DESCRIBE)
-    wanted = await service.pools.metadata.run(lambda: _which(service.look(), topic, partition))
+    numbers = await service.pools.metadata.run(lambda: _which(service.look(), topic, partition))
     described = await service.pools.metadata.run(lambda: service.reader.topic(topic))
     seen = await service.groups.of(caller, topic, described.partitions)
 
     def made(look: Look) -> models.GroupList:
-        bounds = {number: _bounds(service.reader, topic, number) for number in wanted}
+        bounds = {number: _bounds(service.reader, topic, number) for number in numbers}
         here = [_standing(each, bounds[each.partition]) for each in seen.positions if each.partition in bounds]
         here.sort(key=lambda each: (-(each.behind or 0), each.group_id, each.partition))
         return models.GroupList(
@@ -116,12 +116,12 @@ async def list_groups(request: Request, service: Asked, topic: TopicName, partit
 def _which(look: Look, topic: str, partitions: Sequence[int]) -> list[int]:
     """Each once. Raises InvalidRequest for too many, UnknownTopic for one that is not there."""
     count = look.topic(topic).partitions
-    wanted = sorted(set(partitions)) if partitions else list(range(count))
-    if len(wanted) > AT_ONCE:
-        raise InvalidRequest(f"name the partitions: one answer has {AT_ONCE} at most", partitions=len(wanted))
-    for number in wanted:
+    numbers = sorted(set(partitions)) if partitions else list(range(count))
+    if len(numbers) > AT_ONCE:
+        raise InvalidRequest(f"name the partitions: one answer has {AT_ONCE} at most", partitions=len(numbers))
+    for number in numbers:
         known(look, topic, number)
-    return wanted
+    return numbers
 
 
 def _bounds(reader: GatewayReader, topic: str, partition: int) -> LogicalBounds | None:
@@ -137,22 +137,22 @@ def _standing(at: GroupPosition, bounds: LogicalBounds | None) -> models.GroupSt
     assert at.committed is not None
     behind = remote = None
     if bounds is None:
-        said = f"stands at {at.committed:,}; where the broker's log begins is unknown"
+        words = f"stands at {at.committed:,}; where the broker's log begins is unknown"
     else:
         behind = max(0, bounds.high_watermark - at.committed)
         remote = at.committed < bounds.local_start
         if remote:
             alone = bounds.local_start - at.committed
-            said = f"stands in the remote tier: the broker has the next {alone:,} of its {behind:,} offsets no more"
+            words = f"stands in the remote tier: the broker has the next {alone:,} of its {behind:,} offsets no more"
         elif behind:
-            said = f"stands in the local tier, {behind:,} offsets behind the end"
+            words = f"stands in the local tier, {behind:,} offsets behind the end"
         else:
-            said = "stands at the end"
+            words = "stands at the end"
     return models.GroupStanding(
         group_id=at.group,
         partition=at.partition,
         committed_offset=at.committed,
         behind=behind,
         in_remote_tier=remote,
-        said=said,
+        said=words,
     )

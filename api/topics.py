@@ -59,8 +59,8 @@ async def list_partitions(
     await service.permit(caller, topic, Need.DESCRIBE)
 
     def made(look: Look) -> models.PartitionList:
-        found = _topic(service, look, topic, service.restricted(caller), partition or None)
-        return models.PartitionList(partitions=found.partitions)
+        topic_model = _topic(service, look, topic, service.restricted(caller), partition or None)
+        return models.PartitionList(partitions=topic_model.partitions)
 
     return await answer(service, made)
 
@@ -73,10 +73,10 @@ async def describe_partition(
     await service.permit(caller, topic, Need.DESCRIBE)
 
     def made(look: Look) -> models.Partition:
-        found = known(service.reader, topic, partition)
+        described = known(service.reader, topic, partition)
         view = service.reader.view(topic, partition)
         bounds, lost = service.reader.bounds(topic, partition), _lost(service, topic, view)
-        return _partition(found, view, bounds, lost, service.restricted(caller))
+        return _partition(described, view, bounds, lost, service.restricted(caller))
 
     return await answer(service, made)
 
@@ -91,8 +91,8 @@ async def list_segments(request: Request, service: Asked, topic: TopicName, part
 
     def made(look: Look) -> dict[str, Any]:
         known(look, topic, partition)
-        found = segments_as_json(look.view(topic, partition))
-        return {"topic": topic, "partition": partition, "segments": found}
+        segments = segments_as_json(look.view(topic, partition))
+        return {"topic": topic, "partition": partition, "segments": segments}
 
     return await answer(service, made)
 
@@ -109,13 +109,13 @@ async def ask_its_agent(request: Request, service: Asked, topic: TopicName, part
     def made(look: Look) -> models.AgentStatus:
         partitions = known(look, topic, partition).partitions
         view = look.view(topic, partition)
-        said = ask_agent(view, topic, service.agents)
+        reply = ask_agent(view, topic, service.agents)
         return models.AgentStatus(
             topic=topic,
             partition=partition,
             broker_id=None if view.leader is None else view.leader.broker_id,
-            silent=isinstance(said, str),
-            status=_shown(service, caller, topic, partitions, said) if isinstance(said, dict) else None,
+            silent=isinstance(reply, str),
+            status=_shown(service, caller, topic, partitions, reply) if isinstance(reply, dict) else None,
         )
 
     # an agent that is away takes seconds: the metadata calls must not wait behind it
@@ -135,12 +135,12 @@ async def find_offset(
     timestamp: Annotated[str, Query(max_length=LONGEST_TIME, description=A_TIME)],
 ) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
-    wanted = time_of(timestamp, service.clock)
+    moment = time_of(timestamp, service.clock)
 
     def made(look: Look) -> models.FoundOffset:
         known(service.reader, topic, partition)
-        found = service.reader.offset_for_time(topic, partition, wanted)
-        offset, at = found if found is not None else (None, None)
+        record = service.reader.offset_for_time(topic, partition, moment)
+        offset, at = record if record is not None else (None, None)
         return models.FoundOffset(topic=topic, partition=partition, offset=offset, timestamp=at)
 
     # it may read the object store: a search through cold segments must not delay the metadata calls, nor wait for scans
@@ -155,12 +155,12 @@ async def answer(
 
     def dumped() -> bytes:
         try:
-            found = made(look)
+            content = made(look)
         except UnknownTopic as error:
             if not look.alone:
                 raise
             raise BrokerUnavailable("no broker answers, and the view does not have it", **error.facts) from error
-        return orjson.dumps(found.model_dump(mode="json") if isinstance(found, BaseModel) else found)
+        return orjson.dumps(content.model_dump(mode="json") if isinstance(content, BaseModel) else content)
 
     body = await (pool or service.pools.metadata).run(dumped)
     headers = {} if look.view_age_s is None else {"X-View-Age": f"{look.view_age_s:.1f}"}
@@ -169,10 +169,10 @@ async def answer(
 
 def known(reader: GatewayReader | Look, topic: str, partition: int) -> LogicalTopic:
     """The topic. Raises UnknownTopic for it or the partition."""
-    found = reader.topic(topic)
-    if partition >= found.partitions:
-        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=found.partitions)
-    return found
+    described = reader.topic(topic)
+    if partition >= described.partitions:
+        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
+    return described
 
 
 def _topics(service: FetchService, look: Look, names: Sequence[str]) -> models.TopicList:
@@ -183,24 +183,24 @@ def _topics(service: FetchService, look: Look, names: Sequence[str]) -> models.T
         except UnknownTopic:
             continue  # deleted since it was listed
     service.boards.renew(addresses_of(view for each in views.values() for view in each))
-    found = worst_first([overview(name, each, boards) for name, each in views.items()])
-    return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in found])
+    overviews = worst_first([overview(name, each, boards) for name, each in views.items()])
+    return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in overviews])
 
 
 def _topic(
     service: FetchService, look: Look, name: str, user: str | None, only: Collection[int] | None = None
 ) -> models.Topic:
     described = look.topic(name)
-    found = []
+    partitions = []
     for number in range(described.partitions) if only is None else sorted(set(only)):
         known(look, name, number)
         view = look.view(name, number)
         lost = _lost(service, name, view)
         try:
-            found.append(_partition(described, view, look.bounds(name, number), lost, user))
+            partitions.append(_partition(described, view, look.bounds(name, number), lost, user))
         except Unavailable as error:  # one partition without a leader must not hide the others
-            found.append(_partition(described, view, None, lost, user, error.message))
-    return models.Topic(topic=name, topic_id=described.topic_id, partitions=found)
+            partitions.append(_partition(described, view, None, lost, user, error.message))
+    return models.Topic(topic=name, topic_id=described.topic_id, partitions=partitions)
 
 
 def _lost(service: FetchService, topic: str, view: PartitionView) -> str | None:

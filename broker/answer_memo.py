@@ -19,14 +19,14 @@ class AnswerMemo(Generic[V]):
     def __init__(self, kind: Callable[[object], V]) -> None:
         """``kind`` converts a decoded answer to the value that is kept."""
         self._kind = kind
-        self._known: dict[bytes, V] = {}
+        self._values: dict[bytes, V] = {}
 
     def of(self, body: bytes, decode: Callable[[bytes], object]) -> V:
         """Return the value of an answer, decoded only if its bytes are new. Raises what ``decode`` raises."""
-        values = self._known
+        values = self._values
         value = values.get(body)
         if value is None:
             value = self._kind(decode(body))
             kept = dict(list(values.items())[1 - KEPT :])
-            self._known = {**kept, body: value}
+            self._values = {**kept, body: value}
         return value

@@ -101,14 +101,15 @@ def metadata_of(answer: Any) -> RawMetadata:
     return RawMetadata(answer.cluster_id or "", brokers, {one.name: topic_of(one) for one in answer.topics})
 
 
-def topic_of(said: Any) -> RawTopic:
+def topic_of(topic: Any) -> RawTopic:
     partitions = {}
-    for one in said.partitions:
+    for one in topic.partitions:
         epoch = LeaderEpoch(one.leader_epoch) if one.leader_epoch >= 0 else None
         leader = BrokerId(one.leader_id) if one.leader_id >= 0 else None
         partitions[one.partition_index] = RawPartition(leader, epoch, tuple(one.replica_nodes), tuple(one.isr_nodes))
-    topic_id = TopicId.of(said.topic_id.bytes) if said.topic_id is not None and said.topic_id.int else None
-    return RawTopic(said.name or "", topic_id, said.is_internal, partitions, error_of(said.error_code, topic=said.name))
+    topic_id = TopicId.of(topic.topic_id.bytes) if topic.topic_id is not None and topic.topic_id.int else None
+    error = error_of(topic.error_code, topic=topic.name)
+    return RawTopic(topic.name or "", topic_id, topic.is_internal, partitions, error)
 
 
 def configs_of(answer: Any) -> dict[str, RawConfig]:
@@ -118,7 +119,7 @@ def configs_of(answer: Any) -> dict[str, RawConfig]:
     }
 
 
-def producers_of(said: Any) -> RawProducers:
+def producers_of(answer: Any) -> RawProducers:
     """Convert one partition of kafka-python's DescribeProducersResponse."""
     producers = tuple(
         RawProducer(
@@ -127,6 +128,6 @@ def producers_of(said: Any) -> RawProducers:
             TimestampMs(one.last_timestamp),
             Offset(one.current_txn_start_offset) if one.current_txn_start_offset >= 0 else None,
         )
-        for one in said.active_producers
+        for one in answer.active_producers
     )
-    return RawProducers(said.error_code, producers)
+    return RawProducers(answer.error_code, producers)

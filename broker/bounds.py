@@ -54,32 +54,32 @@ def bounds_of_leader(
 
 
 def read_bounds_of(
-    raw: RawClient, broker: BrokerId, asked: Mapping[Place, LeaderEpoch | None]
+    raw: RawClient, broker: BrokerId, epochs: Mapping[Place, LeaderEpoch | None]
 ) -> dict[Place, LocalBounds | TierstateError]:
     """Return what `read_bounds` would return or raise for each partition of one broker, by three requests.
 
     Raises errors that concern all of them: BrokerUnavailable, TimedOut.
     """
-    fences, failed = dict(asked), dict[Place, TierstateError]()
+    fences, failed = dict(epochs), dict[Place, TierstateError]()
 
     def ask(at: TimestampMs, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> dict[Place, RawOffset]:
         left = {place: epoch for place, epoch in fences.items() if place not in failed}
         answers = raw.list_offsets(broker, left, at, isolation) if left else {}
         for place in left:
-            facts = {"topic": place[0], "partition": place[1], "broker": broker, "leader_epoch": asked[place]}
+            facts = {"topic": place[0], "partition": place[1], "broker": broker, "leader_epoch": epochs[place]}
             error = error_of(answers[place].code, **facts)
             if error is not None:
                 failed[place] = error
         return answers
 
     stable = ask(LATEST, Isolation.READ_COMMITTED)
-    for place, epoch in asked.items():
+    for place, epoch in epochs.items():
         fences[place] = stable[place].leader_epoch if epoch is None else epoch
     high, start = ask(LATEST), ask(EARLIEST)
     return {
         place: failed.get(place)
         or LocalBounds(start[place].offset, high[place].offset, stable[place].offset, fences[place])
-        for place in asked
+        for place in epochs
     }
 
 
@@ -109,8 +109,8 @@ def offset_at(
     return (answer.offset, answer.timestamp) if answer.offset >= 0 else None
 
 
-def _checked(said: RawOffset, facts: dict[str, object]) -> RawOffset:
-    error = error_of(said.code, **facts)
+def _checked(answer: RawOffset, facts: dict[str, object]) -> RawOffset:
+    error = error_of(answer.code, **facts)
     if error is not None:
         raise error
-    return said
+    return answer

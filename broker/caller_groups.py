@@ -50,7 +50,7 @@ def read_groups_as(connect: Connect, topic: str, partitions: Sequence[int]) -> T
 def _ask_one(
     connect: Connect,
     address: Address,
-    wanted: tuple[str, Sequence[int]],
+    topic_partitions: tuple[str, Sequence[int]],
     positions: list[GroupPosition],
     problems: list[GroupProblem],
 ) -> None:
@@ -61,7 +61,7 @@ def _ask_one(
         names = sorted(name for kind in COMMIT_OFFSETS for name in kinds.get(kind, ()))
         if len(names) > MOST_GROUPS:
             problems.append(GroupProblem(None, f"{len(names) - MOST_GROUPS} groups of a broker were not asked about"))
-        for _, each in committed_offsets(ask, names[:MOST_GROUPS], dict([wanted])):
+        for _, each in committed_offsets(ask, names[:MOST_GROUPS], dict([topic_partitions])):
             if isinstance(each, GroupPosition):
                 positions.append(each)
             else:

@@ -54,21 +54,21 @@ class Rights:
 NONE = Rights()
 
 
-def callers_of(kafka: Mapping[str, str], clock: Clock, known: Iterable[Address] = ()) -> Callers | None:
+def callers_of(kafka: Mapping[str, str], clock: Clock, brokers: Iterable[Address] = ()) -> Callers | None:
     """Return a `Callers`, or None without SASL: then brokers know no users."""
-    return Callers(kafka, clock, tuple(known)) if speaks_sasl(kafka) else None
+    return Callers(kafka, clock, tuple(brokers)) if speaks_sasl(kafka) else None
 
 
 class Callers:
     """Thread-safe, blocking; a call takes ``timeout`` seconds at most for each broker it tries."""
 
     def __init__(
-        self, kafka: Mapping[str, str], clock: Clock, known: Sequence[Address] = (), timeout: float = 5.0
+        self, kafka: Mapping[str, str], clock: Clock, brokers: Sequence[Address] = (), timeout: float = 5.0
     ) -> None:
-        """``kafka``: our own properties, librdkafka's names. ``known``: brokers in addition to the bootstrap ones."""
+        """``kafka``: our own properties, librdkafka's names. ``brokers``: brokers in addition to the bootstrap ones."""
         self._kafka, self._clock, self._timeout = access_of(kafka), clock, timeout
         self._tls = tls_context(kafka)
-        self._addresses = list(dict.fromkeys([*known, *bootstrap_addresses(kafka)]))
+        self._addresses = list(dict.fromkeys([*brokers, *bootstrap_addresses(kafka)]))
         self._tokens: LRUCache[str, tuple[float, Login]] = LRUCache(TOKENS)
         self._lock = threading.Lock()
 

@@ -29,7 +29,7 @@ class FramedSocket:
     def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, clock: Clock, deadline: float) -> None:
         """``deadline``: on the clock's monotonic scale. Raises BrokerUnavailable, TimedOut, AccessDenied (TLS)."""
         self._name = f"{address[0]}:{address[1]}"
-        self._clock, self._known = clock, False
+        self._clock, self._is_kafka = clock, False
         try:
             self._socket = socket.create_connection(address, timeout=self._remaining(deadline))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -63,13 +63,13 @@ class FramedSocket:
         """
         first = self._exactly(bytearray(4), deadline)
         (length,) = struct.unpack(">i", first)
-        if not self._known and not 0 <= length <= FIRST_FRAME:
+        if not self._is_kafka and not 0 <= length <= FIRST_FRAME:
             why = FOREIGN.get(bytes(first[:2]), "what answers here is no Kafka broker")
             raise BrokerUnavailable(why, address=self._name)
         if not 0 <= length <= LARGEST_FRAME:
             raise CorruptData("the broker sent a frame of an impossible length", address=self._name, length=length)
         payload = self._exactly(kind(length), deadline)
-        self._known = True
+        self._is_kafka = True
         return payload
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class FramedSocket:
         except TimeoutError as error:
             raise TimedOut("the broker does not answer in time", address=self._name) from error
         except OSError as error:
-            if not self._known and _refuses_certificate(error):  # TLS 1.3 reports it after the handshake
+            if not self._is_kafka and _refuses_certificate(error):  # TLS 1.3 reports it after the handshake
                 raise AccessDenied("the broker refuses our certificate", address=self._name, reason=error) from error
             raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
         return payload

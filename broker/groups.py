@@ -197,8 +197,8 @@ def _add_members(ask: Ask, kind: str, names: Sequence[str], listing: _Listing) -
             listing.problems.append(GroupProblem(name, why))
 
 
-def _add_offsets(found: Offsets, listing: _Listing) -> None:
-    for topic, each in found:
+def _add_offsets(offsets: Offsets, listing: _Listing) -> None:
+    for topic, each in offsets:
         if isinstance(each, GroupPosition):
             if topic in listing.topics:
                 listing.standings[str(topic), each.group, each.partition] = each.committed

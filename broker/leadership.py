@@ -32,19 +32,19 @@ class Leadership:
     def __init__(self, raw: RawClient, clock: Clock) -> None:
         self._raw = raw
         self._clock = clock
-        self._known: dict[tuple[str, int], Leader] = {}
+        self._leaders: dict[tuple[str, int], Leader] = {}
         self._lock = threading.Lock()
 
     def leader(self, topic: str, partition: int) -> Leader:
         """Return the leader. Raises UnknownTopic, LeaderMoved (during an election), AccessDenied, BrokerUnavailable."""
         with self._lock:
-            leader = self._known.get((topic, partition))
+            leader = self._leaders.get((topic, partition))
         return leader or self._ask(topic, partition)
 
     def forget(self, topic: str, partition: int) -> None:
         """Forget the leader: the next call asks Kafka again."""
         with self._lock:
-            self._known.pop((topic, partition), None)
+            self._leaders.pop((topic, partition), None)
 
     def on_leader(self, topic: str, partition: int, call: Callable[[BrokerId], Answer], timeout_s: float) -> Answer:
         """Return ``call(leader)``, repeated on the next leader if it fails, for at most ``timeout_s`` seconds.
@@ -74,5 +74,5 @@ class Leadership:
             raise LeaderMoved("the partition has no leader now", topic=topic, partition=partition)
         leader = Leader(state.leader, state.leader_epoch)
         with self._lock:
-            self._known[topic, partition] = leader
+            self._leaders[topic, partition] = leader
         return leader

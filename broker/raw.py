@@ -131,17 +131,17 @@ class RawClient:
     def list_offsets(
         self,
         broker: BrokerId,
-        asked: Mapping[Place, LeaderEpoch | None],
+        epochs: Mapping[Place, LeaderEpoch | None],
         timestamp: TimestampMs,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[Place, RawOffset]:
-        """Return `list_offset` of many partitions by one request. ``asked``: the leader epoch of each, if known.
+        """Return `list_offset` of many partitions by one request. ``epochs``: the leader epoch of each, if known.
 
         Raises CorruptData when the broker leaves one out.
         """
         kind = ListOffsetsRequest.ListOffsetsTopic
         topics = defaultdict(list)
-        for (topic, partition), epoch in asked.items():
+        for (topic, partition), epoch in epochs.items():
             topics[topic].append(
                 kind.ListOffsetsPartition(
                     partition_index=partition, current_leader_epoch=_or_minus_one(epoch), timestamp=timestamp
@@ -156,7 +156,7 @@ class RawClient:
         )
         answer = self._read(self._address(broker), request, self.timeout)
         answers = {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}
-        if not answers.keys() >= asked.keys():
+        if not answers.keys() >= epochs.keys():
             raise CorruptData("the broker's answer leaves a partition out", request="ListOffsets", broker=broker)
         return {
             place: RawOffset(

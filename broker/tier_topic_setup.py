@@ -181,14 +181,14 @@ def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     return Found(spec.name, True, tuple(lost), tuple(problems), not (meta or headless), unmapped, meta)
 
 
-def _judge(name: str, wanted: str, actual: str | None) -> str | None:
+def _judge(name: str, target: str, actual: str | None) -> str | None:
     at_least = name in ("delete.retention.ms", "min.compaction.lag.ms", "min.insync.replicas")
     if actual is not None and name == "max.compaction.lag.ms":
-        return None if int(actual) <= int(wanted) else f"{name} is {actual}, at most {wanted} is wanted"
+        return None if int(actual) <= int(target) else f"{name} is {actual}, at most {target} is wanted"
     if actual is not None and name == "max.message.bytes":
         return None if int(actual) >= LARGEST_FACT else f"{name} is {actual}, at least {LARGEST_FACT} is wanted"
-    fits = actual is not None and (int(actual) >= int(wanted) if at_least else actual == wanted)
-    return None if fits else f"{name} is {actual}, {'at least ' if at_least else ''}{wanted} is wanted"
+    fits = actual is not None and (int(actual) >= int(target) if at_least else actual == target)
+    return None if fits else f"{name} is {actual}, {'at least ' if at_least else ''}{target} is wanted"
 
 
 def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierTopic:

@@ -45,9 +45,9 @@ def describe_topic(raw: RawClient, name: str) -> TopicDescription:
     return _description(answer)
 
 
-def describe_topics(found: RawMetadata) -> tuple[TopicDescription, ...]:
+def describe_topics(metadata: RawMetadata) -> tuple[TopicDescription, ...]:
     """Return the topics of a metadata answer, by name, without those that it has an error for."""
-    return tuple(_description(topic) for _, topic in sorted(found.topics.items()) if topic.error is None)
+    return tuple(_description(topic) for _, topic in sorted(metadata.topics.items()) if topic.error is None)
 
 
 def read_config(raw: RawClient, name: str) -> TopicConfig:
@@ -85,9 +85,9 @@ def read_configs(raw: RawClient, broker: BrokerId, topics: Collection[str]) -> d
     return configs
 
 
-def _config(topic: str, said: RawConfig) -> TopicConfig | TierstateError:
-    entries = {name: value for name, value in said.entries.items() if value is not None}
-    return error_of(said.code, topic=topic) or TopicConfig.of(entries)
+def _config(topic: str, answer: RawConfig) -> TopicConfig | TierstateError:
+    entries = {name: value for name, value in answer.entries.items() if value is not None}
+    return error_of(answer.code, topic=topic) or TopicConfig.of(entries)
 
 
 def _description(topic: RawTopic) -> TopicDescription:

@@ -33,7 +33,7 @@ def begin(context: Context, execute: bool) -> None:
     _judge(history_break)
 
 
-def _document(found: Break, executed: bool) -> dict[str, Any]:
+def _document(break_: Break, executed: bool) -> dict[str, Any]:
     def rows(segments: tuple[RemoteSegment, ...]) -> list[dict[str, object]]:
         return [
             {"segment_id": each.segment_id, "offsets": asdict(each.offsets), "object_key": each.object_key}
@@ -41,10 +41,10 @@ def _document(found: Break, executed: bool) -> dict[str, Any]:
         ]
 
     return {
-        "topic_id": found.topic_id,
+        "topic_id": break_.topic_id,
         "executed": executed,
-        "left": found.history,
-        "begun": found.history + 1,
+        "left": break_.history,
+        "begun": break_.history + 1,
         "tier_partitions": [
             {
                 "tier_partition": each.tier_partition,
@@ -57,7 +57,7 @@ def _document(found: Break, executed: bool) -> dict[str, Any]:
                     for one in each.lost
                 ],
             }
-            for each in found.partings
+            for each in break_.partings
         ],
         "partitions": [
             {
@@ -69,23 +69,23 @@ def _document(found: Break, executed: bool) -> dict[str, Any]:
                 "left": rows(each.left),
                 "gone": rows(each.gone),
             }
-            for each in found.after
+            for each in break_.after
         ],
     }
 
 
-def _show(context: Context, found: Break, executed: bool) -> None:
+def _show(context: Context, break_: Break, executed: bool) -> None:
     if context.as_json:
-        context.output.document(_document(found, executed))
+        context.output.document(_document(break_, executed))
         return
     line = context.output.line
-    line(f"tier-state topic {found.topic_id}: history {found.history} is left, history {found.history + 1} begins")
-    for parting in found.partings:
+    line(f"tier-state topic {break_.topic_id}: history {break_.history} is left, history {break_.history + 1} begins")
+    for parting in break_.partings:
         _show_parting(context, parting)
-    for aftermath in found.after:
+    for aftermath in break_.after:
         _show_aftermath(context, aftermath)
-    text = f"history {found.history + 1} has begun: agents that run end by themselves; start them again"
-    line(text if executed else f"history {found.history + 1} to be begun; --execute does it")
+    text = f"history {break_.history + 1} has begun: agents that run end by themselves; start them again"
+    line(text if executed else f"history {break_.history + 1} to be begun; --execute does it")
 
 
 def _show_parting(context: Context, parting: Parting) -> None:
@@ -115,10 +115,10 @@ def _show_aftermath(context: Context, each: Aftermath) -> None:
         line(f"  GONE       {segment.offsets} {segment.segment_id}: said to be readable, deleted in the lost history")
 
 
-def _judge(found: Break) -> None:
+def _judge(break_: Break) -> None:
     from ..state.errors import CorruptData, Difference
 
-    gone, left = sum(len(each.gone) for each in found.after), sum(len(each.left) for each in found.after)
+    gone, left = sum(len(each.gone) for each in break_.after), sum(len(each.left) for each in break_.after)
     if gone:
         raise CorruptData("not everything is there that the topic calls readable", segments=gone)
     if left:

@@ -182,7 +182,7 @@ def _count(
 def _count_by_spark(
     context: Context,
     topic: str,
-    asked: list[tuple[int, Extent, list[tuple[int, int]]]],
+    selections: list[tuple[int, Extent, list[tuple[int, int]]]],
     isolation: Isolation,
     unread: UnreadPartitions,
 ) -> tuple[list[Counted], list[Counted]]:
@@ -194,10 +194,10 @@ def _count_by_spark(
         raise MissingExtra("spark", "digest --via spark") from error
 
     options = _spark_options(context, isolation)
-    wholes = {partition: DigestRange(topic, partition, *extent) for partition, extent, _ in asked}
+    wholes = {partition: DigestRange(topic, partition, *extent) for partition, extent, _ in selections}
     parts = {
         partition: [DigestRange(topic, partition, low, high) for low, high in _inside(extent, ranges)]
-        for partition, extent, ranges in asked
+        for partition, extent, ranges in selections
     }
     counts: dict[DigestRange, tuple[int, str]] = {}
     try:

@@ -145,15 +145,15 @@ def _columns(context: Context, export: Export, typed: TypedFlags, names: list[st
     return typed.columns(names, topic, latest_schema(context.settings), plans[0].shape.columns if plans else None)
 
 
-def _do(context: Context, export: Export, wanted: Wanted) -> None:
-    done = export.do(wanted)
+def _do(context: Context, export: Export, request: Wanted) -> None:
+    done = export.do(request)
     document = {
-        "topic": wanted.topic,
+        "topic": request.topic,
         "topic_id": str(export.ledger.topic_id),
         "into": export.into,
         "exports": [plan.number for plan in done.plans],
         "tasks": done.tasks,
-        "tasks_found": done.found,
+        "tasks_found": done.tasks_found,
         "records": done.records,
         "corrupt": done.corrupt,
         "files": done.files,
@@ -172,7 +172,7 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
     if done.corrupt and not context.as_json:
         context.output.note(f"{done.corrupt:,} of them do not parse: their bytes are in the column _corrupt")
     if done.not_exported:
-        _refuse(context, wanted.topic, done.not_exported)
+        _refuse(context, request.topic, done.not_exported)
 
 
 def _refuse(context: Context, topic: str, not_exported: list[FailedRange]) -> NoReturn:
@@ -186,17 +186,19 @@ def _refuse(context: Context, topic: str, not_exported: list[FailedRange]) -> No
     raise not_exported[0].error
 
 
-def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> None:
+def _quote(context: Context, export: Export, request: Wanted, processes: int) -> None:
     from ..lake.export import Exported
     from ..lake.export_quote import quote
 
     done = Exported()
-    plan = export.next_plan(wanted, done)
-    numbers = asdict(quote(export.jobs(plan, plan.tasks, done.refuse) if plan else (), wanted.shape.columns, processes))
+    plan = export.next_plan(request, done)
+    numbers = asdict(
+        quote(export.jobs(plan, plan.tasks, done.refuse) if plan else (), request.shape.columns, processes)
+    )
     numbers["skipped"] = [each._asdict() for each in plan.skipped] if plan else []
     numbers["not_exported"] = [each.as_json() for each in done.not_exported]
     if context.as_json:
-        context.output.document({"topic": wanted.topic, "into": export.into, "executed": False, **numbers})
+        context.output.document({"topic": request.topic, "into": export.into, "executed": False, **numbers})
         return
     context.output.table(
         ("what", "about"),
@@ -204,7 +206,7 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
     )
     note_skipped(context, plan.skipped if plan else ())
     for each in done.not_exported:
-        context.output.note(f"{each.place(wanted.topic)} cannot be read: {each.error}")
+        context.output.note(f"{each.place(request.topic)} cannot be read: {each.error}")
     context.output.note("nothing was done: this is --dry-run")
 
 

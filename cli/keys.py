@@ -169,16 +169,16 @@ def _counts(context: Context) -> Counter[str | None]:
     return counts
 
 
-def _ring(context: Context, given: Path | None) -> KeyRing:
+def _ring(context: Context, option: Path | None) -> KeyRing:
     from ..storage.segment.keyring import KeyRing
 
-    return KeyRing.load(_path(context, given))
+    return KeyRing.load(_path(context, option))
 
 
-def _path(context: Context, given: Path | None) -> Path:
+def _path(context: Context, option: Path | None) -> Path:
     from ..state.errors import InvalidRequest
 
-    path = given or context.settings.encryption.keyring
+    path = option or context.settings.encryption.keyring
     if path is None:
         raise InvalidRequest("no key ring: set encryption.keyring, or name it on the command line")
     return path

@@ -95,7 +95,7 @@ def _print(
     context: Context,
     source: str,
     store: ViewStore,
-    said: list[Replayed],
+    replays: list[Replayed],
     only: list[TopicIdPartition] | None,
 ) -> None:
     from ..follower.digests import digests_of
@@ -105,13 +105,13 @@ def _print(
         "source": source,
         "live_set_digest": rows.live_set,
         "facts": rows.facts,
-        "tier_partitions": [asdict(each) for each in said],
+        "tier_partitions": [asdict(each) for each in replays],
         "partitions": [
             {"topic_id": p.topic_id, "partition": p.partition, "topic": topic, "meaning_digest": digest}
             for p, topic, digest in rows.meanings
         ],
     }
-    missing = sum(each.holes for each in said)
+    missing = sum(each.holes for each in replays)
     if source == ARCHIVE and missing:
         context.output.note(
             f"{counted(missing, 'record was', 'records were')} compacted away before they could be archived"

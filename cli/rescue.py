@@ -60,10 +60,12 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
         raise Difference("copies are not what they must be: their local segments stay", segments=len(damaged))
 
 
-def _show(context: Context, found: list[RescuedPartition], gone: dict[Path, LeadingSegment], execute: bool) -> None:
+def _show(
+    context: Context, partitions: list[RescuedPartition], gone: dict[Path, LeadingSegment], execute: bool
+) -> None:
     columns = ("topic", "partition", "segments", "bytes", "log_begins_at", "why_no_more")
     rows = []
-    for partition in found:
+    for partition in partitions:
         going = [segment for segment in partition.segments if segment.path in gone]
         why = partition.why if len(going) == len(partition.segments) else "enough is free" if not execute else ""
         begins = going[-1].next_base if going else None

@@ -118,7 +118,7 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
         source = (
             f"term {unknown.leader.epoch} of broker {unknown.leader.broker_id}" if unknown.leader else "the segments"
         )
-        line(f"  known         {_epochs(unknown.known.entries)} (epoch:offset), by {source}")
+        line(f"  known         {_epochs(unknown.lineage.entries)} (epoch:offset), by {source}")
         line(f"  checkpoint    {_epochs(view.lineage.entries)}")
         below = [each for each in view.readable if each.offsets.start < start]
         line(f"  remote below  {below[0].offsets.start}..{below[-1].offsets.end} in {counted(len(below), 'segment')}")
@@ -147,7 +147,7 @@ def _document(view: PartitionView, unknown: Unknown | None, executed: bool) -> d
         if unknown is None
         else {
             name: [[e.epoch, e.start_offset] for e in lineage.entries]
-            for name, lineage in (("known", unknown.known), ("continues", unknown.continues), ("anew", unknown.anew))
+            for name, lineage in (("known", unknown.lineage), ("continues", unknown.continues), ("anew", unknown.anew))
         }
     )
     return {

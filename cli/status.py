@@ -51,18 +51,18 @@ def command(context: Context) -> None:
         raise CorruptData("topics are not whole: tierstate describe shows the way out", topics=",".join(holed))
 
 
-def _row(found: dict[str, Any]) -> tuple[str, ...]:
-    words = [*found["trouble"], *(f"order: {each}" for each in found["orders"])]
-    many = f" ({found['partitions_in_trouble']} partitions)" if found["partitions_in_trouble"] > 1 else ""
-    waits = found["copy_lag_seconds"]
+def _row(overview: dict[str, Any]) -> tuple[str, ...]:
+    words = [*overview["trouble"], *(f"order: {each}" for each in overview["orders"])]
+    many = f" ({overview['partitions_in_trouble']} partitions)" if overview["partitions_in_trouble"] > 1 else ""
+    waits = overview["copy_lag_seconds"]
     return (
-        found["topic"],
-        str(found["partitions"]),
-        _size(found["remote_bytes"]),
-        _size(found["local_log_bytes"]),
-        _size(found["freed_bytes"]),
-        _size(found["copy_lag_bytes"]),
-        "unknown" if waits is None else _duration(waits) if found["copy_lag_segments"] else "-",
+        overview["topic"],
+        str(overview["partitions"]),
+        _size(overview["remote_bytes"]),
+        _size(overview["local_log_bytes"]),
+        _size(overview["freed_bytes"]),
+        _size(overview["copy_lag_bytes"]),
+        "unknown" if waits is None else _duration(waits) if overview["copy_lag_segments"] else "-",
         "; ".join(words) + many if words else "-",
     )
 

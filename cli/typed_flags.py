@@ -38,8 +38,8 @@ class TypedPart:
         """True if its schema is the subject's latest."""
         return self.format == AVRO and self.schema is None
 
-    def form(self, topic: str, latest: Latest, known: Form | None) -> Form | None:
-        """Return the form. ``known``: the form of the place or table, which stays if the schema is the registry's."""
+    def form(self, topic: str, latest: Latest, old_form: Form | None) -> Form | None:
+        """Return the form. ``old_form``: that of the place or table, which stays if the schema is the registry's."""
         from ..values.form import Form
 
         if self.format is None:
@@ -47,8 +47,8 @@ class TypedPart:
                 raise InvalidRequest(f"--{self.name}-schema needs --{self.name}-format", formats=", ".join(FORMATS))
             return None
         if self.of_registry:
-            if known is not None and known.registered:
-                return known
+            if old_form is not None and old_form.registered:
+                return old_form
             return latest(f"{topic}-{self.name}")
         schema = "" if self.schema is None else schema_text(self.schema)
         return Form(self.format, schema, registered=self.registered and self.format == AVRO)
@@ -64,14 +64,14 @@ class TypedFlags:
     def of_registry(self) -> bool:
         return self.key.of_registry or self.value.of_registry
 
-    def columns(self, names: Sequence[str], topic: str, latest: Latest, known: Columns | None = None) -> Columns:
+    def columns(self, names: Sequence[str], topic: str, latest: Latest, old_columns: Columns | None = None) -> Columns:
         """Return the columns. Raises InvalidRequest for a schema that cannot be read, and what ``latest`` raises."""
         from ..lake.columns import Columns
 
         if self.key.registered and AVRO not in (self.key.format, self.value.format):
             raise InvalidRequest("--registered is for --value-format avro or --key-format avro")
-        key = self.key.form(topic, latest, None if known is None else known.key)
-        value = self.value.form(topic, latest, None if known is None else known.value)
+        key = self.key.form(topic, latest, None if old_columns is None else old_columns.key)
+        value = self.value.form(topic, latest, None if old_columns is None else old_columns.value)
         columns = Columns(tuple(names), key, value, self.headers)
         columns.schema()
         return columns

@@ -68,14 +68,14 @@ def _print(context: Context, topic: str, done: Verification) -> None:
     context.output.line(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in summary.items()))
 
 
-def _row(found: Finding) -> dict[str, Any]:
+def _row(finding: Finding) -> dict[str, Any]:
     return {
-        "level": found.level,
-        "severity": found.severity.value,
-        "partition": found.partition.partition if found.partition else None,
-        "segment_id": found.segment_id,
-        "object_key": found.object,
-        "what": found.what,
+        "level": finding.level,
+        "severity": finding.severity.value,
+        "partition": finding.partition.partition if finding.partition else None,
+        "segment_id": finding.segment_id,
+        "object_key": finding.object,
+        "what": finding.what,
     }
 
 

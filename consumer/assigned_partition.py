@@ -58,11 +58,11 @@ Outcome = Looked | Failed
 class AssignedPartition:
     """Not thread-safe: the loop's lock guards it. ``at``: the next offset to hand out, or a logical offset."""
 
-    def __init__(self, given: TopicPartition) -> None:
-        self.topic: str = given.topic
-        self.number: int = given.partition
-        self.given: int = given.offset
-        self.at: int = given.offset
+    def __init__(self, assignment: TopicPartition) -> None:
+        self.topic: str = assignment.topic
+        self.number: int = assignment.partition
+        self.assigned_offset: int = assignment.offset
+        self.at: int = assignment.offset
         self.handed_out: int = OFFSET_INVALID
         self.stored: int = OFFSET_INVALID
         self.paused = False
@@ -74,7 +74,7 @@ class AssignedPartition:
         self.lost = False
         self.low, self.high = OFFSET_INVALID, OFFSET_INVALID
         self.told_end = OFFSET_INVALID
-        self._reached: int = given.offset
+        self._reached: int = assignment.offset
         self._waiting: deque[Outcome] = deque()
         self._ahead = False
         self._blocks: Iterator[RecordBlock] = iter(())

@@ -109,8 +109,8 @@ _OF_A_GATEWAY = ("token", "user", "password", "ca_file", "cert_file", "key_file"
 class Log:
     """The result of `connect`: topics, each one log over both tiers. Use it in one thread at a time."""
 
-    def __init__(self, told: str, open_it: Callable[[ExitStack], Opened]) -> None:
-        self._told, self._open_it = told, open_it
+    def __init__(self, description: str, open_it: Callable[[ExitStack], Opened]) -> None:
+        self._description, self._open_it = description, open_it
         self._parts = ExitStack()
         self._opened: Opened | None = None
         self._reads = weakref.WeakSet[Generator[object, None, None]]()
@@ -125,7 +125,7 @@ class Log:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<tierstate {self._told}{'' if self._closer.alive else ', closed'}>"
+        return f"<tierstate {self._description}{'' if self._closer.alive else ', closed'}>"
 
     def close(self) -> None:
         """Close everything that was opened. Reads that are still running end with an error. Idempotent."""
@@ -151,7 +151,7 @@ class Log:
     def opened(self) -> LogReader | GatewayClient:
         """Return the reader, opened at the first call. If opening fails, its opened parts are closed at once."""
         if not self._closer.alive:
-            raise InvalidRequest("this is closed: connect again", connection=self._told)
+            raise InvalidRequest("this is closed: connect again", connection=self._description)
         if self._opened is None:
             with ExitStack() as parts:
                 self._opened = self._open_it(parts)
@@ -243,12 +243,12 @@ class Topic:
         # the read holds the connection: `connect(…).topic("orders").read()` stays open as long as needed
         return Read(self._log, self.name, ranges, checked, limit, level, progress)
 
-    def _chosen(self, given: list[int] | None) -> list[int]:
+    def _chosen(self, numbers: list[int] | None) -> list[int]:
         existing = self.partitions()
-        for number in given or []:
+        for number in numbers or []:
             if number not in existing:
                 raise UnknownTopic("no such partition", topic=self.name, partition=number, partitions=len(existing))
-        return existing if given is None else sorted(set(given))
+        return existing if numbers is None else sorted(set(numbers))
 
 
 def _kept(parts: ExitStack, client: GatewayClient) -> Opened:
@@ -260,13 +260,13 @@ def _nothing_more(partitions: Iterable[TopicIdPartition]) -> None:
     """Do nothing: this reader has all partitions."""
 
 
-def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
+def _by_settings(options: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
     """Check the settings now. Return a function that opens the parts."""
     from ..app.opening.connection import BROKER, BUCKET, FOR_READERS, STORE, Connection
     from ..app.opening.open import open_connection
     from ..runtime.settings import require
 
-    judged = settings_from({**FOR_READERS, **given})
+    judged = settings_from({**FOR_READERS, **options})
     require(judged, *([STORE] if judged.view.source == BUCKET else [BROKER, STORE]))
 
     def opened(parts: ExitStack) -> Opened:
@@ -280,10 +280,10 @@ def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
     return opened
 
 
-def require_mapping(name: str, given: object, meant: str) -> None:
-    """Raise InvalidRequest with an example if ``given`` is no mapping, before Python reports a text without items."""
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidRequest(f"{name} is a mapping, as in {name}={meant}", given=type(given).__name__)
+def require_mapping(name: str, value: object, meant: str) -> None:
+    """Raise InvalidRequest with an example if ``value`` is no mapping, before Python reports a text without items."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidRequest(f"{name} is a mapping, as in {name}={meant}", given=type(value).__name__)
 
 
 def agreed(arguments: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
@@ -303,7 +303,7 @@ def agreed(arguments: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     return settings
 
 
-def _listed(name: str, given: object, meant: str) -> list:  # type: ignore[type-arg]
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidRequest(f"{name} is a list, as in {name}={meant}", given=repr(given))
-    return list(given)
+def _listed(name: str, value: object, meant: str) -> list:  # type: ignore[type-arg]
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidRequest(f"{name} is a list, as in {name}={meant}", given=repr(value))
+    return list(value)

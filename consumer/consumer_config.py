@@ -79,16 +79,16 @@ class ConsumerConfig:
     error_cb: Callable[[Any], None] | None
 
 
-def consumer_config(given: Mapping[str, Any]) -> ConsumerConfig:
+def consumer_config(config: Mapping[str, Any]) -> ConsumerConfig:
     """Return the checked configuration. Raises InvalidSettings, which names each key that is wrong."""
-    kafka = {key: value for key, value in given.items() if key != MODE and not key.startswith(PREFIX)}
-    mode = _chosen(given, MODE, "kafka_preferred", {each: each for each in Mode})
+    kafka = {key: value for key, value in config.items() if key != MODE and not key.startswith(PREFIX)}
+    mode = _chosen(config, MODE, "kafka_preferred", {each: each for each in Mode})
     stores = _flag(kafka, "enable.auto.offset.store", True)
     reset = _chosen(kafka, "auto.offset.reset", "error", RESETS)
     assignors = str(kafka.get("partition.assignment.strategy", "range,roundrobin"))
     settings = None
     if mode is not Mode.KAFKA_ONLY:
-        settings = settings_from(_for_tierstate(given, kafka), lambda key: f"{PREFIX}{key}")
+        settings = settings_from(_for_tierstate(config, kafka), lambda key: f"{PREFIX}{key}")
         if not settings.store.url:
             raise InvalidSettings([f"{PREFIX}store.url: missing; or {MODE}=kafka_only"])
         kafka |= {"auto.offset.reset": "error", "enable.auto.offset.store": False}
@@ -105,8 +105,8 @@ def consumer_config(given: Mapping[str, Any]) -> ConsumerConfig:
     )
 
 
-def _for_tierstate(given: Mapping[str, Any], kafka: Mapping[str, Any]) -> dict[str, object]:
-    own = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
+def _for_tierstate(config: Mapping[str, Any], kafka: Mapping[str, Any]) -> dict[str, object]:
+    own = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     reaching = {f"kafka.{key}": value for key, value in kafka.items() if key.startswith(CONNECTING)}
     return {
         **FOR_READERS,
@@ -116,12 +116,12 @@ def _for_tierstate(given: Mapping[str, Any], kafka: Mapping[str, Any]) -> dict[s
     }
 
 
-def _chosen(given: Mapping[str, Any], key: str, default: str, known: Mapping[str, Any]) -> Any:
-    value = str(given.get(key, default))
-    if value not in known:
-        raise InvalidSettings([f"{key}: {value} is none of {', '.join(known)}"])
-    return known[value]
+def _chosen(config: Mapping[str, Any], key: str, default: str, choices: Mapping[str, Any]) -> Any:
+    value = str(config.get(key, default))
+    if value not in choices:
+        raise InvalidSettings([f"{key}: {value} is none of {', '.join(choices)}"])
+    return choices[value]
 
 
-def _flag(given: Mapping[str, Any], key: str, default: bool) -> bool:
-    return str(given.get(key, default)).lower() in ("true", "1")
+def _flag(config: Mapping[str, Any], key: str, default: bool) -> bool:
+    return str(config.get(key, default)).lower() in ("true", "1")

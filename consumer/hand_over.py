@@ -340,7 +340,7 @@ class HandOver:
     def assignment(self) -> list[TopicPartition]:
         """Return the assignment with the offsets that were passed to assign, as librdkafka does."""
         with self._lock:
-            return [part.place(part.given) for part in self._parts.values()]
+            return [part.place(part.assigned_offset) for part in self._parts.values()]
 
     def seek(self, to: TopicPartition) -> None:
         """Continue a partition at another offset. Raises KafkaException for a partition that is not assigned."""

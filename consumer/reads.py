@@ -148,33 +148,33 @@ def _first(limit: int, batches: Generator[pa.RecordBatch, None, None]) -> Iterat
             yield taken
 
 
-def time_of(argument: str, given: datetime | str | int, now: TimestampMs) -> TimestampMs:
+def time_of(argument: str, value: datetime | str | int, now: TimestampMs) -> TimestampMs:
     """Return a time: a datetime, or what `parse_time` takes; a number is milliseconds. Raises InvalidRequest."""
     try:
-        return parse_time(given.isoformat() if isinstance(given, datetime) else str(given), now)
+        return parse_time(value.isoformat() if isinstance(value, datetime) else str(value), now)
     except InvalidRequest:
         meant = "a datetime, ISO 8601 text, milliseconds since the epoch, or -3d"
-        raise InvalidRequest(f"{argument} is {meant}", **{argument: repr(given)}) from None
+        raise InvalidRequest(f"{argument} is {meant}", **{argument: repr(value)}) from None
 
 
-def position_of(argument: str, given: When, now: TimestampMs) -> Position:
+def position_of(argument: str, value: When, now: TimestampMs) -> Position:
     """Return the position that a start or an end means. Raises InvalidRequest that names the argument."""
-    if isinstance(given, datetime):
-        return AtTime(parse_time(given.isoformat(), now))
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
-        return AtOffset(Offset(given))
-    if given == "earliest":
+    if isinstance(value, datetime):
+        return AtTime(parse_time(value.isoformat(), now))
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return AtOffset(Offset(value))
+    if value == "earliest":
         return Earliest()
-    if given == "latest":
+    if value == "latest":
         return Latest()
     # digits alone are refused: "17" may be meant as an offset, and would be read as a time
-    if isinstance(given, str) and not given.isdigit():
+    if isinstance(value, str) and not value.isdigit():
         try:
-            return AtTime(parse_time(given, now))
+            return AtTime(parse_time(value, now))
         except InvalidRequest:
             pass
     meant = "earliest, latest, an offset as a number, a datetime, ISO 8601 text, or -1h"
-    raise InvalidRequest(f"{argument} is none of: {meant}", **{argument: repr(given)})
+    raise InvalidRequest(f"{argument} is none of: {meant}", **{argument: repr(value)})
 
 
 def range_of(

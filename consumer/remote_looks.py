@@ -57,7 +57,7 @@ class RemoteLooks:
         self._parts: tuple[Follower, LogReader] | None = None
         self._connection: Connection | None = None
         self._runs = RemoteRuns()
-        self._wanted: frozenset[TopicIdPartition] = frozenset()
+        self._partitions: frozenset[TopicIdPartition] = frozenset()
 
     def close(self) -> None:
         """Close everything. Wait for looks that are under way."""
@@ -197,11 +197,11 @@ class RemoteLooks:
             if self._parts is None:
                 with ExitStack() as opened:
                     connection = opened.enter_context(Connection(self._settings, self._clock))
-                    self._wanted = _places(connection.broker.control, {*self.assigned, place})
-                    following = Following(keep=lambda number, partition: partition in self._wanted)
+                    self._partitions = _places(connection.broker.control, {*self.assigned, place})
+                    following = Following(keep=lambda number, partition: partition in self._partitions)
                     follower = open_view(connection.topic, "", self._clock, following)
                     opened.callback(follower.close)
-                    for number in sorted({follower.tier_partition(each) for each in self._wanted}):
+                    for number in sorted({follower.tier_partition(each) for each in self._partitions}):
                         follower.require_fresh(number, 0, SILENCE_S)
                     self._parts, self._connection = (follower, connection.reader(follower)), connection
                     self._opened = opened.pop_all()
@@ -211,14 +211,14 @@ class RemoteLooks:
         """Return the partition's log, once the view has all facts of the partition."""
         log = reader.partition(*place)
         with self._keeping:
-            if log.partition in self._wanted or self._parts is None:
+            if log.partition in self._partitions or self._parts is None:
                 return log
             follower, places = self._parts[0], {log.partition}
             for topic, number in self.assigned:
                 with suppress(TierstateError):  # the look at that partition reports it
                     places.add(reader.partition(topic, number).partition)
-            new = places - self._wanted
-            self._wanted = frozenset(places)
+            new = places - self._partitions
+            self._partitions = frozenset(places)
             follower.reconsider()
             for tier_partition in sorted({follower.tier_partition(each) for each in new}):
                 follower.require_fresh(tier_partition, 0, SILENCE_S)

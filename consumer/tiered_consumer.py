@@ -259,9 +259,9 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         return [TopicPartition(each.topic, each.partition, at) for each, at in zip(partitions, offsets, strict=True)]
 
     @staticmethod
-    def _answer(asked: Future[R], timeout: float | None) -> R:
+    def _answer(future: Future[R], timeout: float | None) -> R:
         try:
-            return asked.result(None if timeout is None or timeout < 0 else timeout)
+            return future.result(None if timeout is None or timeout < 0 else timeout)
         except Late as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out")) from error
         except TierstateError as error:

@@ -93,10 +93,10 @@ class BatchOrder:
             self._chunk = int(chunks[-1])
         return valid
 
-    def _are_of_its_epochs(self, bases: Numbers, found: Numbers) -> bool:
+    def _are_of_its_epochs(self, bases: Numbers, batch_epochs: Numbers) -> bool:
         starts, epochs = self._lineage
         at = np.searchsorted(starts, bases, side="right") - 1
-        return bool(np.all(np.where(at < 0, found <= epochs[0], found == epochs[at])))
+        return bool(np.all(np.where(at < 0, batch_epochs <= epochs[0], batch_epochs == epochs[at])))
 
     @cached_property
     def _lineage(self) -> tuple[Numbers, Numbers]:

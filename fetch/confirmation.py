@@ -23,12 +23,12 @@ class Confirmation:
     def __init__(self, topic: str, partition: TopicIdPartition, local: LocalTier) -> None:
         self._topic, self._partition, self._local = topic, partition, local
         self._lock = threading.Lock()
-        self._known: tuple[LeaderEpoch | None, Lineage, Offset] | None = None
+        self._latest_answer: tuple[LeaderEpoch | None, Lineage, Offset] | None = None
 
     def known(self, view: PartitionView, bounds: LocalBounds) -> Offset | None:
         """Return the end that this leader confirmed for the view's lineage. None if it was not asked."""
         with self._lock:
-            confirmed = self._known
+            confirmed = self._latest_answer
         if confirmed is None or confirmed[0] != bounds.leader_epoch or confirmed[1] != view.lineage:
             return None
         return confirmed[2]
@@ -44,12 +44,12 @@ class Confirmation:
         epoch, end = bounds.leader_epoch, Offset(0)
         if epoch is not None:
             try:
-                end = confirmed_end(view.lineage, lambda asked: self._end_of(asked, epoch))
+                end = confirmed_end(view.lineage, lambda lineage_epoch: self._end_of(lineage_epoch, epoch))
             except Fenced as error:
                 raise unconfirmed(view, bounds, None) from error
         with self._lock:
-            self._known = epoch, view.lineage, end
+            self._latest_answer = epoch, view.lineage, end
         return end
 
-    def _end_of(self, asked: LeaderEpoch, leader_epoch: LeaderEpoch) -> EpochEnd | None:
-        return self._local.end_of_epoch(self._topic, self._partition, asked, leader_epoch)
+    def _end_of(self, epoch: LeaderEpoch, leader_epoch: LeaderEpoch) -> EpochEnd | None:
+        return self._local.end_of_epoch(self._topic, self._partition, epoch, leader_epoch)

@@ -71,7 +71,7 @@ class GrantedObjects:
         self._segments = {each.object_key: each for each in segments}
         self._grants, self._clock = grants, clock
         self._retries = RetryPolicy(limits or Limits(), clock, RandomIds(), ignore, "signed URLs")
-        self._known: LRUCache[str, _Known] = LRUCache(GRANTS)
+        self._cache: LRUCache[str, _Known] = LRUCache(GRANTS)
         self._lock = threading.Lock()
 
     def get(self, key: str, limit: int | None = None) -> bytes:
@@ -139,7 +139,7 @@ class GrantedObjects:
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
         """Return the data key of a segment that is being read, from its grant. Raises InvalidRequest."""
         with self._lock:
-            keys = [held.grant.data_key for held in self._known.values()]
+            keys = [held.grant.data_key for held in self._cache.values()]
         for key in keys:
             if key is not None and key.wrapped == wrapped:
                 return key.plain
@@ -172,7 +172,7 @@ class GrantedObjects:
 
     def _granted(self, base: str, *, anew: bool) -> SegmentGrant:
         with self._lock:
-            cached = None if anew else self._known.get(base)
+            cached = None if anew else self._cache.get(base)
         if cached is not None and self._clock.monotonic() < cached.good_until:
             return cached.grant
         segment = self._segments.get(base)
@@ -182,7 +182,7 @@ class GrantedObjects:
         grant = self._grants.grant(segment)
         lasts = grant.expires_in_s
         with self._lock:
-            self._known[base] = _Known(grant, requested_at + max(lasts - EARLY_S, lasts * 0.8))
+            self._cache[base] = _Known(grant, requested_at + max(lasts - EARLY_S, lasts * 0.8))
         return grant
 
 
@@ -196,16 +196,16 @@ def _pieces(answer: urllib3.BaseHTTPResponse, size: int, piece_bytes: int) -> It
         yield piece
 
 
-def _checked(answer: urllib3.BaseHTTPResponse, key: str, asked: ByteRange) -> int:
+def _checked(answer: urllib3.BaseHTTPResponse, key: str, byte_range: ByteRange) -> int:
     """Return where the answer stops in the object. Raises CorruptData for another range than requested."""
     span = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
-    if span is None or int(span[1]) != asked.start or int(span[2]) + 1 != min(asked.stop, int(span[3])):
-        if span is not None and int(span[3]) <= asked.start:
-            raise beyond_end(key, asked, int(span[3]))
+    if span is None or int(span[1]) != byte_range.start or int(span[2]) + 1 != min(byte_range.stop, int(span[3])):
+        if span is not None and int(span[3]) <= byte_range.start:
+            raise beyond_end(key, byte_range, int(span[3]))
         raise CorruptData(
             "the store answers another range than asked",
             key=key,
-            asked=f"{asked.start}-{asked.stop - 1}",
+            asked=f"{byte_range.start}-{byte_range.stop - 1}",
             answered=answer.headers.get("content-range", "the whole object"),
         )
     return int(span[2]) + 1

@@ -109,11 +109,11 @@ def planned(
     ]
 
 
-def _planned(log: LogicalPartition, start: Offset, end: Offset, isolation: Isolation, wanted: Tier) -> PlannedRange:
+def _planned(log: LogicalPartition, start: Offset, end: Offset, isolation: Isolation, choice: Tier) -> PlannedRange:
     bounds = log.local_bounds()
     view = log.fresh_view()
     in_term = view.term is not None and view.term.epoch == bounds.leader_epoch
-    tier = Tier.AUTO if wanted is Tier.PREFER_REMOTE and not in_term else wanted
+    tier = Tier.AUTO if choice is Tier.PREFER_REMOTE and not in_term else choice
     parts = tuple(_parts(log, start, end, isolation, tier))
     topic_id, partition = log.partition.topic_id, log.partition.partition
     whole = PlannedSplit(log.topic, topic_id, partition, start, end, isolation, bounds.leader_epoch, parts)

@@ -99,28 +99,28 @@ def _split(split: PlannedSplit, rate: float) -> dict[str, Any]:
     }
 
 
-def _range(said: dict[str, Any], segments: dict[str, RemoteSegment], plan: str) -> PlannedRange:
+def _range(line: dict[str, Any], segments: dict[str, RemoteSegment], plan: str) -> PlannedRange:
     parts = tuple(
         PlannedPart(
             OffsetRange(Offset(part["start"]), Offset(part["end"])),
             None if part["segment_id"] is None else segments[part["segment_id"]],
         )
-        for part in said["parts"]
+        for part in line["parts"]
     )
-    epoch = said["leader_epoch"]
+    epoch = line["leader_epoch"]
     whole = PlannedSplit(
-        said["topic"],
-        TopicId(said["topic_id"]),
-        said["partition"],
-        Offset(said["start"]),
-        Offset(said["end"]),
-        Isolation(said["isolation_level"]),
+        line["topic"],
+        TopicId(line["topic_id"]),
+        line["partition"],
+        Offset(line["start"]),
+        Offset(line["end"]),
+        Isolation(line["isolation_level"]),
         None if epoch is None else LeaderEpoch(epoch),
         parts,
         plan,
     )
-    return PlannedRange(whole, float(said["local_bytes_per_offset"]))
+    return PlannedRange(whole, float(line["local_bytes_per_offset"]))
 
 
-def _line(found: dict[str, Any]) -> bytes:
-    return orjson.dumps(found, option=orjson.OPT_APPEND_NEWLINE)
+def _line(content: dict[str, Any]) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)

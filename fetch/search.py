@@ -10,16 +10,16 @@ from ..state.offsets import Offset
 class Search:
     """``key``: exactly this key. ``contains``: these bytes in the key, the value, or a header's name or value.
 
-    ``told``: called at each progress, by the thread that reads.
+    ``report``: called at each progress, by the thread that reads.
     """
 
-    def __init__(self, key: bytes | None, contains: bytes | None, told: Callable[[Search], None]) -> None:
+    def __init__(self, key: bytes | None, contains: bytes | None, report: Callable[[Search], None]) -> None:
         self.key, self.contains = key, contains
         self.records = self.bytes = 0
         """Searched so far, in all partitions together; ``bytes`` are uncompressed."""
         self.reached = Offset(0)
         """The offset at which the search continues, in the partition that is being searched."""
-        self._told = told
+        self._report = report
 
     def looked(self, records: int, size: int) -> None:
         self.records += records
@@ -27,4 +27,4 @@ class Search:
 
     def reach(self, offset: int) -> None:
         self.reached = Offset(offset)
-        self._told(self)
+        self._report(self)

@@ -41,13 +41,13 @@ class SegmentGrant:
         return {"expires_in_seconds": self.expires_in_s, "urls": objects, "data_key": text}
 
 
-def grant_from(said: Any, source: str) -> SegmentGrant:
+def grant_from(document: Any, source: str) -> SegmentGrant:
     """Return a grant from its JSON. Raises CorruptData naming ``source``."""
     try:
-        key = said["data_key"]
-        urls = {kind: str(said["urls"][name]) for name, kind in NAMES.items()}
+        key = document["data_key"]
+        urls = {kind: str(document["urls"][name]) for name, kind in NAMES.items()}
         data_key = None if key is None else DataKey(b64decode(key["wrapped"]), b64decode(key["plain"]))
-        return SegmentGrant(float(said["expires_in_seconds"]), urls, data_key)
+        return SegmentGrant(float(document["expires_in_seconds"]), urls, data_key)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData("a segment's grant cannot be read", url=source, reason=type(error).__name__) from error
 

@@ -98,7 +98,9 @@ class ReaderSource:
 
         filter_ = RecordFilter(search.key, search.contains)
         for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
-            for batch in records(piece, topic, partition, wanted=filter_, looked=search.looked, milliseconds=True):
+            for batch in records(
+                piece, topic, partition, record_filter=filter_, looked=search.looked, milliseconds=True
+            ):
                 yield batch, piece.tier
             search.reach(min(piece.next_offset, extent.end))
 

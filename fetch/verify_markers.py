@@ -60,18 +60,18 @@ class AcrossSegments:
         self._next: Offset | None = None
         self._open: dict[int, list[tuple[RemoteSegment, Offset | None, Offset | None]]] = {}
 
-    def push(self, segment: RemoteSegment, found: MarkerCheck | None) -> Iterator[tuple[RemoteSegment, str]]:
-        """Yield segments whose manifest contradicts a marker in ``segment``. ``found`` None: not all was read."""
-        if found is None or segment.offsets.start != self._next:  # a marker may lie in between
+    def push(self, segment: RemoteSegment, check: MarkerCheck | None) -> Iterator[tuple[RemoteSegment, str]]:
+        """Yield segments whose manifest contradicts a marker in ``segment``. ``check`` None: not all was read."""
+        if check is None or segment.offsets.start != self._next:  # a marker may lie in between
             self._open.clear()
         self._next = Offset(segment.offsets.end + 1)
-        if found is None:
+        if check is None:
             return
-        for producer, (kind, marker) in found.first_markers.items():
+        for producer, (kind, marker) in check.first_markers.items():
             for before, shown, covered in self._open.pop(producer, ()):
                 wrong = contradiction(kind, shown, covered)
                 if wrong is not None:
                     yield before, f"{wrong}: producer={producer} marker={marker} segment={segment.segment_id}"
-        for producer in found.shown.keys() | found.covered.keys():
-            claim = segment, found.shown.get(producer), found.covered.get(producer)
+        for producer in check.shown.keys() | check.covered.keys():
+            claim = segment, check.shown.get(producer), check.covered.get(producer)
             self._open.setdefault(producer, []).append(claim)

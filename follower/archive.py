@@ -56,13 +56,13 @@ def archive(
     shelf: Shelf[ObjectStore],
     now_ms: TimestampMs,
     partial_after_ms: int,
-    known: Position = START,
+    floor: Position = START,
     people_spoke: bool = False,
 ) -> Generator[str, None, Position]:
     """Bring the archive of one partition up to the end captured now, and return the new result of `archived_to`.
 
     A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``, and at once
-    when it has a fact by people (``people_spoke``: it may have one; its records are read to see). ``known``: an earlier
+    when it has a fact by people (``people_spoke``: it may have one; its records are read to see). ``floor``: an earlier
     result, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic does not continue where
     the archive ends, TierStateLost when it begins above that, CorruptData when the pieces were deleted, or the
     furthest is damaged and there is something to write (remove that object, and the next call writes it again, as long
@@ -70,7 +70,7 @@ def archive(
     """
     objects, place, tier_partition = shelf.objects, shelf.place, shelf.tier_partition
     for _ in range(ROUNDS):
-        names = _names(objects, place, known)
+        names = _names(objects, place, floor)
         reached = Position(max((name.last + 1 for name in names), default=START))
         end = topic.end(tier_partition)
         name = furthest_of(names)
@@ -78,12 +78,12 @@ def archive(
             raise broken_history(place, name, f"the topic ends at {end}, below what is archived")
         before = TimestampMs(now_ms - partial_after_ms)
         if end == reached or (not people_spoke and _nothing_to_write(topic, tier_partition, reached, end, before)):
-            return reached_by(names, known) if known or not names else archived_to(objects, place)
+            return reached_by(names, floor) if floor or not names else archived_to(objects, place)
         furthest = _furthest(shelf, names)
         _check_epoch(topic, place, furthest)
         for draft in _drafts(topic, tier_partition, reached, end):
             if not draft.full and not _waited(draft, before):
-                return archived_to(objects, place, known)
+                return archived_to(objects, place, floor)
             # after these records were read, so that they belong to the history that is compared
             check_continues(topic, place, furthest)
             data = encode_piece(shelf.identity, tier_partition, draft, furthest)
@@ -97,15 +97,15 @@ def archive(
             furthest = Piece(name, decode_header(data, place, name)[0], draft.entries, hashlib.sha256(data).hexdigest())
             reached = Position(draft.last + 1)
         else:
-            return archived_to(objects, place, known)
+            return archived_to(objects, place, floor)
     raise Unavailable("others write this archive faster", tier_partition=tier_partition)
 
 
-def _names(objects: ObjectReader, place: TierPlace, known: Position) -> list[PieceName]:
+def _names(objects: ObjectReader, place: TierPlace, floor: Position) -> list[PieceName]:
     """Return the names of the last pieces, with the one to continue from. Raises CorruptData if they were deleted."""
-    names = list(place.pieces(objects, since=max(known - 1, 0) // WINDOW * WINDOW))
-    if not names and (known or place.bases(objects)):
-        raise CorruptData("the pieces of the archive are gone", file=place.pieces_prefix, position=known)
+    names = list(place.pieces(objects, since=max(floor - 1, 0) // WINDOW * WINDOW))
+    if not names and (floor or place.bases(objects)):
+        raise CorruptData("the pieces of the archive are gone", file=place.pieces_prefix, position=floor)
     return names
 
 

@@ -67,13 +67,13 @@ class Chain:
         return Position(self.names[-1].last + 1) if self.names else self.start
 
 
-def archived_to(objects: ObjectReader, place: TierPlace, known: Position = START) -> Position:
-    """Return the position below which every record is archived. One LIST; ``known`` (an earlier result) shortens it.
+def archived_to(objects: ObjectReader, place: TierPlace, floor: Position = START) -> Position:
+    """Return the position below which every record is archived. One LIST; ``floor`` (an earlier result) shortens it.
 
     Judged by names, which suffices for the gate before erasing; `verify_archive` checks the contents of pieces.
     """
-    bases = place.bases(objects) if known == 0 else []
-    reach = max([known, *(base.position for base in bases)])
+    bases = place.bases(objects) if floor == 0 else []
+    reach = max([floor, *(base.position for base in bases)])
     # no piece crosses a border
     return reached_by(place.pieces(objects, since=reach // WINDOW * WINDOW), reach)
 

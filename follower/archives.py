@@ -41,8 +41,8 @@ class Archives:
         self._topic, self._objects, self._identity, self._clock = topic, objects, identity, clock
         self._every_s = every_s
         self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._known: dict[int, Position] = {}
-        self._asked: dict[int, float] = {}
+        self._positions: dict[int, Position] = {}
+        self._asked_at: dict[int, float] = {}
         self._ends: dict[int, tuple[str, Anchor | None]] = {}
         self._compared: dict[int, str | None] = {}
         self._broken: HistoryBroken | None = None
@@ -50,12 +50,12 @@ class Archives:
         self._quiet: set[int] = set()
 
     def known(self, tier_partition: int) -> Position:
-        return self._known.get(tier_partition, START)
+        return self._positions.get(tier_partition, START)
 
     def reached(self, tier_partition: int, position: Position) -> None:
         """Note that the archive has everything below ``position``."""
         with self._lock:
-            self._known[tier_partition] = max(position, self.known(tier_partition))
+            self._positions[tier_partition] = max(position, self.known(tier_partition))
 
     def listen(self, event: Event) -> None:
         """Note facts by people, which are to be archived soon. A `Listener`."""
@@ -110,9 +110,9 @@ class Archives:
     def _look_if_due(self, tier_partition: int) -> None:
         with self._looking:  # one thread asks, however many need the answer
             now = self._clock.monotonic()
-            if now - self._asked.get(tier_partition, now - self._every_s) < self._every_s:
+            if now - self._asked_at.get(tier_partition, now - self._every_s) < self._every_s:
                 return
-            self._asked[tier_partition] = now
+            self._asked_at[tier_partition] = now
             try:
                 self._look(tier_partition)
             except TierstateError as error:  # the last answer stands; without one, nothing is done

@@ -26,11 +26,11 @@ LOOK_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EndReached:
-    """``asked``: the monotonic second at which ``end`` was the end; ``generation``: of the view that asked."""
+    """``asked_s``: the monotonic second at which ``end`` was the end; ``generation``: of the view that asked."""
 
     tier_partition: int
     end: Position
-    asked: float
+    asked_s: float
     asked_ms: TimestampMs
     generation: int
 

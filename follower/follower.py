@@ -325,7 +325,9 @@ class Follower:
         for each in self._as_of.reached(self.store):
             with self._applied:
                 if each.generation == self._generation:
-                    self._captured[each.tier_partition] = max(self._captured.get(each.tier_partition, 0.0), each.asked)
+                    self._captured[each.tier_partition] = max(
+                        self._captured.get(each.tier_partition, 0.0), each.asked_s
+                    )
         self._as_of.keep_up(self.store, self._generation)
 
     def _read_topic(self, timeout: float) -> int:

@@ -102,7 +102,7 @@ class RocksView:
 
     def _check_identity(self, create: bool) -> None:
         stored = self._db.get("meta", b"identity")
-        identity, before = self.identity.said, self.identity.said | {"format": BEFORE_ANCHORS}
+        identity, before = self.identity.record, self.identity.record | {"format": BEFORE_ANCHORS}
         if stored is not None and json.loads(stored) not in (identity, before):
             raise InvalidRequest(
                 "this folder holds the view of another tier-state topic", path=self.path, holds=stored.decode()

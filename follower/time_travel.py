@@ -176,10 +176,10 @@ def _check_identity(piece: Piece, identity: ViewIdentity) -> None:
         raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
 
 
-def _below(said: Sequence[ArchivedEntry], to: Target) -> tuple[list[Entry], bool]:
+def _below(archived: Sequence[ArchivedEntry], to: Target) -> tuple[list[Entry], bool]:
     """Return the entries before the target, and whether the first record of the time was met."""
     entries: list[Entry] = []
-    for each in said:
+    for each in archived:
         if to.time is not None and each.timestamp >= to.time:
             return entries, True
         if to.position is not None and each.position >= to.position:

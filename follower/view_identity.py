@@ -30,6 +30,6 @@ class ViewIdentity:
         return TierPlace(self.topic_id, tier_partition, self.history)
 
     @property
-    def said(self) -> dict[str, object]:
+    def record(self) -> dict[str, object]:
         """The identity as a view's folder stores it."""
         return {name: value for name, value in asdict(self).items() if name != "history"}

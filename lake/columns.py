@@ -79,9 +79,9 @@ class Columns:
         return {"names": list(self.names), "headers": self.headers, **forms}
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> Columns:
-        forms = {name: Form.of_json(said[name]) for name in ("key", "value") if name in said}
-        return cls(tuple(said["names"]), **forms, headers=said["headers"])
+    def of_json(cls, document: Mapping[str, Any]) -> Columns:
+        forms = {name: Form.of_json(document[name]) for name in ("key", "value") if name in document}
+        return cls(tuple(document["names"]), **forms, headers=document["headers"])
 
 
 class ColumnsGrown(Exception):

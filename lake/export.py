@@ -65,7 +65,7 @@ class Exported:
 
     plans: list[ExportPlan] = field(default_factory=list)
     tasks: int = 0
-    found: int = 0
+    tasks_found: int = 0
     """Tasks that were committed before."""
     records: int = 0
     corrupt: int = 0
@@ -108,7 +108,7 @@ class Export:
         """Return the URL of the place."""
         return self.access.place.url
 
-    def next_plan(self, wanted: Wanted, done: Exported | None = None) -> ExportPlan | None:
+    def next_plan(self, request: Wanted, done: Exported | None = None) -> ExportPlan | None:
         """Return the next plan: one that was begun, or of what is left. None: there is nothing to do.
 
         It has no tasks where all that is left is skipped: then nothing is to be done.
@@ -119,7 +119,7 @@ class Export:
         done = done or Exported()
         plans, have = self.ledger.plans(), []
         for plan in plans:
-            _require_alike(plan, wanted.shape)
+            _require_alike(plan, request.shape)
             if self.ledger.is_whole(plan) or plan.number in done.unfinished:
                 have.append(plan)
             elif self.ledger.is_given_up(plan):
@@ -134,7 +134,7 @@ class Export:
                         number=plan.number,
                     )
                 return plan
-        uncovered_ranges = uncovered(wanted.ranges, covered(have))
+        uncovered_ranges = uncovered(request.ranges, covered(have))
         number = plans[-1].number + 1 if plans else 0
         tasks, skipped = list[Task](), list[Skipped]()
         failed = {(each.partition, each.start, each.end) for each in done.not_exported}
@@ -142,24 +142,24 @@ class Export:
             if (partition, start, end) in failed:
                 continue
             try:
-                outline = self.log.planned(wanted.topic, partition, Extent(start, end), wanted.shape.isolation)
+                outline = self.log.planned(request.topic, partition, Extent(start, end), request.shape.isolation)
             except TierstateError as error:
                 done.not_exported.append(FailedRange(partition, start, end, range_error(error)))
                 continue
-            for split, _ in outline.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
+            for split, _ in outline.cut(Groups(request.file_bytes, request.file_bytes)):
                 tasks.append(Task(len(tasks), partition, split.start, split.end))
             skipped += outline.whole.skipped
         if not tasks and not skipped:
             return None
-        return ExportPlan(wanted.topic, self.ledger.topic_id, number, wanted.shape, tuple(tasks), tuple(skipped))
+        return ExportPlan(request.topic, self.ledger.topic_id, number, request.shape, tuple(tasks), tuple(skipped))
 
-    def do(self, wanted: Wanted) -> Exported:
+    def do(self, request: Wanted) -> Exported:
         """Do all plans. A range that fails is in `Exported.not_exported`, and the rest is exported.
 
         Raises what writing raises, and as `is_of_all`. Committed tasks stay.
         """
         exported = Exported()
-        while (plan := self.next_plan(wanted, exported)) is not None:
+        while (plan := self.next_plan(request, exported)) is not None:
             if not plan.tasks:
                 exported.skipped += plan.skipped
                 break
@@ -173,7 +173,7 @@ class Export:
             raise given_up(plan)
         counted.plans.append(plan)
         counted.tasks += len(plan.tasks)
-        counted.found += len(outcomes)
+        counted.tasks_found += len(outcomes)
         tasks_left = [task for task in plan.tasks if task.number not in outcomes]
         with self.progress(f"exporting {plan.topic}", sum(task.end - task.start for task in tasks_left)) as advance:
             for last in (*[False] * (TRIES - 1), True):

@@ -74,14 +74,14 @@ class _Known:
     damaged: set[str]
 
 
-def _compare_rest(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> tuple[list[Finding], int]:
+def _compare_rest(entry: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> tuple[list[Finding], int]:
     """Compare what the log still has, by offsets: its row groups are not those of the file."""
-    task, outcome, damaged = known.task, known.done, known.damaged
+    task, outcome, damaged = entry.task, entry.done, entry.damaged
     findings, compared = list[Finding](), dict[str, int]()
     with ExitStack() as stack:
         whole = [file for file in outcome.files if file.key not in damaged]
-        files = {file.key: stack.enter_context(closing(_Compared(file, known.place))) for file in whole}
-        for group in row_groups(batches, known.plan.shape.row_group_bytes):
+        files = {file.key: stack.enter_context(closing(_Compared(file, entry.place))) for file in whole}
+        for group in row_groups(batches, entry.plan.shape.row_group_bytes):
             for day, records in by_date(group):
                 keys = [file.key for file in outcome.files if file.date == day_name(day)]
                 if damaged.intersection(keys):
@@ -99,11 +99,11 @@ def _compare_rest(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) 
     return findings, sum(compared.values())
 
 
-def _compare_all(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> list[Finding]:
-    files, diffs, damaged = {each.key: each for each in known.done.files}, list[Finding](), set(known.damaged)
+def _compare_all(entry: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> list[Finding]:
+    files, diffs, damaged = {each.key: each for each in entry.done.files}, list[Finding](), set(entry.damaged)
     comparing: dict[str, _Compared] = {}
     with ExitStack() as stack:
-        for group in laid_out(batches, known.plan.shape.row_group_bytes, partial(file_key, known.plan, known.task)):
+        for group in laid_out(batches, entry.plan.shape.row_group_bytes, partial(file_key, entry.plan, entry.task)):
             file = files.get(group.name)
             if file is None:
                 if group.records is not None:
@@ -112,7 +112,7 @@ def _compare_all(known: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -
             if file.key in damaged:
                 continue
             if file.key not in comparing:
-                comparing[file.key] = stack.enter_context(closing(_Compared(file, known.place)))
+                comparing[file.key] = stack.enter_context(closing(_Compared(file, entry.place)))
             problem = comparing[file.key].next(rows, group.records)
             if problem is not None:
                 damaged.add(file.key)

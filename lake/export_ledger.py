@@ -148,9 +148,9 @@ class Ledger:
             raise CorruptData("not a document of an export", key=key, place=self.place.description) from error
 
 
-def document(said: Any) -> bytes:
+def document(content: Any) -> bytes:
     """Return the same bytes for the same content."""
-    return json.dumps(said, indent=1, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
+    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
 
 
 def given_up(plan: ExportPlan) -> TierstateError:

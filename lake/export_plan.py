@@ -43,9 +43,9 @@ class Shape:
         }
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> Shape:
-        columns = Columns.of_json(said["columns"])
-        return cls(columns, Isolation(said["isolation"]), said["row_group_bytes"], said["writer"])
+    def of_json(cls, document: Mapping[str, Any]) -> Shape:
+        columns = Columns.of_json(document["columns"])
+        return cls(columns, Isolation(document["isolation"]), document["row_group_bytes"], document["writer"])
 
 
 def _named(skipped: tuple[Skipped, ...]) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def _named(skipped: tuple[Skipped, ...]) -> dict[str, Any]:
     return {"skipped": skipped} if skipped else {}
 
 
-def _skipped(said: Mapping[str, Any]) -> tuple[Skipped, ...]:
-    return tuple(Skipped(*each) for each in said.get("skipped", ()))
+def _skipped(document: Mapping[str, Any]) -> tuple[Skipped, ...]:
+    return tuple(Skipped(*each) for each in document.get("skipped", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +89,16 @@ class ExportPlan:
         }
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> ExportPlan:
+    def of_json(cls, document: Mapping[str, Any]) -> ExportPlan:
         """Parse a plan. Raises InvalidRequest for another format, KeyError, TypeError or ValueError for no plan."""
-        if said["format"] != FORMAT:
-            raise InvalidRequest("an export of another version of tierstate", format=said["format"], known=FORMAT)
+        if document["format"] != FORMAT:
+            raise InvalidRequest("an export of another version of tierstate", format=document["format"], known=FORMAT)
         tasks = [
             Task(number, partition, Offset(start), Offset(end))
-            for number, (partition, start, end) in enumerate(said["tasks"])
+            for number, (partition, start, end) in enumerate(document["tasks"])
         ]
-        shape, topic_id = Shape.of_json(said["shape"]), TopicId(said["topic_id"])
-        return cls(said["topic"], topic_id, said["number"], shape, tuple(tasks), _skipped(said))
+        shape, topic_id = Shape.of_json(document["shape"]), TopicId(document["topic_id"])
+        return cls(document["topic"], topic_id, document["number"], shape, tuple(tasks), _skipped(document))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ class TaskDone:
         return {**document, **_named(self.skipped)}
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> TaskDone:
+    def of_json(cls, document: Mapping[str, Any]) -> TaskDone:
         names = {each.name for each in fields(ExportedFile)}
-        files = [ExportedFile(**{name: each[name] for name in names}) for each in said["files"]]
-        return cls(said["task"], tuple(files), said["given_up"], _skipped(said))
+        files = [ExportedFile(**{name: each[name] for name in names}) for each in document["files"]]
+        return cls(document["task"], tuple(files), document["given_up"], _skipped(document))
 
 
 def kept(plan: ExportPlan, done: Mapping[int, TaskDone]) -> ExportPlan:
@@ -179,10 +179,10 @@ def covered(plans: Iterable[ExportPlan]) -> dict[int, list[OffsetRange]]:
     return ranges
 
 
-def uncovered(asked: Ranges, have: Mapping[int, list[OffsetRange]]) -> list[tuple[int, Offset, Offset]]:
+def uncovered(ranges: Ranges, have: Mapping[int, list[OffsetRange]]) -> list[tuple[int, Offset, Offset]]:
     """Return what is requested and not there yet: ``(partition, start, end)``, ascending."""
     missing = []
-    for partition, (start, end) in sorted(asked.items()):
+    for partition, (start, end) in sorted(ranges.items()):
         left = [OffsetRange(start, Offset(end - 1))] if start < end else []
         for range_ in have.get(partition, ()):
             left = [rest for each in left for rest in each.without(range_)]

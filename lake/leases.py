@@ -64,7 +64,7 @@ class Leases:
         self._holder = f"{what} {issuer()}"
         self._seconds = min(LEASE_S, connection.settings.lease.max)
         self._taken: list[ReaderLease] = []
-        self._wanted: Mapping[int, Extent] = {}
+        self._ranges: Mapping[int, Extent] = {}
         self._refused = False
         self._lock, self._renewal = threading.Lock(), Renewal(self._renew, self._seconds)
 
@@ -73,8 +73,8 @@ class Leases:
         if not ranges:
             return
         with self._lock:
-            covered = bool(self._taken) and all(_within(extent, self._wanted.get(at)) for at, extent in ranges.items())
-            self._wanted = dict(ranges)
+            covered = bool(self._taken) and all(_within(extent, self._ranges.get(at)) for at, extent in ranges.items())
+            self._ranges = dict(ranges)
             if not covered:
                 self._take()
         self._renewal.begin()
@@ -86,7 +86,7 @@ class Leases:
     def _take(self) -> None:
         if self._refused:
             return
-        ranges = {TopicIdPartition(self._topic_id, number): extent for number, extent in self._wanted.items()}
+        ranges = {TopicIdPartition(self._topic_id, number): extent for number, extent in self._ranges.items()}
         try:
             self._taken += take_leases(self._connection, self._view, ranges, self._holder, self._seconds, RandomIds())
         except TierstateError as error:

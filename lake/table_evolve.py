@@ -49,11 +49,11 @@ def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
 
 
 def evolve_table(
-    table: LakeTable, wanted: Mapping[str, Form], attempt_id: Callable[[], str], *, execute: bool
+    table: LakeTable, forms: Mapping[str, Form], attempt_id: Callable[[], str], *, execute: bool
 ) -> list[FieldChange]:
     """Evolve to these forms of `key` and `value`; return the changes. Raises InvalidRequest where it cannot."""
     while True:
-        columns = evolved_columns(table.facts.columns, wanted)
+        columns = evolved_columns(table.facts.columns, forms)
         changed = list(changes(table.facts.columns.schema(), columns.schema()))
         if columns == table.facts.columns or not execute:
             return changed
@@ -61,9 +61,9 @@ def evolve_table(
             return changed
 
 
-def evolved_columns(now: Columns, wanted: Mapping[str, Form]) -> Columns:
+def evolved_columns(now: Columns, forms: Mapping[str, Form]) -> Columns:
     """Return the evolved columns. Raises InvalidRequest, which names the field, where that is impossible."""
-    for name, form in wanted.items():
+    for name, form in forms.items():
         now = now.with_form(name, evolved(now.forms[name], form))
     return now
 

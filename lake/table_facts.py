@@ -77,29 +77,29 @@ class TableFacts:
         return {**WRITTEN, **properties}
 
     @classmethod
-    def of_properties(cls, said: Mapping[str, str], table: str) -> TableFacts:
+    def of_properties(cls, properties: Mapping[str, str], table: str) -> TableFacts:
         """Return the facts. Raises InvalidRequest for a table that tierstate did not create, and where properties let
         pyiceberg repeat commits; CorruptData for incomplete properties.
         """
-        if TOPIC not in said:
+        if TOPIC not in properties:
             raise InvalidRequest("the table was not created by tierstate", table=table)
         try:
             facts = cls(
-                said[TOPIC],
-                TopicId(said[TOPIC_ID]),
-                Isolation(said[ISOLATION]),
-                tuple(_versions(said)),
-                said[KEEP] == "true",
-                tuple(filter(None, said[GROWS].split(","))),
+                properties[TOPIC],
+                TopicId(properties[TOPIC_ID]),
+                Isolation(properties[ISOLATION]),
+                tuple(_versions(properties)),
+                properties[KEEP] == "true",
+                tuple(filter(None, properties[GROWS].split(","))),
             )
         except (KeyError, TypeError, ValueError, InvalidRequest) as error:
             raise CorruptData("a table does not say what it follows", table=table, reason=repr(error)) from error
-        if said.get(RETRIES) != "0":
+        if properties.get(RETRIES) != "0":
             raise InvalidRequest(
                 "the table lets a commit be repeated on top of another writer's, which would show records twice; "
                 f"set its property {RETRIES} to 0",
                 table=table,
-                found=said.get(RETRIES),
+                found=properties.get(RETRIES),
             )
         return facts
 
@@ -108,12 +108,12 @@ def columns_property(version: int, columns: Columns) -> dict[str, str]:
     return {f"{COLUMNS}.{version}": json.dumps(columns.as_json(), separators=(",", ":"))}
 
 
-def _versions(said: Mapping[str, str]) -> Iterator[Columns]:
+def _versions(properties: Mapping[str, str]) -> Iterator[Columns]:
     """Yield the versions from 0 on. Raises KeyError where there is none, ValueError and such for an unreadable one."""
     for version in count():
-        if version and f"{COLUMNS}.{version}" not in said:
+        if version and f"{COLUMNS}.{version}" not in properties:
             return
-        yield Columns.of_json(json.loads(said[f"{COLUMNS}.{version}"]))
+        yield Columns.of_json(json.loads(properties[f"{COLUMNS}.{version}"]))
 
 
 def require_columns(columns: Columns) -> None:

@@ -57,14 +57,14 @@ def listed(io: FileIO, location: str, name: str) -> Iterator[tuple[str, FileInfo
             yield location + each.path.removeprefix(path), each
 
 
-def metadata_below(io: FileIO, location: str, name: str, known: Container[Place] = ()) -> list[ForeignMetadata]:
-    """Return the metadata files below a table's location, except ``known`` ones; the newest last.
+def metadata_below(io: FileIO, location: str, name: str, own_files: Container[Place] = ()) -> list[ForeignMetadata]:
+    """Return the metadata files below a table's location, except ``own_files``; the newest last.
 
     An incomplete file is left out: no catalog can name it.
     """
     files = []
     for url, _ in listed(io, f"{location.rstrip('/')}/metadata", name):
-        if url.endswith(SUFFIX) and place_of(url) not in known:
+        if url.endswith(SUFFIX) and place_of(url) not in own_files:
             with suppress(ValueError, ValidationError), foreign(table=name):
                 metadata = FromInputFile.table_metadata(io.new_input(url))
                 if not isinstance(metadata, TableMetadataV1):  # tierstate writes no tables of format 1

@@ -147,14 +147,16 @@ class TablePlace:
         }
 
     @classmethod
-    def of_summary(cls, said: Mapping[str, str], topic_id: TopicId) -> TablePlace:
+    def of_summary(cls, summary: Mapping[str, str], topic_id: TopicId) -> TablePlace:
         """Parse a place. Raises CorruptData for what is none, or is another topic's."""
-        if said.get(TOPIC_ID) != str(topic_id):
+        if summary.get(TOPIC_ID) != str(topic_id):
             raise CorruptData(
-                "a snapshot of this table is of another topic", topic_id=said.get(TOPIC_ID), expected=topic_id
+                "a snapshot of this table is of another topic", topic_id=summary.get(TOPIC_ID), expected=topic_id
             )
         try:
-            offsets, starts, epochs, versions = (json.loads(said[name]) for name in (OFFSETS, STARTS, EPOCHS, VERSIONS))
+            offsets, starts, epochs, versions = (
+                json.loads(summary[name]) for name in (OFFSETS, STARTS, EPOCHS, VERSIONS)
+            )
             reaches = {
                 int(number): Reach(
                     Offset(int(starts[number])),

@@ -112,14 +112,14 @@ def compact(table: LakeTable, attempt_id: Callable[[], str], *, execute: bool, b
     return compacted
 
 
-def _groups(found: Sequence[Bin], bins_of: int) -> Iterator[Sequence[Bin]]:
+def _groups(all_bins: Sequence[Bin], bins_of: int) -> Iterator[Sequence[Bin]]:
     """Yield the bins of each commit. A file of several partitions has its own commit, for all of its rows."""
     parts: dict[str, list[Bin]] = defaultdict(list)
-    for each in found:
+    for each in all_bins:
         if len(each.files) == 1:
             parts[each.files[0].file_path].append(each)
     yield from parts.values()
-    whole = [each for each in found if len(each.files) > 1]
+    whole = [each for each in all_bins if len(each.files) > 1]
     yield from (whole[at : at + bins_of] for at in range(0, len(whole), bins_of))
 
 
@@ -264,8 +264,8 @@ def _once_named(table: LakeTable) -> set[Place]:
     return places
 
 
-def sweep(table: LakeTable, found: Sequence[Stray], advance: Callable[[int], None]) -> None:
-    for each in found:
+def sweep(table: LakeTable, stray_files: Sequence[Stray], advance: Callable[[int], None]) -> None:
+    for each in stray_files:
         with suppress(FileNotFoundError):
             table.remove(each.url)
         advance(1)

@@ -62,7 +62,7 @@ class Agent:
     ) -> None:
         self._hosted, self._new_worker, self._board = hosted, new_worker, board
         self._attention, self._ahead = schedule, ahead
-        self._known: Mapping[TopicIdPartition, Hosted] = {}
+        self._entries: Mapping[TopicIdPartition, Hosted] = {}
         self._led_topics: frozenset[str] = frozenset()
         self._resting: set[TopicIdPartition] = set()
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="operation")
@@ -93,7 +93,7 @@ class Agent:
     @property
     def led_topics(self) -> frozenset[str]:
         """Return the led topics that are tiered, as of the last look, without those hosted only to be refused."""
-        return frozenset(entry.name for entry in self._known.values() if entry.leads and entry.barred is None)
+        return frozenset(entry.name for entry in self._entries.values() if entry.leads and entry.barred is None)
 
     def run(self, stop: threading.Event) -> None:
         """Reconcile until ``stop`` is set, then finish the operations in progress. Raises only errors that are bugs."""
@@ -150,7 +150,7 @@ class Agent:
             self._away = error
             return
         self._away = None
-        if hosted is not self._known:
+        if hosted is not self._entries:
             self._follow(hosted)
         self._rest()
         if returned := [self._returned.popleft() for _ in range(len(self._returned))]:
@@ -182,7 +182,7 @@ class Agent:
 
     def _follow(self, hosted: Mapping[TopicIdPartition, Hosted]) -> None:
         """Take over the hosted partitions: look at those that this broker leads, and let all others rest."""
-        before, self._known = self._known, hosted
+        before, self._entries = self._entries, hosted
         for partition in hosted.keys() | before.keys():
             entry = hosted.get(partition)
             if entry == before.get(partition):
@@ -201,7 +201,7 @@ class Agent:
             idle = self._resting - self._busy
         for partition in sorted(idle):
             self._resting.discard(partition)
-            entry = self._known.get(partition)
+            entry = self._entries.get(partition)
             worker = self._workers.get(partition) if entry is None else self._worker(partition, entry.name)
             if worker is not None:
                 worker.rest()

@@ -16,17 +16,17 @@ from .recover_archive import about_partitions
 
 
 def deleted_in(
-    entries: Iterable[Entry], wanted: Collection[tuple[TopicIdPartition, RemoteSegmentId]]
+    entries: Iterable[Entry], targets: Collection[tuple[TopicIdPartition, RemoteSegmentId]]
 ) -> dict[tuple[TopicIdPartition, RemoteSegmentId], str]:
-    """Return the segments of ``wanted`` that are deleted, with the base key of their own objects.
+    """Return the segments of ``targets`` that are deleted, with the base key of their own objects.
 
     ``entries``: the whole history of a tier-state partition, tombstones included, as it was archived. Facts count even
     if a tombstone erased them: otherwise nothing would be left to find. Terms are read too: they show which deletes
     were accepted. Memory: the terms of the partitions that are asked for, and the facts of those segments. Raises
     CorruptData for a key that no tierstate minted, because its meaning is unknown.
     """
-    states = {partition: PartitionState(partition) for partition, _ in wanted}
-    segments = frozenset(wanted)
+    states = {partition: PartitionState(partition) for partition, _ in targets}
+    segments = frozenset(targets)
     for key, entry in about_partitions(entries):
         if entry.value is None or key.partition not in states:
             continue

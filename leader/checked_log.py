@@ -169,7 +169,7 @@ class CheckedLog:
         """
         check, own = self._transactions, self.files.transaction_index
         difference = check.difference()
-        if difference is not None and not check.known:
+        if difference is not None and not check.opening_complete:
             raise CorruptData(
                 "the transaction index contradicts the markers, and no producer snapshot says what was open before",
                 file=self.index_file,

@@ -69,7 +69,7 @@ class CustodyTools:
         archived_to = self.archived_to(self.context.view.tier_partition(partition))
         clocks = self.context.time.clocks()
         if clocks.apart is not None and evidence.drift is None and not evidence.exists:
-            evidence = replace(evidence, drift=clocks.apart.said)
+            evidence = replace(evidence, drift=clocks.apart.text)
         return next_custody(self.view(partition), evidence, self.policy, clocks.for_deletion, archived_to)
 
     def must(self, partition: TopicIdPartition, *steps: type[CustodyStep]) -> CustodyStep:
@@ -116,7 +116,7 @@ def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Operati
     step = custody.next(partition)
     apart = custody.context.time.clocks().apart
     if apart is not None:  # no reason to take the term back: the topic is gone, and the next custodian goes on
-        raise Fenced(apart.said, partition=partition)
+        raise Fenced(apart.text, partition=partition)
     if not isinstance(step, (EndPartition, *ENDED)):
         yield "append tombstone"
         view = session.view(0)

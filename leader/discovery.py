@@ -78,7 +78,7 @@ class Discovery:
         self._hidden: frozenset[TopicIdPartition] = frozenset()
         self._hosted: dict[TopicIdPartition, Hosted] = {}
         self._unseen: dict[str, float] = {}
-        self._listed = self._asked = float("-inf")
+        self._listed = self._asked_at = float("-inf")
 
     def __call__(self) -> Mapping[TopicIdPartition, Hosted]:
         """Return what is hosted, as the same object while nothing changed. Raises what disks and cluster raise."""
@@ -98,7 +98,7 @@ class Discovery:
 
     def afresh(self) -> Mapping[TopicIdPartition, Hosted]:
         """Return the hosted partitions, asking the disks and the cluster now, however recently they were asked."""
-        self._listed = self._asked = float("-inf")
+        self._listed = self._asked_at = float("-inf")
         return self()
 
     def unseen(self) -> tuple[str, ...]:
@@ -109,9 +109,9 @@ class Discovery:
         now = self._clock.monotonic()
         return tuple(sorted(name for name, since in self._unseen.items() if now - since >= UNSEEN_S))
 
-    def _list(self, told: bool) -> bool:
+    def _list(self, at_once: bool) -> bool:
         now = self._clock.monotonic()
-        if not told and now - self._listed < DISKS_S:
+        if not at_once and now - self._listed < DISKS_S:
             return False
         self._listed = float("-inf")  # a listing that fails comes again at once
         local = self._log.partitions()
@@ -124,12 +124,12 @@ class Discovery:
 
     def _ask(self, at_once: bool) -> bool:
         now = self._clock.monotonic()
-        if not at_once and now - self._asked < METADATA_S:
+        if not at_once and now - self._asked_at < METADATA_S:
             return False
-        self._asked = float("-inf")
+        self._asked_at = float("-inf")
         topics = self._broker.topics()
         changed = self._look_for_hidden(topics) or topics != self._topics
-        self._asked, self._topics = now, topics
+        self._asked_at, self._topics = now, topics
         return changed
 
     def _look_for_hidden(self, topics: Collection[TopicDescription]) -> bool:

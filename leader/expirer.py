@@ -37,7 +37,7 @@ def trusted_view(session: TermSession, doubts: Callable[[PartitionView], Why | N
     view = session.view(max_age=0)
     doubt = (doubts or doubt_of)(view) or paused(view)
     if doubt is not None:
-        raise Fenced(doubt.said, topic=session.name, partition=session.partition)
+        raise Fenced(doubt.text, topic=session.name, partition=session.partition)
     return view
 
 

@@ -53,13 +53,13 @@ class _Aged(Generic[V]):
     def __init__(self, clock: Clock, age: Callable[[V], float], ask: Callable[[str], V]) -> None:
         self._clock, self._age, self._ask = clock, age, ask
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, V]] = {}
+        self._entries: dict[str, tuple[float, V]] = {}
         self._asking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def last(self, topic: str) -> V | None:
         """Return the cached value, however old; None: nothing is known."""
         with self._lock:
-            entry = self._known.get(topic)
+            entry = self._entries.get(topic)
         return None if entry is None else entry[1]
 
     def old(self, topics: Collection[str]) -> list[str]:
@@ -69,21 +69,21 @@ class _Aged(Generic[V]):
         """
         now = self._clock.monotonic()
         with self._lock:
-            self._known = {topic: entry for topic, entry in self._known.items() if topic in topics}
+            self._entries = {topic: entry for topic, entry in self._entries.items() if topic in topics}
             self._asking.clear()  # a thread that asks now keeps the lock that it holds
-            entries = {topic: self._known.get(topic) for topic in topics}
+            entries = {topic: self._entries.get(topic) for topic in topics}
         worn = {topic: (now - each[0]) / self._age(each[1]) if each else 1.0 for topic, each in entries.items()}
         if all(share < 1.0 for share in worn.values()):
             return []
         return [topic for topic, share in worn.items() if share >= 0.5]
 
-    def put(self, topic: str, value: V, asked: float) -> bool:
-        """Keep a value asked for at ``asked``, unless a later one is there. Return whether it replaced another."""
+    def put(self, topic: str, value: V, at: float) -> bool:
+        """Keep a value asked for at ``at``, unless a later one is there. Return whether it replaced another."""
         with self._lock:
-            before = self._known.get(topic)
-            if before is not None and before[0] > asked:
+            before = self._entries.get(topic)
+            if before is not None and before[0] > at:
                 return False
-            self._known[topic] = (asked, value)
+            self._entries[topic] = (at, value)
         return before is not None and before[1] != value
 
     def get(self, topic: str, after: float | None = None) -> V:
@@ -96,7 +96,7 @@ class _Aged(Generic[V]):
         with topic_lock:
             now = self._clock.monotonic()
             with self._lock:
-                entry = self._known.get(topic)
+                entry = self._entries.get(topic)
             if entry is not None and entry[0] > (now - self._age(entry[1]) if after is None else after):
                 return entry[1]
             value = self._ask(topic)

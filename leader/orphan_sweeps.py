@@ -95,7 +95,7 @@ class OrphanSweeps:
             self._partition,
             self._name,
             objects=len(orphans),
-            bytes=sum(each.found.size for each in orphans),
+            bytes=sum(each.info.size for each in orphans),
             condemned=len(condemned),
             missing=len(findings.missing),
         )

@@ -300,7 +300,7 @@ class PartitionWorker:
     def _asks_time(self, memory: Memory) -> str | None:
         """Return why a term must begin just for its first append, which shows its broker's time; None: no need."""
         doubt, number = memory.clock_doubt, self._context.view.tier_partition(self.partition)
-        return doubt.said if doubt is not None and self._context.time.may_ask_again(number) else None
+        return doubt.text if doubt is not None and self._context.time.may_ask_again(number) else None
 
     def rest(self) -> None:
         """End the term and stop all work, because this broker does not lead."""
@@ -344,16 +344,16 @@ class PartitionWorker:
 
     def _refuse(self, why: Why) -> None:
         if self._status.refused_reason != why.kind:
-            self._listener(PartitionRefused(self.partition, self.name, why.said))
+            self._listener(PartitionRefused(self.partition, self.name, why.text))
             self._clear_setbacks()
         self._publish(refused(self._status, why))
 
     def _show(self, view: PartitionView, seen: Observed, decision: Decision, lost: Why | None) -> None:
         failing = {kind for kind, each in self._by_kind.items() if each.count}
         before, now = self._status, self._context.time.now_ms()
-        status = reported(before, view, seen, decision, failing, now).saying(facts_lost=lost.said if lost else None)
+        status = reported(before, view, seen, decision, failing, now).saying(facts_lost=lost.text if lost else None)
         if isinstance(decision.trim, NoTrim) and status.not_trimmed_reason != before.not_trimmed_reason:
-            self._listener(TrimRefused(self.partition, self.name, decision.trim.why.said))
+            self._listener(TrimRefused(self.partition, self.name, decision.trim.why.text))
         if status.refused_reason is not None and status.refused_reason != before.refused_reason:
             self._listener(PartitionRefused(self.partition, self.name, status.refused or ""))
         if status.not_expired_reason is Reason.REMOVAL_FAILED and self._removal_error is not None:

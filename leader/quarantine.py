@@ -44,9 +44,9 @@ class Quarantine:
     def __bool__(self) -> bool:
         return bool(self.prefix)
 
-    def key_of(self, found: ObjectInfo) -> str:
+    def key_of(self, info: ObjectInfo) -> str:
         """Return the same key at each try for one object, and another key for an object that lands at its key later."""
-        return f"{self.prefix}{found.key}.{found.modified_at}{SUFFIX}"
+        return f"{self.prefix}{info.key}.{info.modified_at}{SUFFIX}"
 
     def keep(self, store: ObjectStore, key: str) -> None:
         """Copy an object to the quarantine; the caller deletes the original. Raises ObjectNotFound.
@@ -77,10 +77,10 @@ class Quarantine:
             with suppress(ObjectNotFound):
                 self.keep(store, object_key(segment.object_key, kind))
 
-    def _pieces(self, store: ObjectReader, found: ObjectInfo) -> Iterator[bytes]:
-        if not found.size:
+    def _pieces(self, store: ObjectReader, info: ObjectInfo) -> Iterator[bytes]:
+        if not info.size:
             return
-        for piece in store.stream_range(found.key, ByteRange(0, found.size)):
+        for piece in store.stream_range(info.key, ByteRange(0, info.size)):
             self.throttle(len(piece))
             yield piece
 

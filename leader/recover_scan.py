@@ -59,16 +59,16 @@ def everything(base: str) -> bool:
     return True
 
 
-def scan_bucket(store: ObjectReader, prefix: str = "", wanted: Callable[[str], bool] = everything) -> Iterator[Found]:
+def scan_bucket(store: ObjectReader, prefix: str = "", selector: Callable[[str], bool] = everything) -> Iterator[Found]:
     """Yield a finding for each segment that has objects below ``prefix``. Raises Unavailable kinds, AccessDenied.
 
-    ``wanted`` selects segments by base key. Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
+    ``selector`` selects segments by base key. Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
     """
     named = (info for info in store.list(prefix) if base_of(info.key) != info.key)
     segments = (
         (base, {info.key: info for info in objects})
         for base, objects in groupby(named, key=lambda info: base_of(info.key))
-        if wanted(base)
+        if selector(base)
     )
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="recover") as pool:
         while window := list(islice(segments, WINDOW)):
@@ -144,11 +144,11 @@ class Bucket:
     uncommitted: tuple[Uncommitted, ...]
 
 
-def _copied_at(found: FoundSegment) -> TimestampMs:
-    return found.segment.copied_at
+def _copied_at(finding: FoundSegment) -> TimestampMs:
+    return finding.segment.copied_at
 
 
-def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicId] = ()) -> Bucket:
+def sort_out(findings: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicId] = ()) -> Bucket:
     """Sort findings. ``topic_ids``: the tier-state topics to restore from; none means the only one there is.
 
     Raises InvalidRequest, naming them, when there are several and none is chosen.
@@ -157,7 +157,7 @@ def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicI
     foreign: list[ForeignManifest] = []
     damaged: list[DamagedManifest] = []
     uncommitted: list[Uncommitted] = []
-    for finding in found:
+    for finding in findings:
         match finding:
             case FoundSegment():
                 ours.append(finding)

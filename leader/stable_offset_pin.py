@@ -94,11 +94,11 @@ def _matters(status: PartitionStatus) -> bool:
     return Reason.OPEN_TRANSACTION in (status.not_copied_reason, status.not_trimmed_reason)
 
 
-def _holder(found: tuple[OpenTransaction, ...], pin: _Pin) -> PinnedBy | None:
+def _holder(transactions: tuple[OpenTransaction, ...], pin: _Pin) -> PinnedBy | None:
     """Return the first one, None if it begins above the pin: then the offset has moved since it was seen."""
-    if not found or found[0].start > pin.at:
+    if not transactions or transactions[0].start > pin.at:
         return None
-    first = found[0]
+    first = transactions[0]
     return PinnedBy(
-        first.producer_id, first.producer_epoch, first.start, pin.since, first.last_timestamp, len(found) - 1
+        first.producer_id, first.producer_epoch, first.start, pin.since, first.last_timestamp, len(transactions) - 1
     )

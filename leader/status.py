@@ -116,7 +116,7 @@ class PartitionStatus:
 
 
 def _said(why: Why | None) -> str | None:
-    return None if why is None else why.said
+    return None if why is None else why.text
 
 
 def _kind(why: Why | None) -> Reason | None:

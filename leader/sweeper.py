@@ -62,7 +62,7 @@ class SweepFindings:
     def condemned(self) -> dict[str, UnneededObject | Leftover]:
         """Return what is condemned by its lasting name: object key or upload id. A segment's manifest comes first."""
         objects: dict[str, UnneededObject | Leftover] = {
-            each.found.key: each for each in self.findings if each.condemned
+            each.info.key: each for each in self.findings if each.condemned
         }
         return objects | {each.upload.upload_id: each for each in self.leftovers if each.condemned}
 
@@ -139,17 +139,17 @@ def delete_orphan(
         return
     if tools.quarantine:
         try:
-            tools.quarantine.keep(tools.store, item.found.key)
+            tools.quarantine.keep(tools.store, item.info.key)
         except ObjectNotFound:
             return
         _judge_again(tools, item, name, trusted(), condemned_only)  # the copy may have taken long
-    tools.store.delete(item.found.key)
+    tools.store.delete(item.info.key)
 
 
 def _judge_again(
     tools: SweepTools, item: UnneededObject | Leftover, name: str, view: PartitionView, condemned_only: bool
 ) -> None:
-    key = item.upload.key if isinstance(item, Leftover) else item.found.key
+    key = item.upload.key if isinstance(item, Leftover) else item.info.key
     folders = folders_of(tools.keys, name, view)
     inside = [folder for folder in folders if key.startswith(folder)]
     keys = folders[max(inside, key=len)] if inside else tools.keys
@@ -158,7 +158,7 @@ def _judge_again(
         older_than = TimestampMs(item.upload.started_at + 1)
         again = next(iter(classify_uploads([item.upload], keys, view, tools.archived_deletes, older_than)), None)
     else:
-        again = next(iter(classify([item.found], keys, view, tools.archived_deletes)), None)
+        again = next(iter(classify([item.info], keys, view, tools.archived_deletes)), None)
     if again is None or (condemned_only and not again.condemned):
         raise Fenced("the object is not condemned any more", topic=view.topic, partition=view.partition, object_key=key)
 

@@ -101,7 +101,7 @@ class TermSession:
         """
         clocks = self.context.time.clocks()
         if clocks.doubt is not None:
-            raise Fenced(clocks.doubt.said, topic=self.name, partition=self.partition)
+            raise Fenced(clocks.doubt.text, topic=self.name, partition=self.partition)
         return clocks.for_deletion
 
     def bounds(self) -> LocalBounds:

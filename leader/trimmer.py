@@ -68,7 +68,7 @@ def trim_local(
     doubt = standing_order(view) or doubt_of(view)
     changed = not still_replaced(view, local_start, before, replacing)
     if doubt or changed or view.trim_intended != before:
-        problem = doubt.said if doubt else "what replaces the local data changed"
+        problem = doubt.text if doubt else "what replaces the local data changed"
         raise Fenced(problem, partition=partition, before=before)
     session.confirm_leadership()
     in_time(clock, listed_at)

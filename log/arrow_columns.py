@@ -27,9 +27,9 @@ def numbers(array: Any, kind: type[Number]) -> npt.NDArray[Number]:
     return values[array.offset : array.offset + len(array)]
 
 
-def as_column(found: npt.NDArray[np.int64]) -> pa.Array:
+def as_column(integers: npt.NDArray[np.int64]) -> pa.Array:
     """Return an Arrow column over the numbers, without a copy."""
-    return pa.Array.from_buffers(pa.int64(), len(found), [None, pa.py_buffer(found)])
+    return pa.Array.from_buffers(pa.int64(), len(integers), [None, pa.py_buffer(integers)])
 
 
 def constant(number: int, kind: pa.DataType) -> pa.Scalar:

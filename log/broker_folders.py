@@ -96,11 +96,11 @@ class BrokerFolders:
         if not self.live:
             raise Unavailable("the broker's disk cannot be read", because="; ".join(self.lost.values()))
 
-    def _decide(self, found: Mapping[Path, _FolderState]) -> None:
-        self.unserved = all(state.served is False for state in found.values())
-        running = any(state.served for state in found.values())
+    def _decide(self, states: Mapping[Path, _FolderState]) -> None:
+        self.unserved = all(state.served is False for state in states.values())
+        running = any(state.served for state in states.values())
         lost: dict[Path, str] = {}
-        for folder, state in found.items():
+        for folder, state in states.items():
             if state.problem is not None:
                 lost[folder] = str(state.problem)
             elif running and state.served is False:

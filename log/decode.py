@@ -85,18 +85,18 @@ def decode_batches(
     verify_crc: bool = True,
     include_headers: bool = True,
     columns: Sequence[str] | None = None,
-    wanted: RecordFilter | None = None,
+    record_filter: RecordFilter | None = None,
     looked: Looked | None = None,
     milliseconds: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what `decode_records` yields, in Arrow with the schema of `record_schema`. ``wanted`` keeps only records
-    that match it, so a batch may be empty.
+    """Yield what `decode_records` yields, in Arrow with the schema of `record_schema`. ``record_filter`` keeps
+    only records that match it, so a batch may be empty.
     """
     schema = record_schema(include_headers=include_headers, columns=columns, milliseconds=milliseconds)
     final = MAX_OFFSET if end is None else end - 1
     decoder = _Decoder(data, source, position, start, final, reuse=True, looked=looked)
     for block in decoder.blocks(AbortFilter(aborted or ()), verify_crc):
-        yield (block if wanted is None else wanted.of(block)).to_arrow(topic, partition, schema)
+        yield (block if record_filter is None else record_filter.of(block)).to_arrow(topic, partition, schema)
 
 
 def bytes_below(data: bytes | memoryview, limit: int, *, source: str) -> int:

@@ -79,7 +79,7 @@ def open_log(path: Path) -> LogFiles:
     bounds = dict(pairwise((*folder.base_offsets, None)))
     for segment in chosen:
         check = _followed(segment, opened, places, bounds[segment.base_offset])
-        opened = OpenBefore(check.open, check.known)
+        opened = OpenBefore(check.open, check.opening_complete)
         aborted += (each.range for each in check.aborted)
         if (difference := check.difference()) is not None:
             differences[segment.transaction_index] = difference
@@ -96,9 +96,9 @@ def _followed(
 ) -> TransactionIndexCheck:
     """Read a segment and check its batches. ``before``: the transactions that the previous segment left open; if these
     are not known, the segment's own snapshot has them. ``following``: where the next segment begins."""
-    if not before.known:
+    if not before.complete:
         snapshot = open_before(segment.base_offset, _read(segment.producer_snapshot), str(segment.producer_snapshot))
-        before = snapshot if snapshot.known else before
+        before = snapshot if snapshot.complete else before
     index = _read(segment.transaction_index)  # before its log: an active one may grow
     source, log = str(segment.transaction_index), str(segment.path)
     check = TransactionIndexCheck(index, segment.base_offset, before, source, log=log, active=segment.active)

@@ -346,17 +346,17 @@ def encode_records(
 
 
 @callee
-def _finds(data: int, size: int, wanted: int, back: Any, state: int) -> Any:
-    """Return 1 if the data contains the bytes at ``wanted`` (Knuth, Morris, Pratt): it reads each byte at most twice.
+def _finds(data: int, size: int, needle: int, back: Any, state: int) -> Any:
+    """Return 1 if the data contains the bytes at ``needle`` (Knuth, Morris, Pratt): it reads each byte at most twice.
 
-    ``back``: for each place in ``wanted``, where to continue if the byte there differs.
+    ``back``: for each place in ``needle``, where to continue if the byte there differs.
     """
     length = back.shape[0]
     for place in range(data, data + size):
         byte = byte_at(place)
-        while state > 0 and byte_at(wanted + state) != byte:
+        while state > 0 and byte_at(needle + state) != byte:
             state = back[state]
-        if byte_at(wanted + state) == byte:
+        if byte_at(needle + state) == byte:
             state += 1
             if state == length:
                 return 1
@@ -364,14 +364,14 @@ def _finds(data: int, size: int, wanted: int, back: Any, state: int) -> Any:
 
 
 @kernel("int64[::1](uint8[::1])")
-def fall_back(wanted: Any) -> Any:
+def fall_back(needle: Any) -> Any:
     """Return the table ``back`` of `_finds`: at each place, the longest prefix that ends right before it."""
-    back = np.zeros(wanted.shape[0], np.int64)
+    back = np.zeros(needle.shape[0], np.int64)
     state = 0
-    for place in range(2, wanted.shape[0]):
-        while state > 0 and wanted[state] != wanted[place - 1]:
+    for place in range(2, needle.shape[0]):
+        while state > 0 and needle[state] != needle[place - 1]:
             state = back[state]
-        if wanted[state] == wanted[place - 1]:
+        if needle[state] == needle[place - 1]:
             state += 1
         back[place] = state
     return back
@@ -381,10 +381,10 @@ def fall_back(wanted: Any) -> Any:
     "void(int64, int64[:, ::1], int32[:, ::1], int64[::1], int32[::1], int64, int64, int64, int64[::1], uint8[::1])",
 )
 def match(
-    raw: int, at: Any, size: Any, headers_at: Any, headers: Any, key: int, key_size: int, wanted: int, back: Any,
-    found: Any,
+    raw: int, at: Any, size: Any, headers_at: Any, headers: Any, key: int, key_size: int, needle: int, back: Any,
+    hits: Any,
 ) -> None:  # fmt: skip
-    """Set ``found`` [n] to 1 for each record that has the key at ``key`` (size -1: any), and the bytes at ``wanted``
+    """Set ``hits`` [n] to 1 for each record that has the key at ``key`` (size -1: any), and the bytes at ``needle``
     within its key, its value, or the name or value of a header (an empty ``back``: any record).
     """
     limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that they end in time
@@ -402,13 +402,13 @@ def match(
         hit = np.int64(back.shape[0] == 0)
         for part in range(2):
             if hit == 0 and size[r, part] > 0:
-                hit = _finds(raw + at[r, part], size[r, part], wanted, back, 0)
+                hit = _finds(raw + at[r, part], size[r, part], needle, back, 0)
         cursor = raw + headers_at[r]
         for _ in range(2 * headers[r]):
             if hit != 0:
                 break
             length, cursor = _varint(cursor, limit)
             length = max(length, 0)
-            hit = _finds(cursor, length, wanted, back, 0)
+            hit = _finds(cursor, length, needle, back, 0)
             cursor += length
-        found[r] = hit
+        hits[r] = hit

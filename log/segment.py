@@ -100,9 +100,9 @@ class LogSegment:
                     position += end
 
 
-def _piece(reader: QuietReader, position: int, wanted: int, size: int) -> bytes:
-    """Return ``wanted`` bytes; if the first batch is larger, all of that batch, if the file has it."""
-    data = reader.read(max(wanted, min(HEADER_BYTES, size - position)), position)
+def _piece(reader: QuietReader, position: int, length: int, size: int) -> bytes:
+    """Return ``length`` bytes; if the first batch is larger, all of that batch, if the file has it."""
+    data = reader.read(max(length, min(HEADER_BYTES, size - position)), position)
     first = batch_bytes(data)
     if first is not None and len(data) < first <= size - position:
         data += reader.read(first - len(data), position + len(data))

@@ -21,22 +21,22 @@ from .transactions import Transactions
 
 @dataclass(frozen=True, slots=True)
 class OpenBefore:
-    """Open transactions where a segment begins, producer id to first offset. ``known``: there are no others."""
+    """Open transactions where a segment begins, producer id to first offset. ``complete``: there are no others."""
 
     transactions: Mapping[int, Offset] = field(default_factory=dict)
-    known: bool = False
+    complete: bool = False
 
 
 def open_before(base: int, snapshot: bytes | None, source: str) -> OpenBefore:
-    """Return the open transactions of the producer snapshot at the base offset; not ``known`` if it is unreadable."""
+    """Return the open transactions of the producer snapshot at the base offset; not ``complete`` if unreadable."""
     if snapshot is None:
-        return OpenBefore(known=base == 0)
+        return OpenBefore(complete=base == 0)
     try:
         producers = parse_producer_snapshot(snapshot, source)
     except CorruptData:
         return OpenBefore()
     opened = [each for each in producers if each.open_transaction_offset >= 0]
-    return OpenBefore({each.producer_id: Offset(each.open_transaction_offset) for each in opened}, known=True)
+    return OpenBefore({each.producer_id: Offset(each.open_transaction_offset) for each in opened}, complete=True)
 
 
 class TransactionIndexCheck:
@@ -49,10 +49,10 @@ class TransactionIndexCheck:
     def __init__(
         self, index: bytes | None, base: Offset, before: OpenBefore, source: str, *, log: str, active: bool = False
     ) -> None:
-        self.known, self._source = before.known, source
+        self.opening_complete, self._source = before.complete, source
         self._index, self._base, self._active = index or b"", base, active
         opened = dict(before.transactions)
-        if not before.known:
+        if not before.complete:
             for entry in self._entries():
                 if entry.range.first < base:
                     opened.setdefault(entry.range.producer_id, entry.range.first)
@@ -95,7 +95,7 @@ class TransactionIndexCheck:
         if says is None or must is None or says.range != must.range:
             return False
         stable = says.last_stable_offset
-        if stable == must.last_stable_offset or (not self.known and 0 <= stable < self._base):
+        if stable == must.last_stable_offset or (not self.opening_complete and 0 <= stable < self._base):
             return True
         return stable == self._transactions.next_begin.get(number)
 

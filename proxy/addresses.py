@@ -42,10 +42,10 @@ def named(brokers: Mapping[int, Address]) -> list[Named]:
     return [Named(node, host, port, 0, 0) for node, (host, port) in brokers.items()]
 
 
-def rewritten(body: bytes, found: list[Named], listeners: Mapping[int, Address], *, flexible: bool) -> bytes:
+def rewritten(body: bytes, named_nodes: list[Named], listeners: Mapping[int, Address], *, flexible: bool) -> bytes:
     """Return the answer's body with listeners' addresses. A node without a listener (-1: no node) stays unchanged."""
     parts, at = [], 0
-    for node in found:
+    for node in named_nodes:
         address = listeners.get(node.node)
         if address is None:
             continue

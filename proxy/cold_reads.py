@@ -52,19 +52,19 @@ class Shared:
 class ColdRead:
     """One piece of one partition. Its read is running, has finished or has failed."""
 
-    def __init__(self, place: Place, wanted: Wanted, isolation: Isolation, shared: Shared, size: int) -> None:
-        self.place, self.offset, self.isolation = place, wanted.offset, isolation
+    def __init__(self, place: Place, position: Wanted, isolation: Isolation, shared: Shared, size: int) -> None:
+        self.place, self.offset, self.isolation = place, position.offset, isolation
         self._shared, self._taken = shared, size
         self.piece: Fetched | None = None
         self.error: BaseException | None = None
-        self.task = asyncio.get_running_loop().create_task(self._read(wanted))
+        self.task = asyncio.get_running_loop().create_task(self._read(position))
 
     @property
     def ready(self) -> bool:
         return self.task.done()
 
-    def is_of(self, wanted: Wanted | None, isolation: Isolation) -> bool:
-        return wanted is not None and (self.offset, self.isolation) == (wanted.offset, isolation)
+    def is_of(self, position: Wanted | None, isolation: Isolation) -> bool:
+        return position is not None and (self.offset, self.isolation) == (position.offset, isolation)
 
     def release(self) -> None:
         """Give the memory of this read back. Idempotent."""
@@ -72,7 +72,7 @@ class ColdRead:
         self._shared.budget.adjust(-self._taken)
         self._taken, self.piece = 0, None
 
-    async def _read(self, wanted: Wanted) -> None:
+    async def _read(self, position: Wanted) -> None:
         (topic, partition), size, reader = self.place, self._taken, self._shared.reader
 
         def read() -> Fetched:
@@ -111,28 +111,30 @@ class ColdReads:
 
     def of(self, request: FetchRequest) -> list[ColdRead]:
         """Return the reads of the partitions in ``request`` for which the broker is expected to lack the offset."""
-        return [read for place, read in self._reads.items() if read.is_of(request.wanted.get(place), request.isolation)]
+        return [
+            read for place, read in self._reads.items() if read.is_of(request.positions.get(place), request.isolation)
+        ]
 
-    def get(self, place: Place, wanted: Wanted, isolation: Isolation) -> ColdRead | None:
+    def get(self, place: Place, position: Wanted, isolation: Isolation) -> ColdRead | None:
         """Return the read of this offset, and begin it if necessary. Return None if there is no memory for it."""
         current = self._reads.get(place)
-        if current is not None and current.is_of(wanted, isolation):
+        if current is not None and current.is_of(position, isolation):
             return current
         self.drop(place)
         budget = self._shared.budget
-        size = max(1, min(wanted.max_bytes, READ_BYTES, budget.of_a_read))
+        size = max(1, min(position.max_bytes, READ_BYTES, budget.of_a_read))
         if not budget.for_a_read(size):
             return None
-        read = self._reads[place] = ColdRead(place, wanted, isolation, self._shared, size)
+        read = self._reads[place] = ColdRead(place, position, isolation, self._shared, size)
         read.task.add_done_callback(lambda _: self._expire(read))
         return read
 
-    def handed_out(self, read: ColdRead, wanted: Wanted) -> None:
+    def handed_out(self, read: ColdRead, position: Wanted) -> None:
         """Pass the bytes of ``read`` to the caller, which must call `release`. Begin the read that is likely next."""
         piece = read.piece
         self._reads.pop(read.place, None)
         if piece is not None and piece.data and piece.next_offset < piece.bounds.local_start:
-            self.get(read.place, Wanted(piece.next_offset, wanted.max_bytes), read.isolation)
+            self.get(read.place, Wanted(piece.next_offset, position.max_bytes), read.isolation)
 
     def drop(self, place: Place) -> None:
         """Forget the read of ``place``: the client fetches elsewhere, or the read is no longer of use."""

@@ -35,8 +35,8 @@ class Said(NamedTuple):
     log_start_offset: int
 
 
-def _lead(version: int, partition: int, error: int, said: Said) -> bytes:
-    lead = _LEAD.pack(partition, error, said.high_watermark, said.last_stable_offset, said.log_start_offset)
+def _lead(version: int, partition: int, error: int, bounds: Said) -> bytes:
+    lead = _LEAD.pack(partition, error, bounds.high_watermark, bounds.last_stable_offset, bounds.log_start_offset)
     return lead if version >= 5 else lead[:-8]
 
 

@@ -40,7 +40,7 @@ class FetchRequest(NamedTuple):
     max_bytes: int
     isolation: Isolation
     follower: bool
-    wanted: dict[Place, Wanted]
+    positions: dict[Place, Wanted]
     max_bytes_at: int
 
 
@@ -50,12 +50,12 @@ def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
     replica, max_wait_ms, max_bytes, isolation = _LEAD.unpack_from(data, frame.skip(_LEAD.size))
     if version >= 7:
         _SESSION.pack_into(data, frame.skip(_SESSION.size), *NO_SESSION)
-    wanted: dict[Place, Wanted] = {}
+    positions: dict[Place, Wanted] = {}
     for _ in range(frame.count(flexible, 6)):
         topic = frame.string(flexible)
         for _ in range(frame.count(flexible, 16)):
             number, offset, most = entry.unpack_from(data, frame.skip(entry.size))
-            wanted[topic, number] = Wanted(Offset(offset), most)
+            positions[topic, number] = Wanted(Offset(offset), most)
             frame.tags(flexible)
         frame.tags(flexible)
     if version >= 7:
@@ -68,7 +68,7 @@ def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
     frame.tags(flexible)
     frame.done()
     level = Isolation.READ_COMMITTED if isolation == 1 else Isolation.READ_UNCOMMITTED
-    return FetchRequest(version, max_wait_ms, max_bytes, level, replica >= 0, wanted, at + _MAX_BYTES_AT)
+    return FetchRequest(version, max_wait_ms, max_bytes, level, replica >= 0, positions, at + _MAX_BYTES_AT)
 
 
 @cache

@@ -37,7 +37,7 @@ class _Held:
 
     entry: AnsweredPartition
     records: bytes
-    wanted: Wanted | None = None
+    position: Wanted | None = None
     read: ColdRead | None = None
 
 
@@ -61,7 +61,7 @@ class Fetches:
         """Send the client the answer in a frame of ``size`` bytes that begins with ``lead``."""
         answer = FetchAnswer(self._broker, request.version)
         expected = self._cold.of(request)
-        may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.wanted)
+        may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.positions)
         if expected and (may_be_empty or any(read.ready for read in expected)):
             share = self._house.budget.for_a_frame(size)
             if share is not None:
@@ -74,9 +74,9 @@ class Fetches:
         client = self._client
         client.write(_INT32.pack(size) + lead)
         while (entry := await answer.next()) is not None:
-            wanted, read = self._remote(entry, request)
-            if wanted is not None:
-                self._not_yet(entry, wanted, read)
+            position, read = self._remote(entry, request)
+            if position is not None:
+                self._not_yet(entry, position, read)
             self._passed(entry, request, entry.size)
             client.write(entry.head)
             await self._broker.pipe(entry.size + entry.after, client)
@@ -87,8 +87,8 @@ class Fetches:
     async def _filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
         held: list[_Held] = []
         while (entry := await answer.next()) is not None:
-            wanted, read = self._remote(entry, request)
-            held.append(_Held(entry, await self._broker.exactly(entry.size), wanted, read))
+            position, read = self._remote(entry, request)
+            held.append(_Held(entry, await self._broker.exactly(entry.size), position, read))
         rest = answer.rest + await self._broker.exactly(self._broker.left)
         local = sum(len(partition.records) for partition in held)
         reads = [partition.read for partition in held if partition.read is not None]
@@ -110,12 +110,12 @@ class Fetches:
                 filled_reads.append(partition.read)
                 self._reads.saw(partition.read.place, "remote", partition.read.offset, len(piece.data))
                 continue
-            if partition.wanted is not None:
-                self._not_yet(partition.entry, partition.wanted, partition.read)
+            if partition.position is not None:
+                self._not_yet(partition.entry, partition.position, partition.read)
             self._passed(partition.entry, request, len(partition.records))
             parts += [partition.entry.head, partition.records]
         for read in filled_reads:
-            self._cold.handed_out(read, request.wanted[read.place])
+            self._cold.handed_out(read, request.positions[read.place])
         self._patience = FIRST_WAIT_S if local or filled_reads else min(2 * self._patience, self._house.remote_wait_s)
         self._house.counts.filled += len(filled_reads)
         self._house.counts.filled_bytes += sum(len(read.piece.data) for read in filled_reads if read.piece is not None)
@@ -126,22 +126,22 @@ class Fetches:
             for read in filled_reads:
                 read.release()
 
-    def _fits(self, data: bytes | memoryview, room: int, local: int, given: list[ColdRead]) -> bool:
+    def _fits(self, data: bytes | memoryview, room: int, local: int, filled_reads: list[ColdRead]) -> bool:
         """Return whether ``data`` fits. An answer's first records always do, as at brokers: readers must advance."""
-        return len(data) <= room or not (local or given)
+        return len(data) <= room or not (local or filled_reads)
 
     def _remote(self, entry: AnsweredPartition, request: FetchRequest) -> tuple[Wanted | None, ColdRead | None]:
         """Return what to read from the remote tier, and its read, if the broker reported that it lacks the offset."""
         place = (entry.topic, entry.partition)
-        wanted = request.wanted.get(place)
-        if wanted is None or request.follower:
+        position = request.positions.get(place)
+        if position is None or request.follower:
             return None, None
         if entry.error != codes.OFFSET_OUT_OF_RANGE:
             self._cold.drop(place)
             return None, None
-        return wanted, self._cold.get(place, wanted, request.isolation)
+        return position, self._cold.get(place, position, request.isolation)
 
-    def _not_yet(self, entry: AnsweredPartition, wanted: Wanted, read: ColdRead | None) -> None:
+    def _not_yet(self, entry: AnsweredPartition, position: Wanted, read: ColdRead | None) -> None:
         """Answer "nothing yet" or the read's error. "Nothing yet" has a later end: the log must not look ended."""
         if read is not None and read.error is not None:
             code = codes.code_of(read.error)
@@ -151,7 +151,7 @@ class Fetches:
             return
         self._house.counts.not_yet += 1
         piece = None if read is None else read.piece
-        beyond = wanted.offset + 1
+        beyond = position.offset + 1
         entry.says(codes.NONE, Said(beyond, beyond, UNKNOWN) if piece is None else said_of(piece.bounds))
         if read is not None and piece is not None and not piece.data:
             self._cold.drop(read.place)  # the broker has it, or the log continues elsewhere: ask the broker again
@@ -162,5 +162,5 @@ class Fetches:
             return
         self._house.counts.passed += 1
         place: Place = (entry.topic, entry.partition)
-        if (wanted := request.wanted.get(place)) is not None:
-            self._reads.saw(place, "local", wanted.offset, size)
+        if (position := request.positions.get(place)) is not None:
+            self._reads.saw(place, "local", position.offset, size)

@@ -94,7 +94,7 @@ class _Names:
     def __init__(self, pattern: str, tls: LiveTls) -> None:
         before, _, after = pattern.partition(NODE)
         self._before, self._after = before, after
-        self._asked: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+        self._server_names: WeakKeyDictionary[object, str] = WeakKeyDictionary()
         tls.each(self._prepare)
 
     def host_of(self, node: int) -> str:
@@ -102,7 +102,7 @@ class _Names:
 
     def node_of(self, connection: object) -> int | None:
         """Return the node that an `SSLObject` asked for in its handshake; `ANY` if the name is no broker's."""
-        name = self._asked.get(connection, "")
+        name = self._server_names.get(connection, "")
         number = name.removeprefix(self._before).removesuffix(self._after)
         return int(number) if number.isdecimal() and name == self.host_of(int(number)) else ANY
 
@@ -110,7 +110,7 @@ class _Names:
         context.sni_callback = self._remember
 
     def _remember(self, connection: object, name: str | None, context: ssl.SSLContext) -> None:
-        self._asked[connection] = name or ""
+        self._server_names[connection] = name or ""
 
 
 class _Accepted(Peer):

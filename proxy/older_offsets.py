@@ -80,66 +80,68 @@ class OlderOffsets:
         self._reader, self._metadata, self._remote = reader, metadata, remote
         self._counts, self._seen = counts, seen
 
-    async def patch_offsets(self, asked: OffsetsAsked, version: int, body: bytes) -> bytearray:
+    async def patch_offsets(self, request: OffsetsAsked, version: int, body: bytes) -> bytearray:
         """Return the patched body of a ListOffsets answer. Raises Malformed."""
         patched = bytearray(body)
         entries = [
-            each for each in offsets_said(body, version) if each.error == codes.NONE and each.place in asked.timestamps
+            each
+            for each in offsets_said(body, version)
+            if each.error == codes.NONE and each.place in request.timestamps
         ]
-        older = [each for each in entries if asked.timestamps[each.place] not in BROKERS_OWN]
-        await asyncio.gather(*(self._patch_offset(each, asked.timestamps[each.place], patched) for each in older))
+        older = [each for each in entries if request.timestamps[each.place] not in BROKERS_OWN]
+        await asyncio.gather(*(self._patch_offset(each, request.timestamps[each.place], patched) for each in older))
         return patched
 
-    async def patch_epochs(self, asked: dict[Place, int], version: int, body: bytes) -> bytearray:
+    async def patch_epochs(self, epochs: dict[Place, int], version: int, body: bytes) -> bytearray:
         """Return the patched body of an OffsetForLeaderEpoch answer. Raises Malformed."""
         patched = bytearray(body)
         entries = [
-            each for each in epochs_said(body, version) if each.error == codes.NONE and asked.get(each.place, -1) >= 0
+            each for each in epochs_said(body, version) if each.error == codes.NONE and epochs.get(each.place, -1) >= 0
         ]
-        await asyncio.gather(*(self._patch_epoch(each, asked[each.place], patched) for each in entries))
+        await asyncio.gather(*(self._patch_epoch(each, epochs[each.place], patched) for each in entries))
         return patched
 
-    async def _patch_offset(self, said: OffsetSaid, timestamp: int, body: bytearray) -> None:
+    async def _patch_offset(self, entry: OffsetSaid, timestamp: int, body: bytearray) -> None:
         try:
             pool = self._metadata if timestamp in (EARLIEST, LAST_TIERED) else self._remote
-            answer = await pool.run(lambda: self._answer(said, timestamp), goes_on=True)
+            answer = await pool.run(lambda: self._answer(entry, timestamp), goes_on=True)
         except TierstateError as error:
-            self._seen(said.place, Offset(said.offset), error)
+            self._seen(entry.place, Offset(entry.offset), error)
             code = code_of(error)
             self._counts.errors[code] += 1
-            said.fails(body, codes.KAFKA_STORAGE_ERROR if code == codes.OFFSET_OUT_OF_RANGE else code)
+            entry.fails(body, codes.KAFKA_STORAGE_ERROR if code == codes.OFFSET_OUT_OF_RANGE else code)
             return
         if answer is not None:
-            said.says(body, answer.timestamp, answer.offset, answer.epoch)
+            entry.says(body, answer.timestamp, answer.offset, answer.epoch)
 
-    def _answer(self, said: OffsetSaid, timestamp: int) -> _Answer | None:
-        topic, number = said.place
+    def _answer(self, entry: OffsetSaid, timestamp: int) -> _Answer | None:
+        topic, number = entry.place
         if timestamp == EARLIEST:
             start = self._reader.bounds(topic, number).start(topic, number)
-            return None if start == said.offset else self._of(said.place, (start, TimestampMs(NO_TIME)))
+            return None if start == entry.offset else self._of(entry.place, (start, TimestampMs(NO_TIME)))
         if timestamp == LAST_TIERED:
             last = self._reader.bounds(topic, number).highest_remote
-            return None if last is None else self._of(said.place, (last, TimestampMs(NO_TIME)))
+            return None if last is None else self._of(entry.place, (last, TimestampMs(NO_TIME)))
         if timestamp == MAX_TIMESTAMP:
-            record = self._reader.latest_remote(topic, number, said.timestamp)
+            record = self._reader.latest_remote(topic, number, entry.timestamp)
         else:
             record = self._reader.first_remote(topic, number, timestamp)
-        return None if record is None else self._of(said.place, record)
+        return None if record is None else self._of(entry.place, record)
 
-    def _of(self, place: Place, found: Found) -> _Answer:
-        epoch = self._reader.epoch_at(*place, found[0])
-        return _Answer(found[0], found[1], NO_EPOCH if epoch is None else epoch)
+    def _of(self, place: Place, record: Found) -> _Answer:
+        epoch = self._reader.epoch_at(*place, record[0])
+        return _Answer(record[0], record[1], NO_EPOCH if epoch is None else epoch)
 
-    async def _patch_epoch(self, said: EpochSaid, epoch: int, body: bytearray) -> None:
-        topic, number = said.place
+    async def _patch_epoch(self, entry: EpochSaid, epoch: int, body: bytearray) -> None:
+        topic, number = entry.place
         try:
             end = await self._metadata.run(
                 lambda: self._reader.remote_epoch_end(topic, number, LeaderEpoch(epoch)), goes_on=True
             )
         except TierstateError as error:
-            self._seen(said.place, Offset(said.end), error)
+            self._seen(entry.place, Offset(entry.end), error)
             self._counts.errors[codes.KAFKA_STORAGE_ERROR] += 1
-            said.fails(body, codes.KAFKA_STORAGE_ERROR)
+            entry.fails(body, codes.KAFKA_STORAGE_ERROR)
             return
         if end is not None:
-            said.says(body, end.epoch, end.end)
+            entry.says(body, end.epoch, end.end)

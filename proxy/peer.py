@@ -256,11 +256,11 @@ class Peer(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
 
-    async def _more(self, wanted: int) -> None:
-        """Wait until bytes have arrived, or until none can. The buffer is sized for ``wanted`` bytes."""
+    async def _more(self, byte_count: int) -> None:
+        """Wait until bytes have arrived, or until none can. The buffer is sized for ``byte_count`` bytes."""
         if self._over:
             return
-        size = HELD if wanted > SMALL else SMALL
+        size = HELD if byte_count > SMALL else SMALL
         if size != len(self._view):
             view = memoryview(bytearray(size))
             view[: self.held] = self._view[self._start : self._end]

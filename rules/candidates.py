@@ -86,12 +86,12 @@ def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) 
     )
 
 
-def _all_copied(wanted: int, segments: Sequence[LocalSegment]) -> Why:
+def _all_copied(next_offset: int, segments: Sequence[LocalSegment]) -> Why:
     if not segments:
         return Why(Reason.ALL_COPIED, "every rolled segment is copied: the broker has none on its disk")
     active = segments[-1]
-    text = f"every rolled segment is copied, up to offset {wanted - 1}; the active one begins at {active.base_offset}"
-    return Why(Reason.ALL_COPIED, f"{text} and has {active.size_bytes:,} bytes")
+    text = f"every rolled segment is copied, up to offset {next_offset - 1}; the active one begins at"
+    return Why(Reason.ALL_COPIED, f"{text} {active.base_offset} and has {active.size_bytes:,} bytes")
 
 
 def _range(segment: LocalSegment) -> str:

@@ -196,12 +196,12 @@ def decide(
     trim = _trim(view, seen, policy, now, memory, kept_local)
     no_deletion = unsafe or paused(view) or seen.prefix.delete
     if no_deletion is not None:
-        return Decision(copy, trim, NoExpiry(no_deletion), NoSweep(no_deletion.said), NothingToErase(no_deletion.said))
+        return Decision(copy, trim, NoExpiry(no_deletion), NoSweep(no_deletion.text), NothingToErase(no_deletion.text))
     return Decision(
         copy,
         trim,
         _refused_too(refusal(seen.config), _timely(doubt, _expire(view, seen, policy, now, memory))),
-        _sweep(view, seen, policy, memory) if doubt is None else NoSweep(doubt.said),
+        _sweep(view, seen, policy, memory) if doubt is None else NoSweep(doubt.text),
         _erase(view, seen, now, memory),
     )
 
@@ -264,10 +264,10 @@ def _timely(doubt: Why | None, expiry: Expiry) -> Expiry:
     return NoExpiry(doubt)
 
 
-def _refused_too(refused: Why | None, found: Expiry) -> Expiry:
+def _refused_too(refused: Why | None, expiry: Expiry) -> Expiry:
     """Return the expiry, with the refusal as its reason if retention deletes nothing because of it."""
-    if refused is None or not isinstance(found, NoExpiry) or found.why.kind not in RETENTION_SAYS:
-        return found
+    if refused is None or not isinstance(expiry, NoExpiry) or expiry.why.kind not in RETENTION_SAYS:
+        return expiry
     return NoExpiry(refused)
 
 

@@ -66,7 +66,7 @@ def next_erasure(
     """Return what the term in force may erase next. Positions below ``archived_to`` are archived; None: no archive."""
     doubt = doubt_of(view)
     if doubt is not None:
-        return NothingToErase(doubt.said)
+        return NothingToErase(doubt.text)
     waiting = False
     for why, facts in _erasable(view, term, local_start, now):
         if archived_to is not None and any(live.position >= archived_to for live in facts):

@@ -61,19 +61,19 @@ def holes(view: PartitionView, local_start: Offset | None) -> list[OffsetRange]:
 def lost_facts(
     view: PartitionView,
     unknown: Iterable[FoundSegment],
-    said: ArchivedPartition,
+    archived: ArchivedPartition,
     local_start: Offset | None,
     left: Collection[RemoteSegmentId] = (),
 ) -> LostFacts:
     """Compare the whole segments of one LIST with the facts of a view that was captured after it.
 
-    ``unknown``: the segments without facts, or with a copy-started alone. ``said``: the facts, and the archive if it
-    was read, for a recovery. ``local_start``: None if no broker reports it. ``left``: see `plan_partition`.
+    ``unknown``: the segments without facts, or with a copy-started alone. ``archived``: the facts, and the archive if
+    it was read, for a recovery. ``local_start``: None if no broker reports it. ``left``: see `plan_partition`.
     """
     readable = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
     candidates = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
-    said = replace(said, ignorable=())  # ignorable facts stay in their topic
-    plan = plan_partition(view.partition, [*readable, *candidates], said, local_start, left)
+    archived = replace(archived, ignorable=())  # ignorable facts stay in their topic
+    plan = plan_partition(view.partition, [*readable, *candidates], archived, local_start, left)
     added = [each for each in plan.restored if each in candidates]
     if view.log_start is not None and local_start is not None:
         empty = holes(view, local_start)

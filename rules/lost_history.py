@@ -31,12 +31,12 @@ class Aftermath:
         return self.view.partition
 
 
-def aftermath_of(views: Iterable[PartitionView], found: Iterable[FoundSegment]) -> list[Aftermath]:
-    """Return what each partition has. ``found``: segments of this tier-state topic, listed before the views were read.
-    Otherwise segments that are copied at this moment would look as if the lost history had left them.
+def aftermath_of(views: Iterable[PartitionView], findings: Iterable[FoundSegment]) -> list[Aftermath]:
+    """Return what each partition has. ``findings``: segments of this tier-state topic, listed before the views were
+    read. Otherwise segments that are copied at this moment would look as if the lost history had left them.
     """
     by_partition: dict[TopicIdPartition, list[RemoteSegment]] = {}
-    for each in found:
+    for each in findings:
         by_partition.setdefault(each.segment.partition, []).append(each.segment)
     view_of = {view.partition: view for view in views}
     return [
@@ -45,10 +45,10 @@ def aftermath_of(views: Iterable[PartitionView], found: Iterable[FoundSegment]) 
     ]
 
 
-def _aftermath(view: PartitionView, found: list[RemoteSegment]) -> Aftermath:
-    segment_ids = {each.segment_id for each in found}
+def _aftermath(view: PartitionView, segments: list[RemoteSegment]) -> Aftermath:
+    segment_ids = {each.segment_id for each in segments}
     return Aftermath(
         view,
-        tuple(each for each in found if each.segment_id not in view.segments),
+        tuple(each for each in segments if each.segment_id not in view.segments),
         tuple(each for each in view.readable if each.segment_id not in segment_ids),
     )

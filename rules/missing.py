@@ -20,17 +20,15 @@ from .reasons import Reason, Why
 
 @dataclass(frozen=True, slots=True)
 class MissingObject:
-    """An object that is missing or has the wrong size. ``found`` is its size in bytes, None if it is missing."""
+    """An object that is missing or has the wrong size. ``size`` is its size in bytes, None if it is missing."""
 
     segment_id: RemoteSegmentId
     key: str
     expected: int
-    found: int | None
+    size: int | None
 
     def __str__(self) -> str:
-        return (
-            f"{self.key} is gone" if self.found is None else f"{self.key} has {self.found} bytes, not {self.expected}"
-        )
+        return f"{self.key} is gone" if self.size is None else f"{self.key} has {self.size} bytes, not {self.expected}"
 
 
 def objects_of(segment: RemoteSegment) -> dict[str, int]:

@@ -118,7 +118,7 @@ def next_cut(view: PartitionView, bounds: LocalBounds) -> CutLocal | NoCut:
     """Return whether to cut the broker's log: a delete-records order cuts it once its log start is accepted."""
     doubt = doubt_of_orders(view)
     if doubt is not None:
-        return NoCut(doubt.said)
+        return NoCut(doubt.text)
     ordered = delete_before(view, bounds.high_watermark)
     if ordered is None:
         return NoCut("nobody ordered to delete records")

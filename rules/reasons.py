@@ -80,10 +80,10 @@ class Why:
     """A reason: one sentence with numbers (offsets, bytes, seconds, names) and, if not obvious, what would end it."""
 
     kind: Reason
-    said: str
+    text: str
 
     def __str__(self) -> str:
-        return self.said
+        return self.text
 
 
 _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (

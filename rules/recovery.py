@@ -148,7 +148,7 @@ class PartitionPlan:
 
 
 def plan_partitions(
-    found: Iterable[FoundSegment],
+    findings: Iterable[FoundSegment],
     archive: Mapping[TopicIdPartition, ArchivedPartition],
     local_starts: Mapping[TopicIdPartition, Offset],
     left: Collection[RemoteSegmentId] = (),
@@ -157,7 +157,7 @@ def plan_partitions(
     reported. ``left``: segments that only a lost history knew.
     """
     by_partition: dict[TopicIdPartition, list[FoundSegment]] = {partition: [] for partition in archive}
-    for each in found:
+    for each in findings:
         by_partition.setdefault(each.segment.partition, []).append(each)
     return tuple(
         plan_partition(
@@ -173,20 +173,20 @@ def plan_partitions(
 
 def plan_partition(
     partition: TopicIdPartition,
-    found: list[FoundSegment],
+    findings: list[FoundSegment],
     archived: ArchivedPartition,
     local_start: Offset | None = None,
     left: Collection[RemoteSegmentId] = (),
 ) -> PartitionPlan:
     """Plan one partition by the rules of the module docstring. Unreadable facts may be deletes: they refuse it."""
-    found = sorted(found, key=lambda each: (each.segment.offsets, each.segment.segment_id))
-    candidates = [each for each in found if each.segment.segment_id not in left]
+    findings = sorted(findings, key=lambda each: (each.segment.offsets, each.segment.segment_id))
+    candidates = [each for each in findings if each.segment.segment_id not in left]
     standing = [each for each in candidates if archived.states.get(each.segment.segment_id) not in GONE]
     ruling = lineage_of([each.segment for each in standing], archived.leader)
     log_start, source = _log_start(candidates, archived, ruling)
     kept_ids = kept_segments([each for each in archived.standing if isinstance(each, ContradictionSettled)])
     certain, silent, unfinished, deletes, left_out = [], [], [], [], []
-    for each in found:
+    for each in findings:
         match archived.states.get(each.segment.segment_id):
             case SegmentState.COPY_SEGMENT_FINISHED:
                 certain.append(each)
@@ -219,9 +219,9 @@ def plan_partition(
     left_out += [LeftOut(segment, Verdict.LOST, why_lost(segment, coverage)) for segment in lost]
     restored = [*certain, *(each for each in silent if each.segment.segment_id in owners)]
     restored.sort(key=lambda each: (each.segment.offsets, each.segment.segment_id))
-    segment_ids = {each.segment.segment_id for each in found}
+    segment_ids = {each.segment.segment_id for each in findings}
     missing = tuple(segment for sid, segment in sorted(archived.finished.items()) if sid not in segment_ids)
-    newest = max(found, key=lambda each: each.segment.copied_at).segment.topic if found else ""
+    newest = max(findings, key=lambda each: each.segment.copied_at).segment.topic if findings else ""
     gaps, unproven = _sorted_out(_gaps(coverage, log_start, local_start, missing), coverage, log_start, missing)
     plan = PartitionPlan(
         partition=partition,
@@ -271,8 +271,8 @@ def lineage_of(segments: Iterable[RemoteSegment], leader: LeaderElected | None =
     return Lineage(tuple(EpochEntry(epoch, Offset(starts[epoch])) for epoch in sorted(starts)))
 
 
-def _covered(found: Iterable[FoundSegment], leader: LeaderElected | None) -> tuple[Lineage, Coverage]:
-    segments = tuple(each.segment for each in found)
+def _covered(findings: Iterable[FoundSegment], leader: LeaderElected | None) -> tuple[Lineage, Coverage]:
+    segments = tuple(each.segment for each in findings)
     lineage = lineage_of(segments, leader)
     return lineage, Coverage(segments, lineage)
 
@@ -302,9 +302,9 @@ def why_lost(segment: RemoteSegment, coverage: Coverage) -> str:
     return f"other segments have all of its offsets, from {by} on"
 
 
-def _log_start(found: list[FoundSegment], archived: ArchivedPartition, ruling: Lineage) -> tuple[Offset | None, str]:
+def _log_start(findings: list[FoundSegment], archived: ArchivedPartition, ruling: Lineage) -> tuple[Offset | None, str]:
     """Return the highest log start that holds on the lineage ``ruling``, and where it is recorded."""
-    log_starts = [holds_up_to(each.log_start, each.segment.leader_epochs, ruling) for each in found]
+    log_starts = [holds_up_to(each.log_start, each.segment.leader_epochs, ruling) for each in findings]
     manifests, archive = max(log_starts, default=None), highest_log_start(archived.log_starts, ruling)
     if archive is not None and (manifests is None or archive >= manifests):
         return archive, "archive"

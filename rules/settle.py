@@ -14,13 +14,13 @@ from .recovery import lineage_of
 class Unknown:
     """An unknown lineage. ``begins``: the first epoch that the term in force knows, and its start offset.
 
-    ``leader``: the newest term that knows the remote segments. ``known``: its lineage, or without one that of the
+    ``leader``: the newest term that knows the remote segments. ``lineage``: its lineage, or without one that of the
     segments' own epochs. ``continues``: the result if the log continued; ``anew``: the result if it is another log.
     """
 
     begins: tuple[int, int]
     leader: LeaderElected | None
-    known: Lineage
+    lineage: Lineage
     continues: Lineage
     anew: Lineage
 

@@ -37,7 +37,7 @@ class NoSweep:
 class UnneededObject:
     """An object that no segment needs or no fact names. ``condemned``: an accepted delete names its segment id."""
 
-    found: ObjectInfo
+    info: ObjectInfo
     segment_id: RemoteSegmentId | None
     condemned: bool
     why: str
@@ -102,7 +102,7 @@ def next_sweep(
     """
     doubt = doubt_of(view)
     if doubt is not None:
-        return NoSweep(doubt.said)
+        return NoSweep(doubt.text)
     reasons = []
     for segment in view.unsettled:
         if segment.state is not SegmentState.ABANDONED or segment.subject is None:
@@ -185,7 +185,7 @@ def classify(
         if verdict is not None
     ]
     # the manifest of a segment is deleted first: a half deleted segment never looks like a whole one
-    return sorted(findings, key=lambda each: (each.segment_id or "", not each.found.key.endswith(ObjectKind.MANIFEST)))
+    return sorted(findings, key=lambda each: (each.segment_id or "", not each.info.key.endswith(ObjectKind.MANIFEST)))
 
 
 def classify_uploads(

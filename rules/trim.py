@@ -127,8 +127,8 @@ def why_degraded(view: PartitionView) -> Why:
     return Why(Reason.DEGRADED, f"degraded: {view.degraded[0]}{_more(view.degraded)}")
 
 
-def _more(found: Sequence[str]) -> str:
-    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+def _more(texts: Sequence[str]) -> str:
+    return f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
 
 
 def _count(number: int, what: str) -> str:

@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 
 
-def changes_of(found: os.stat_result) -> tuple[int, int, int]:
+def changes_of(status: os.stat_result) -> tuple[int, int, int]:
     """Return a value that differs once a file is replaced or written: modification time in ns, size, inode."""
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

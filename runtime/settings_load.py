@@ -50,34 +50,34 @@ def load_settings(
 ) -> Settings:
     """Return the effective settings. ``overrides`` are ``section.key=value``. InvalidSettings lists all problems."""
     problems: list[str] = []
-    given: dict[SettingPath, Given] = {}
+    values: dict[SettingPath, Given] = {}
     file = _find(config, environ, searched)
     if file is not None:
-        given |= _from_file(file, problems)
-    given |= _from_environment(environ, problems)
-    given |= _from_overrides(overrides, problems)
+        values |= _from_file(file, problems)
+    values |= _from_environment(environ, problems)
+    values |= _from_overrides(overrides, problems)
     for path, value, flag in (
         (("kafka", "bootstrap.servers"), bootstrap_server, "--bootstrap-server"),
         (("store", "url"), store, "--store"),
     ):
         if value is not None:
-            given[path] = Given(value, flag, Path(), True)
-    return _settle(given, environ, problems)
+            values[path] = Given(value, flag, Path(), True)
+    return _settle(values, environ, problems)
 
 
-def settings_from(given: Mapping[str, object], origin: Callable[[str], str] = str) -> Settings:
+def settings_from(values: Mapping[str, object], origin: Callable[[str], str] = str) -> Settings:
     """Return settings from a program's values, by dotted key (``store.path_style``, ``kafka.bootstrap.servers``), and
     no others: no file, no environment. ``origin`` names the source of a key. InvalidSettings lists all problems.
     """
-    planted = {path_of_dotted(key): Given(value, origin(key), Path(), False) for key, value in given.items()}
+    planted = {path_of_dotted(key): Given(value, origin(key), Path(), False) for key, value in values.items()}
     return _settle(planted, {}, [])
 
 
-def _settle(given: Mapping[SettingPath, Given], environ: Mapping[str, str], problems: list[str]) -> Settings:
+def _settle(values: Mapping[SettingPath, Given], environ: Mapping[str, str], problems: list[str]) -> Settings:
     tree: dict[str, Any] = {}
     masked: set[str] = set()
     live: dict[str, LiveSecret] = {}
-    for path, one in given.items():
+    for path, one in values.items():
         reference = _reference(one)
         if reference or is_secret(path):
             masked.add(_dotted(path))
@@ -88,7 +88,7 @@ def _settle(given: Mapping[SettingPath, Given], environ: Mapping[str, str], prob
                 live[_dotted(path)] = LiveSecret(reference, str(value))
         except ValueError as error:
             problems.append(f"{_dotted(path)}: {error} ({one.origin})")
-    origins = {_dotted(path): one.origin for path, one in given.items()}
+    origins = {_dotted(path): one.origin for path, one in values.items()}
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:

@@ -78,7 +78,7 @@ class Watchdog:
         self.clock, self.longest_s, self._supervisor, self._warn = clock, longest_s, supervisor, warn
         self.lock = threading.Lock()
         self.hearts: set[_Heart] = set()
-        self._told: dict[tuple[str, str, int], Hang] = {}
+        self._last_hangs: dict[tuple[str, str, int], Hang] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -106,12 +106,12 @@ class Watchdog:
         """Warn once about each new hang and each end of one; tell the supervisor if no thread hangs."""
         hangs = {(each.loop, each.doing, each.thread): each for each in self.hangs()}
         for key, hang in hangs.items():
-            if key not in self._told:
+            if key not in self._last_hangs:
                 self._warn("a thread hangs", **_facts(hang), where=_where(hang.thread))
-        for key, hang in self._told.items():
+        for key, hang in self._last_hangs.items():
             if key not in hangs:
                 self._warn("a thread that hung goes on", **_facts(hang))
-        self._told = hangs
+        self._last_hangs = hangs
         if not hangs:
             self._supervisor.tell("WATCHDOG=1")
 

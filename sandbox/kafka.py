@@ -57,7 +57,7 @@ class KafkaSandbox:
         committed_sums(release)  # refuses an unknown release before anything is started
         self.release = release
         self._count = brokers
-        self._given = folder
+        self._user_folder = folder
         self._properties = dict(properties or {})
         self._client = dict(client or {})
         self._progress = progress
@@ -81,7 +81,7 @@ class KafkaSandbox:
     def open(self) -> Self:
         """Start all brokers at once. Returns when each of them answers and knows the others."""
         java, libs = find_java(), kafka_libs(self._progress, self.release)
-        self.folder = (self._given or Path(tempfile.mkdtemp(prefix="tierstate-kafka-"))).resolve()
+        self.folder = (self._user_folder or Path(tempfile.mkdtemp(prefix="tierstate-kafka-"))).resolve()
         try:
             self._prepare(java, libs)
             with ThreadPoolExecutor(self._count) as pool:
@@ -117,7 +117,7 @@ class KafkaSandbox:
 
     def close(self, *, keep_logs: bool = False) -> None:
         """End every broker. A temporary folder is removed; ``keep_logs`` keeps the brokers' logs in it."""
-        if self._given is not None:
+        if self._user_folder is not None:
             with ThreadPoolExecutor(self._count) as pool:
                 list(pool.map(BrokerProcess.stop, self.brokers))
         for broker in self.brokers:
@@ -125,7 +125,7 @@ class KafkaSandbox:
         if self._starter is not None:
             self._starter.shutdown()
         self._ports.release()
-        if self._given is None and self.folder != Path():
+        if self._user_folder is None and self.folder != Path():
             for path in [broker.log_dir for broker in self.brokers] if keep_logs else [self.folder]:
                 shutil.rmtree(path, ignore_errors=True)
 

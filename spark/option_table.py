@@ -174,6 +174,6 @@ READ_BY = ("store.", "cache.", "view.topic_id", "view.history", "format.key_pref
 DEFAULTS = {option.name.lower(): option.default for option in OPTIONS if option.default is not None}
 
 
-def with_defaults(given: Mapping[str, str]) -> dict[str, str]:
+def with_defaults(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options with defaults, by lower-case name, as Spark passes options."""
-    return DEFAULTS | dict(given)
+    return DEFAULTS | dict(options)

@@ -63,8 +63,8 @@ class SourceOptions:
     """The options of a query, parsed once. Credentials travel to the executors as they are.
 
     ``access``: the access of every executor; its key ring is a file on the driver and on every executor, whose content
-    does not travel. ``given``: settings by their names, for planning. ``view_folder``: the folder that keeps the view.
-    ``lease``: seconds; 0: none. ``typed``: the type of `value`, if it is not bytes.
+    does not travel. ``setting_values``: settings by their names, for planning. ``view_folder``: the folder that keeps
+    the view. ``lease``: seconds; 0: none. ``typed``: the type of `value`, if it is not bytes.
     """
 
     choice: Choice
@@ -75,7 +75,7 @@ class SourceOptions:
     min_partitions: int | None
     columns: tuple[str, ...]
     access: Access | GatewayAccess
-    given: Mapping[str, object] = field(repr=False)
+    setting_values: Mapping[str, object] = field(repr=False)
     view_folder: Path | None
     tier: Tier
     isolation: Isolation
@@ -89,19 +89,19 @@ class SourceOptions:
         """The settings, made at each access: a task that reads as planned needs neither them nor their code."""
         from ..runtime.settings_load import settings_from
 
-        return settings_from(self.given)
+        return settings_from(self.setting_values)
 
 
-def parse_options(given: Mapping[str, str]) -> SourceOptions:
+def parse_options(raw_options: Mapping[str, str]) -> SourceOptions:
     """Return the options of a batch query. Raises InvalidRequest that names the option."""
-    options = parse_for_any(given)
+    options = parse_for_any(raw_options)
     check_batch(options.starting, options.ending)
     return options
 
 
-def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
+def parse_stream_options(raw_options: Mapping[str, str]) -> SourceOptions:
     """Return the options of a stream, which begins at the end by default. Raises InvalidRequest naming the option."""
-    named = {name.lower(): value for name, value in given.items()}
+    named = {name.lower(): value for name, value in raw_options.items()}
     check_stream(named)
     options = parse_for_any(named | {"startingoffsets": named.get("startingoffsets", "").strip() or "latest"})
     if isinstance(options.access, GatewayAccess):
@@ -111,9 +111,9 @@ def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
     return options
 
 
-def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
+def parse_for_any(raw_options: Mapping[str, str]) -> SourceOptions:
     """Return the options that batch and stream have in common. Raises InvalidRequest that names the option."""
-    named = {name.lower(): value for name, value in given.items()}
+    named = {name.lower(): value for name, value in raw_options.items()}
     options = with_defaults(named)
     _check_ours(options)
     choice = _choice(options)
@@ -133,7 +133,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
         min_partitions=minimum,
         columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders"), column_types(typed)),
         access=_gateway(options) if by_gateway else access_by(_settings(settings, options)),
-        given=settings,
+        setting_values=settings,
         view_folder=Path(folder) if folder else None,
         tier=_tier(options),
         isolation=_isolation(options, named),
@@ -243,12 +243,12 @@ def _names(options: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(f"tierstate.{rest}", key) for rest, key in (SETTINGS | dict(zip(rests, rests, strict=True))).items()]
 
 
-def _settings(given: Mapping[str, object], options: Mapping[str, str]) -> Settings:
+def _settings(setting_values: Mapping[str, object], options: Mapping[str, str]) -> Settings:
     """Return the settings. Raises InvalidSettings that names the options."""
     from ..runtime.settings_load import settings_from
 
     names = {key: name for name, key in _names(options) if options.get(name, "").strip()}
-    return settings_from(given, lambda key: f"option {names.get(key, key)}")
+    return settings_from(setting_values, lambda key: f"option {names.get(key, key)}")
 
 
 def options_of(settings: Settings) -> dict[str, str]:
@@ -308,9 +308,9 @@ def _tier(options: Mapping[str, str]) -> Tier:
         raise InvalidRequest(f"option tierstate.tier is one of {tiers}", got=repr(text)) from error
 
 
-def _isolation(options: Mapping[str, str], said: Collection[str]) -> Isolation:
-    """Return the level. ``said``: the names of the options that are set: only these can disagree, not a default."""
-    names = [name for name in ("isolation", "kafka.isolation.level") if name in said] or ["isolation"]
+def _isolation(options: Mapping[str, str], option_names: Collection[str]) -> Isolation:
+    """Return the level. ``option_names``: of the options that are set: only these can disagree, not a default."""
+    names = [name for name in ("isolation", "kafka.isolation.level") if name in option_names] or ["isolation"]
     levels = {options[name].strip().lower() for name in names}
     if len(levels) > 1:
         raise InvalidRequest("options isolation and kafka.isolation.level disagree")

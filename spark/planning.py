@@ -60,12 +60,12 @@ def groups(
     yield from grouped(options, planned(reader, ranges, isolation=options.isolation, tier=options.tier))
 
 
-def grouped(options: SourceOptions, found: list[PlannedRange]) -> Iterator[Group]:
+def grouped(options: SourceOptions, ranges: list[PlannedRange]) -> Iterator[Group]:
     """Yield the groups of these ranges, which are cut once, when the size of all is known."""
-    total = sum(each.log_bytes for each in found)
+    total = sum(each.log_bytes for each in ranges)
     cuts = cut_by(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
     group: list[PlannedSplit] = []
-    for planned_range in found:
+    for planned_range in ranges:
         for split, begins in planned_range.cut(cuts):
             if begins and group:
                 yield tuple(group)

@@ -86,16 +86,16 @@ def check_batch(starting: Stated, ending: Stated) -> None:
                 )
 
 
-def check_stream(given: Collection[str]) -> None:
-    """Raise InvalidRequest if an option sets an end: a stream has none. ``given``: lower-case names."""
+def check_stream(names: Collection[str]) -> None:
+    """Raise InvalidRequest if an option sets an end: a stream has none. ``names``: lower-case names."""
     for option in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
-        if option.lower() in given:
+        if option.lower() in names:
             raise InvalidRequest(f"option {option} is not for a stream: it has no end (trigger availableNow ends it)")
 
 
-def check_complete(said: Stated, partitions: list[TopicPartition]) -> None:
+def check_complete(side: Stated, partitions: list[TopicPartition]) -> None:
     """Raise InvalidRequest unless positions for each partition name exactly those that are read."""
-    where = said.position
+    where = side.position
     if isinstance(where, ByOffset):
         named = set(where.offsets)
     elif isinstance(where, ByTime) and isinstance(where.times, Mapping):
@@ -104,7 +104,7 @@ def check_complete(said: Stated, partitions: list[TopicPartition]) -> None:
         return
     if named != set(partitions):
         raise InvalidRequest(
-            f"option {said.option} must name every partition that is read, and no other (-1 is latest, -2 is earliest)",
+            f"option {side.option} must name every partition that is read, and no other (-1 is latest, -2 is earliest)",
             missing=_names(set(partitions) - named) or None,
             unknown=_names(named - set(partitions)) or None,
         )

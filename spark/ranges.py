@@ -95,11 +95,11 @@ def _clipped(offset: int, extent: Extent) -> Offset:
     return Offset(min(max(offset, extent.start), extent.end))
 
 
-def _within(options: SourceOptions, said: Stated, key: TopicPartition, offset: int, extent: Extent) -> Offset:
+def _within(options: SourceOptions, side: Stated, key: TopicPartition, offset: int, extent: Extent) -> Offset:
     if extent.start <= offset <= extent.end or not options.fail_on_data_loss:
         return _clipped(offset, extent)
     raise OffsetOutOfRange(
-        f"option {said.option}: these offsets are not there (failOnDataLoss=false reads those that are)",
+        f"option {side.option}: these offsets are not there (failOnDataLoss=false reads those that are)",
         valid_start=extent.start,
         valid_end=extent.end,
         topic=key[0],

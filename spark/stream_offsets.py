@@ -46,24 +46,24 @@ class StreamOffsets:
         return document
 
 
-def parse_offsets(given: Mapping[str, Any]) -> StreamOffsets:
+def parse_offsets(checkpoint: Mapping[str, Any]) -> StreamOffsets:
     """Parse a position. Raises InvalidRequest for a form that neither source writes."""
     offsets: dict[TopicPartition, Offset] = {}
     topic_ids: dict[str, TopicId] = {}
-    for topic, by_partition in given.items():
+    for topic, by_partition in checkpoint.items():
         name, is_id, topic_id = topic.partition("@")
         if not isinstance(by_partition, Mapping) or (is_id and by_partition):
-            raise _foreign(given)
+            raise _foreign(checkpoint)
         if is_id:
             topic_ids[name] = TopicId(topic_id)
         for number, offset in by_partition.items():
             if not number.isdecimal() or not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-                raise _foreign(given)
+                raise _foreign(checkpoint)
             offsets[topic, int(number)] = Offset(offset)
     return StreamOffsets(offsets, topic_ids)
 
 
-def _foreign(given: Mapping[str, Any]) -> InvalidRequest:
+def _foreign(checkpoint: Mapping[str, Any]) -> InvalidRequest:
     return InvalidRequest(
-        'the checkpoint is of another source: its offsets are not JSON like {"topicA":{"0":23}}', got=dict(given)
+        'the checkpoint is of another source: its offsets are not JSON like {"topicA":{"0":23}}', got=dict(checkpoint)
     )

@@ -30,15 +30,15 @@ class EpochEnd:
     end: Offset
 
 
-def epoch_end(asked: LeaderEpoch, found: LeaderEpoch | None, end: Offset, first: LeaderEpoch | None) -> EpochEnd | None:
-    """Return where the log leaves its newest epoch up to ``asked``; None if the answer proves nothing.
+def epoch_end(limit: LeaderEpoch, epoch: LeaderEpoch | None, end: Offset, first: LeaderEpoch | None) -> EpochEnd | None:
+    """Return where the log leaves its newest epoch up to ``limit``; None if the answer proves nothing.
 
-    ``found`` and ``end`` answer OffsetForLeaderEpoch. ``first``: the first epoch of the same leader's log, read after
+    ``epoch`` and ``end`` answer OffsetForLeaderEpoch. ``first``: the first epoch of the same leader's log, read after
     that. For an earlier epoch Kafka answers as if it ended where the first one begins*: that proves nothing.
     """
-    if found is None or first is None or asked < first:
+    if epoch is None or first is None or limit < first:
         return None
-    return EpochEnd(found, end)
+    return EpochEnd(epoch, end)
 
 
 def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None]) -> Offset:
@@ -114,24 +114,24 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
     return tuple(parts)
 
 
-def shared_end(said: Lineage, ruling: Lineage) -> Offset | None:
+def shared_end(origin: Lineage, ruling: Lineage) -> Offset | None:
     """Return the offset below which the logs of the two lineages are the same; None if nothing shows that they diverge.
 
     Without a common epoch that is the first offset of ``ruling``: it does not describe what lies below, and a new log
     begins at 0. An empty lineage contradicts nothing.
     """
-    if not said.entries or not ruling.entries:
+    if not origin.entries or not ruling.entries:
         return None
-    epoch = last_common(said, ruling)
+    epoch = last_common(origin, ruling)
     if epoch is None:
         return ruling.first_offset
-    spans = [owner for lineage in (said, ruling) if (owner := lineage.owned_by(epoch))]
+    spans = [owner for lineage in (origin, ruling) if (owner := lineage.owned_by(epoch))]
     return min((stop for _, stop in spans if stop is not None), default=None)
 
 
-def last_common(said: Lineage, ruling: Lineage) -> LeaderEpoch | None:
+def last_common(origin: Lineage, ruling: Lineage) -> LeaderEpoch | None:
     """Return the highest epoch that both lineages have; None if nothing shows that they belong to one log."""
-    for entry in reversed(said.entries):
+    for entry in reversed(origin.entries):
         if not ruling.entries or entry.epoch < ruling.entries[0].epoch:
             return None
         if ruling.owned_by(entry.epoch) is not None:
@@ -139,9 +139,9 @@ def last_common(said: Lineage, ruling: Lineage) -> LeaderEpoch | None:
     return None
 
 
-def holds_up_to(offset: Offset, said: Lineage, ruling: Lineage) -> Offset:
-    """Return the part of "everything below ``offset``" that both logs have, if it was recorded for the log ``said``."""
-    end = shared_end(said, ruling)
+def holds_up_to(offset: Offset, origin: Lineage, ruling: Lineage) -> Offset:
+    """Return the part of "everything below ``offset``" that both logs have, if it was recorded for ``origin``'s log."""
+    end = shared_end(origin, ruling)
     return offset if end is None else min(offset, end)
 
 
@@ -171,10 +171,10 @@ def begun_after(epoch: LeaderEpoch, ruling: Lineage) -> Offset | None:
     return ruling.entries[at].start_offset if at < len(ruling.entries) else None
 
 
-def highest_log_start(said: Iterable[LogStartAdvanced], ruling: Lineage) -> Offset | None:
+def highest_log_start(facts: Iterable[LogStartAdvanced], ruling: Lineage) -> Offset | None:
     """Return the highest log start that holds; None without facts. It is 0 for a new log, whatever the facts name."""
     highest: Offset | None = None
-    for fact in sorted(said, key=lambda each: each.log_start, reverse=True):
+    for fact in sorted(facts, key=lambda each: each.log_start, reverse=True):
         if highest is not None and fact.log_start <= highest:
             break
         end = log_start_on(fact, ruling)

@@ -44,12 +44,12 @@ class Places:
 
     def __init__(self, partitions: int | None = None) -> None:
         self._partitions = partitions
-        self._known: dict[str, tuple[int | None, Place]] = {}
+        self._entries: dict[str, tuple[int | None, Place]] = {}
 
     def of(self, tier_partition: int, key: str) -> Place:
         """Return the place of a key in a tier-state partition. Never raises, whatever the key is."""
         cut = key.find("/", key.find("/") + 1)
-        entry = self._known.get(key[:cut]) if cut > 0 else None
+        entry = self._entries.get(key[:cut]) if cut > 0 else None
         if entry is None or _SURELY_OURS.fullmatch(key, cut + 1) is None:
             try:
                 entry = self._parsed(key, cut)
@@ -67,10 +67,10 @@ class Places:
         partition = partition_of_key(key)
         assert partition is not None
         number = None if self._partitions is None else tier_partition_of(partition, self._partitions)
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        self._known[key[:cut]] = number, Place(partition)
-        return self._known[key[:cut]]
+        if len(self._entries) >= _REMEMBERED:
+            self._entries.clear()
+        self._entries[key[:cut]] = number, Place(partition)
+        return self._entries[key[:cut]]
 
     def sentence(self, tier_partition: int, key: str, position: Position) -> str:
         """Return why a foreign key degrades its tier-state partition, with its position."""

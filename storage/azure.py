@@ -259,7 +259,7 @@ class AzureStore:
             raise ObjectExists("another writer has this key", key=key, store=self.description) from error
         raise error
 
-    def _download(self, key: str, asked: ByteRange) -> tuple[bytes, int]:
+    def _download(self, key: str, range: ByteRange) -> tuple[bytes, int]:
         """Return the bytes of one GET and the object's size. Raises CorruptData when the answer has another range."""
         content_ranges: list[str | None] = []
 
@@ -270,28 +270,28 @@ class AzureStore:
         blob = self._blob(key)
 
         def read() -> bytes:
-            return blob.download_blob(asked.start, len(asked), max_concurrency=1, raw_response_hook=look).readall()
+            return blob.download_blob(range.start, len(range), max_concurrency=1, raw_response_hook=look).readall()
 
         try:
             data = self._read(key, read)
         except ValueError as error:  # raised by Microsoft's client for an answer without a range
-            raise self._other_range(key, asked, None) from error
+            raise self._other_range(key, range, None) from error
         except RangeNotSatisfiable as error:
-            raise beyond_end(key, asked, None) from error
+            raise beyond_end(key, range, None) from error
         match = _CONTENT_RANGE.fullmatch(content_ranges[-1] or "") if content_ranges else None
-        expected = (asked.start, min(asked.stop, int(match[3])) - 1) if match else None
-        if not match or (int(match[1]), int(match[2])) != expected or len(data) != expected[1] + 1 - asked.start:
-            raise self._other_range(key, asked, content_ranges[-1] if content_ranges else None)
-        if asked.start >= int(match[3]):
-            raise beyond_end(key, asked, int(match[3]))  # azurite: an empty answer
+        expected = (range.start, min(range.stop, int(match[3])) - 1) if match else None
+        if not match or (int(match[1]), int(match[2])) != expected or len(data) != expected[1] + 1 - range.start:
+            raise self._other_range(key, range, content_ranges[-1] if content_ranges else None)
+        if range.start >= int(match[3]):
+            raise beyond_end(key, range, int(match[3]))  # azurite: an empty answer
         return data, int(match[3])
 
-    def _other_range(self, key: str, asked: ByteRange, answered: str | None) -> CorruptData:
+    def _other_range(self, key: str, range: ByteRange, answered: str | None) -> CorruptData:
         return CorruptData(
             "the store answers another range than asked",
             key=key,
             store=self.description,
-            asked=f"{asked.start}-{asked.stop - 1}",
+            asked=f"{range.start}-{range.stop - 1}",
             answered=answered or "the whole object",
         )
 

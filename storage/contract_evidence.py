@@ -35,9 +35,9 @@ def must_raise(expected: type[TierstateError], call: Callable[[], object]) -> No
     raise Difference("no error was raised", expected=expected.__name__, answer=_short(answer))
 
 
-def must_equal(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise Difference(f"{what}: not as promised", found=_short(found), expected=_short(expected))
+def must_equal(what: str, value: object, expected: object) -> None:
+    if value != expected:
+        raise Difference(f"{what}: not as promised", found=_short(value), expected=_short(expected))
 
 
 def must_hold(what: str, holds: bool) -> None:

@@ -212,8 +212,8 @@ def bad_keys_are_refused(store: ObjectStore, prefix: str) -> None:
         must_raise(InvalidRequest, partial(store.delete_many, [key]))
 
 
-def _streamed(store: ObjectStore, key: str, asked: ByteRange) -> bytes:
-    return b"".join(store.stream_range(key, asked, 7))
+def _streamed(store: ObjectStore, key: str, range: ByteRange) -> bytes:
+    return b"".join(store.stream_range(key, range, 7))
 
 
 def _long_key(prefix: str, length: int) -> str:

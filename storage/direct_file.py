@@ -74,7 +74,7 @@ class DirectFile:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
-    def _set_direct(self, wanted: bool) -> None:
+    def _set_direct(self, direct: bool) -> None:
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
-        if bool(flags & os.O_DIRECT) != wanted:
+        if bool(flags & os.O_DIRECT) != direct:
             fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags ^ os.O_DIRECT)

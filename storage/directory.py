@@ -369,8 +369,8 @@ class DirectoryStore:
         return StorageUnavailable("the file system failed", **facts)
 
 
-def _info(key: str, found: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, found.st_size, TimestampMs(found.st_mtime_ns // 1_000_000))
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, status.st_size, TimestampMs(status.st_mtime_ns // 1_000_000))
 
 
 def _fsync_folder(folder: str) -> None:

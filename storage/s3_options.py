@@ -29,9 +29,9 @@ def write_arguments(options: StoreOptions) -> dict[str, str]:
     return {"ServerSideEncryption": options.sse, **key}
 
 
-def part_size(options: StoreOptions, asked: int) -> int:
-    """Return the bytes of a part. ``asked``: of `put_stream`; its default stands for the size in the options."""
-    return options.part_bytes if asked == DEFAULT_PART_BYTES else max(asked, MIN_PART_BYTES)
+def part_size(options: StoreOptions, size: int) -> int:
+    """Return the bytes of a part. ``size``: of `put_stream`; its default stands for the size in the options."""
+    return options.part_bytes if size == DEFAULT_PART_BYTES else max(size, MIN_PART_BYTES)
 
 
 class StoreKeys(Credentials):
@@ -44,7 +44,7 @@ class StoreKeys(Credentials):
 
     def __init__(self, options: StoreOptions, clock: Clock) -> None:
         self._clock = clock
-        self._options, self._found = options, None if options.credentials else _search()
+        self._options, self._credentials = options, None if options.credentials else _search()
         self._searched = float("-inf")
         """Monotonic second of the last repeated search. A missing permission must not cause endless searches."""
         self._request = threading.local()
@@ -61,8 +61,8 @@ class StoreKeys(Credentials):
         """Look for new keys after the store refused those of this thread's last request; return whether there are."""
         self._options.renew_keys()
         now = self._clock.monotonic()
-        if self._found is not None and now - self._searched > live_secret.AGAIN_S:
-            self._found, self._searched = _search() or self._found, now
+        if self._credentials is not None and now - self._searched > live_secret.AGAIN_S:
+            self._credentials, self._searched = _search() or self._credentials, now
         return self._now() != self._signed
 
     @property
@@ -78,7 +78,7 @@ class StoreKeys(Credentials):
         keys = self._options.keys
         if keys is not None:
             return ReadOnlyCredentials(*keys, None)
-        return self._found and self._found.get_frozen_credentials()
+        return self._credentials and self._credentials.get_frozen_credentials()
 
 
 def _search() -> Any:

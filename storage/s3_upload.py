@@ -196,9 +196,9 @@ def unfinished(requests: S3Requests, prefix: str, stripped: str) -> Iterator[Unf
             page = page_of(prefix, KeyMarker=key)
 
 
-def _unfinished(found: MultipartUploadTypeDef, above: str) -> UnfinishedUpload:
-    started = TimestampMs(int(found["Initiated"].timestamp() * 1000))
-    return UnfinishedUpload(found["Key"].removeprefix(above), found["UploadId"], started)
+def _unfinished(upload: MultipartUploadTypeDef, above: str) -> UnfinishedUpload:
+    started = TimestampMs(int(upload["Initiated"].timestamp() * 1000))
+    return UnfinishedUpload(upload["Key"].removeprefix(above), upload["UploadId"], started)
 
 
 def abort(requests: S3Requests, key: str, full: str, upload_id: str) -> None:

@@ -21,10 +21,10 @@ _WIDER = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "d
 _PRIMITIVE = ("boolean", "int", "long", "float", "double", "string", "bytes")
 
 
-def merged(ours: Tree, wanted: Tree, path: str = "") -> Tree:
+def merged(ours: Tree, theirs: Tree, path: str = "") -> Tree:
     """Return the merged schema. Raises InvalidRequest that names the field which cannot evolve."""
-    may_be_null = NULL in _members(ours) or NULL in _members(wanted)
-    types = [each for each in (*_members(ours), *_members(wanted)) if each != NULL]
+    may_be_null = NULL in _members(ours) or NULL in _members(theirs)
+    types = [each for each in (*_members(ours), *_members(theirs)) if each != NULL]
     if not types:
         raise InvalidRequest("the schema cannot evolve: a field is always null", field=path or None)
     kind = reduce(lambda one, other: _one(one, other, path), types[1:], _one(types[0], types[0], path))
@@ -57,36 +57,36 @@ def _members(tree: Tree) -> list[dict[str, Any]]:
     return tree if isinstance(tree, list) else [tree]
 
 
-def _one(ours: dict[str, Any], wanted: dict[str, Any], path: str) -> dict[str, Any]:
+def _one(ours: dict[str, Any], theirs: dict[str, Any], path: str) -> dict[str, Any]:
     """Merge two types that are not unions."""
     kind = ours["type"]
     logical = ours.get("logicalType")
-    if logical != wanted.get("logicalType"):
-        raise _other(path, ours, wanted)
-    if not logical and (wider := _WIDER.get(frozenset((kind, wanted["type"])))):
+    if logical != theirs.get("logicalType"):
+        raise _other(path, ours, theirs)
+    if not logical and (wider := _WIDER.get(frozenset((kind, theirs["type"])))):
         return {"type": wider}
-    if kind != wanted["type"] or ("name" in ours and not _same_name(ours, wanted)):
-        raise _other(path, ours, wanted)
+    if kind != theirs["type"] or ("name" in ours and not _same_name(ours, theirs)):
+        raise _other(path, ours, theirs)
     match kind:
         case "record":
-            return ours | {"fields": _fields(ours["fields"], wanted["fields"], path)}
+            return ours | {"fields": _fields(ours["fields"], theirs["fields"], path)}
         case "array":
-            return ours | {"items": merged(ours["items"], wanted["items"], f"{path}.element".lstrip("."))}
+            return ours | {"items": merged(ours["items"], theirs["items"], f"{path}.element".lstrip("."))}
         case "map":
-            return ours | {"values": merged(ours["values"], wanted["values"], f"{path}.value".lstrip("."))}
+            return ours | {"values": merged(ours["values"], theirs["values"], f"{path}.value".lstrip("."))}
         case "enum":
-            return ours | {"symbols": [*dict.fromkeys([*ours["symbols"], *wanted["symbols"]])]}
-    if kind == "fixed" and ours["size"] != wanted["size"]:
-        raise _other(path, ours, wanted)
+            return ours | {"symbols": [*dict.fromkeys([*ours["symbols"], *theirs["symbols"]])]}
+    if kind == "fixed" and ours["size"] != theirs["size"]:
+        raise _other(path, ours, theirs)
     if logical == "decimal":
-        if ours.get("scale", 0) != wanted.get("scale", 0):
-            raise _other(path, ours, wanted)
-        return ours | {"precision": max(ours["precision"], wanted["precision"])}
+        if ours.get("scale", 0) != theirs.get("scale", 0):
+            raise _other(path, ours, theirs)
+        return ours | {"precision": max(ours["precision"], theirs["precision"])}
     return ours
 
 
-def _fields(ours: list[dict[str, Any]], wanted: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
-    left = {field["name"]: field for field in wanted}
+def _fields(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
+    left = {field["name"]: field for field in theirs}
     fields = []
     for field in ours:
         name = next((name for name in (field["name"], *field.get("aliases", ())) if name in left), None)
@@ -111,18 +111,18 @@ def _defaulted(field: dict[str, Any], kind: Tree) -> dict[str, Any]:
     return field | {"type": kind}
 
 
-def _same_name(ours: dict[str, Any], wanted: dict[str, Any]) -> bool:
+def _same_name(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     """Return whether the names are equal without their namespaces, which Avro ignores here, or an alias is."""
     names = {ours["name"], *ours.get("aliases", ())}
-    return wanted["name"].rpartition(".")[2] in {name.rpartition(".")[2] for name in names}
+    return theirs["name"].rpartition(".")[2] in {name.rpartition(".")[2] for name in names}
 
 
-def _other(path: str, ours: dict[str, Any], wanted: dict[str, Any]) -> InvalidRequest:
+def _other(path: str, ours: dict[str, Any], theirs: dict[str, Any]) -> InvalidRequest:
     return InvalidRequest(
         "the schema cannot evolve: a field has another type",
         field=path or None,
         type=_type_text(ours),
-        wanted=_type_text(wanted),
+        wanted=_type_text(theirs),
     )
 
 

@@ -28,7 +28,7 @@ def tree_of(texts: Sequence[str], what: str) -> Tree:
     trees: dict[str, Tree] = {}
     tree: Tree = []
     for text in texts:
-        schema = of_json(text, what, lambda said: parse_schema(said, named))
+        schema = of_json(text, what, lambda document: parse_schema(document, named))
         refuse_recursive(schema, {})
         tree = _tree(schema, trees)
     return tree

@@ -150,8 +150,8 @@ class _Writer:
     schema: Any
 
 
-def _text_of(registry: SchemaRegistry, found: RegisteredSchema, what: str) -> str:
-    return text_of(tree_of(registry.whole(found), what)) if found.references else found.text
+def _text_of(registry: SchemaRegistry, schema: RegisteredSchema, what: str) -> str:
+    return text_of(tree_of(registry.whole(schema), what)) if schema.references else schema.text
 
 
 @lru_cache(maxsize=1024)

@@ -25,21 +25,21 @@ _NUMBERS = (
 )
 
 
-def evolved(form: Form, wanted: Form) -> Form:
-    """Return the merged form: ``form`` itself if it has all of ``wanted``. InvalidRequest names what cannot evolve."""
-    if (form.format, form.registered) != (wanted.format, wanted.registered):
-        raise InvalidRequest("values cannot evolve into another format", format=form.format, wanted=wanted.format)
+def evolved(form: Form, target: Form) -> Form:
+    """Return the merged form: ``form`` itself if it has all of ``target``. InvalidRequest names what cannot evolve."""
+    if (form.format, form.registered) != (target.format, target.registered):
+        raise InvalidRequest("values cannot evolve into another format", format=form.format, wanted=target.format)
     if form.format == JSON:
         ours = struct_of(form.schema, "the schema")
-        kind = widened(ours, struct_of(wanted.schema, "the wanted schema"))
+        kind = widened(ours, struct_of(target.schema, "the wanted schema"))
         return form if kind == ours else Form(JSON, ddl_of(kind))
     if form.format == AVRO:
-        return _evolved_avro(form, wanted)
+        return _evolved_avro(form, target)
     return form
 
 
-def _evolved_avro(form: Form, wanted: Form) -> Form:
-    ours, other = tree_of([form.schema], "the schema"), tree_of([wanted.schema], "the wanted schema")
+def _evolved_avro(form: Form, target: Form) -> Form:
+    ours, other = tree_of([form.schema], "the schema"), tree_of([target.schema], "the wanted schema")
     if not form.registered:
         if ours == other:
             return form
@@ -52,31 +52,31 @@ def _evolved_avro(form: Form, wanted: Form) -> Form:
     return evolved_form
 
 
-def widened(ours: pa.DataType, wanted: pa.DataType, path: str = "") -> pa.DataType:
+def widened(ours: pa.DataType, theirs: pa.DataType, path: str = "") -> pa.DataType:
     """Return the type that holds both. Raises InvalidRequest that names the field, which is at ``path``."""
-    if ours == wanted:
+    if ours == theirs:
         return ours
-    if pa.types.is_struct(ours) and pa.types.is_struct(wanted):
-        return pa.struct(_fields(ours, wanted, path))
-    if pa.types.is_list(ours) and pa.types.is_list(wanted):
-        return list_of(widened(ours.value_type, wanted.value_type, f"{path}.element"))
-    if pa.types.is_map(ours) and pa.types.is_map(wanted):
-        return map_of(widened(ours.item_type, wanted.item_type, f"{path}.value"))
-    if pa.types.is_decimal(ours) and pa.types.is_decimal(wanted) and ours.scale == wanted.scale:
-        return max(ours, wanted, key=lambda kind: kind.precision)
+    if pa.types.is_struct(ours) and pa.types.is_struct(theirs):
+        return pa.struct(_fields(ours, theirs, path))
+    if pa.types.is_list(ours) and pa.types.is_list(theirs):
+        return list_of(widened(ours.value_type, theirs.value_type, f"{path}.element"))
+    if pa.types.is_map(ours) and pa.types.is_map(theirs):
+        return map_of(widened(ours.item_type, theirs.item_type, f"{path}.value"))
+    if pa.types.is_decimal(ours) and pa.types.is_decimal(theirs) and ours.scale == theirs.scale:
+        return max(ours, theirs, key=lambda kind: kind.precision)
     for kinds in _NUMBERS:
-        if ours in kinds and wanted in kinds:
-            return max(ours, wanted, key=kinds.index)
+        if ours in kinds and theirs in kinds:
+            return max(ours, theirs, key=kinds.index)
     raise InvalidRequest(
         "the schema cannot evolve: a field has another type",
         field=path or None,
         type=ddl_of(ours),
-        wanted=ddl_of(wanted),
+        wanted=ddl_of(theirs),
     )
 
 
-def _fields(ours: pa.StructType, wanted: pa.StructType, path: str) -> list[pa.Field]:
-    left = {field.name: field.type for field in wanted}
+def _fields(ours: pa.StructType, theirs: pa.StructType, path: str) -> list[pa.Field]:
+    left = {field.name: field.type for field in theirs}
     fields = []
     for field in ours:
         within = f"{path}.{field.name}".lstrip(".")

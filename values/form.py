@@ -63,14 +63,14 @@ class Form:
         return {"format": self.format, "schema": self.schema, "registered": self.registered}
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> Form:
+    def of_json(cls, document: Mapping[str, Any]) -> Form:
         """Return the form of which `as_json` made the object. Raises InvalidRequest for another object."""
         try:
-            format, schema, registered = said["format"], said["schema"], said["registered"]
+            format, schema, registered = document["format"], document["schema"], document["registered"]
         except (KeyError, TypeError) as error:
-            raise InvalidRequest("this is no form of values", got=repr(said)[:200]) from error
+            raise InvalidRequest("this is no form of values", got=repr(document)[:200]) from error
         if not (isinstance(format, str) and isinstance(schema, str) and isinstance(registered, bool)):
-            raise InvalidRequest("this is no form of values", got=repr(said)[:200])
+            raise InvalidRequest("this is no form of values", got=repr(document)[:200])
         return cls(format, schema, registered)
 
 

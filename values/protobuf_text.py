@@ -36,20 +36,20 @@ def protobuf_decoder(registry: SchemaRegistry, id: int) -> Decoder:
     added: set[str] = set()
     size = 0
 
-    def add(found: RegisteredSchema, name: str) -> FileDescriptorProto:
+    def add(schema: RegisteredSchema, name: str) -> FileDescriptorProto:
         nonlocal size
         if len(added) >= MOST_IMPORTS:
             raise CorruptData(f"a schema imports more than {MOST_IMPORTS} others")
         added.add(name)
-        for reference in found.references:
+        for reference in schema.references:
             if reference.name not in added:
                 add(registry.referenced(reference, serialized=True), reference.name)
-        proto = _file(found.text)
+        proto = _file(schema.text)
         proto.name = name
         for needed in proto.dependency:
             if needed in _OWN and needed not in added:
                 _add_own(pool, needed, added)
-        size += len(found.text)
+        size += len(schema.text)
         pool.Add(proto)
         return proto
 

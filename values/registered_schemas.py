@@ -51,26 +51,26 @@ class RegisteredSchemas:
         cache_bytes: int,
     ) -> None:
         self._ask, self._make, self._clock = ask, make, clock
-        self._known: LRUCache[int, Decoder] = LRUCache(cache_bytes, getsizeof=lambda each: each.size + _OVERHEAD)
+        self._decoders: LRUCache[int, Decoder] = LRUCache(cache_bytes, getsizeof=lambda each: each.size + _OVERHEAD)
         self._refused: LRUCache[int, tuple[float, TierstateError]] = LRUCache(_REFUSED)
-        self._asked: dict[int, _Question] = {}
+        self._questions: dict[int, _Question] = {}
         self._away: tuple[float, TierstateError] | None = None
         self._lock = threading.Lock()
 
     def decoder(self, id: int, until: float) -> Decoder:
         """Return a decoder; wait until ``until`` at most. Raises as the registry did, TimedOut, Unavailable."""
         with self._lock:
-            if (cached := self._known.get(id)) is not None:
+            if (cached := self._decoders.get(id)) is not None:
                 return cached
             now = self._clock.monotonic()
             for refused in (self._refused.get(id), self._away):
                 if refused is not None and now < refused[0]:
                     raise refused[1]
-            question = self._asked.get(id)
+            question = self._questions.get(id)
             if question is None:
-                if len(self._asked) >= MOST_ASKED:
+                if len(self._questions) >= MOST_ASKED:
                     raise Unavailable("the schema registry is slow: too many questions wait for it")
-                question = self._asked[id] = _Question()
+                question = self._questions[id] = _Question()
                 threading.Thread(target=self._answer, args=(id, question), daemon=True, name="schema-registry").start()
         if not question.over.wait(max(0.0, until - now)):
             late = TimedOut("the schema registry did not answer in time")
@@ -90,11 +90,11 @@ class RegisteredSchemas:
         except Exception as error:  # whatever a library meets in a schema
             question.error = AnsweredOtherwise(f"the schema cannot be used: {type(error).__name__}: {str(error)[:200]}")
         with self._lock:
-            del self._asked[id]
+            del self._questions[id]
             if question.decoder is not None:
                 self._away = None
-                if question.decoder.size + _OVERHEAD <= self._known.maxsize:
-                    self._known[id] = question.decoder
+                if question.decoder.size + _OVERHEAD <= self._decoders.maxsize:
+                    self._decoders[id] = question.decoder
             elif question.error is not None:
                 refused = self._clock.monotonic() + AGAIN_S, question.error
                 self._refused[id] = refused

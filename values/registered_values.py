@@ -78,8 +78,8 @@ class AnswerValues:
         return orjson.dumps(head)[:-1] + b',"value":' + value + b"}"
 
 
-def _reason(said: dict[str, object], why: str) -> bytes:
-    return orjson.dumps({**said, "reason": why})
+def _reason(head: dict[str, object], why: str) -> bytes:
+    return orjson.dumps({**head, "reason": why})
 
 
 def open_registered_values(settings: Registry, clock: Clock) -> RegisteredValues | None:

@@ -123,9 +123,9 @@ class SchemaRegistry:
         texts: list[str] = []
         requests = 0
 
-        def add(found: RegisteredSchema) -> None:
+        def add(registered_schema: RegisteredSchema) -> None:
             nonlocal requests
-            for reference in found.references:
+            for reference in registered_schema.references:
                 if reference.name in names:
                     continue
                 if requests >= MOST_REFERENCES:
@@ -133,7 +133,7 @@ class SchemaRegistry:
                 requests += 1  # before the request: references may form a cycle
                 add(self.referenced(reference))
                 names.add(reference.name)
-            texts.append(found.text)
+            texts.append(registered_schema.text)
 
         add(schema)
         return texts

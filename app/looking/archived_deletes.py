@@ -50,12 +50,12 @@ class ArchivedDeletes:
                 self._ask(partition, new, now)
             return {question[1]: self._deleted[question] for question in questions if question in self._deleted}
 
-    def _ask(self, partition: TopicIdPartition, wanted: list[Asked], now: float) -> None:
+    def _ask(self, partition: TopicIdPartition, questions: list[Asked], now: float) -> None:
         number = tier_partition_of(partition, self._identity.partitions)
         try:
-            deletes = deleted_in(archived_entries(Shelf(self._store, self._identity, number)), wanted)
+            deletes = deleted_in(archived_entries(Shelf(self._store, self._identity, number)), questions)
         except TierstateError as error:  # no archive, or none to be trusted: nothing is condemned on doubt
             self._listener(ChoreFailed("archived deletes", number, str(error)))
             return
         self._deleted.update(deletes)
-        self._unknown.update({each: now for each in wanted if each not in deletes})
+        self._unknown.update({each: now for each in questions if each not in deletes})

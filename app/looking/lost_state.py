@@ -42,7 +42,7 @@ def why_lost(
         if view.log_starts:
             lost = _lost(connection, follower, topic, view, start) if holes(view, start) else None
             why = None if lost is None else why_segments_lost(lost, topic)
-            return None if why is None else why.said
+            return None if why is None else why.text
         store, names = connection.store, connection.names
         try:
             check_known(view, topic, store, names)

@@ -97,10 +97,10 @@ def facts_lost(topic: str, view: PartitionView, boards: Mapping[str, Board | Non
     return status.get("facts_lost") if isinstance(status, Mapping) else None
 
 
-def worst_first(found: Collection[TopicOverview]) -> list[TopicOverview]:
+def worst_first(overviews: Collection[TopicOverview]) -> list[TopicOverview]:
     """Sort by partitions in trouble, then topics with orders that wait for a person, then by what is to be copied."""
     return sorted(
-        found,
+        overviews,
         key=lambda each: (-each.partitions_in_trouble, -bool(each.orders), -(each.copy_lag_bytes or 0), each.topic),
     )
 
@@ -145,5 +145,5 @@ def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:
     return 0 if start is None else sum(each.log_bytes for each in view.readable if each.offsets.end < start)
 
 
-def _sum(known: Sequence[tuple[PartitionView, Mapping[str, Any]]], name: str) -> int | None:
-    return sum(status.get(name) or 0 for _, status in known) if known else None
+def _sum(statuses: Sequence[tuple[PartitionView, Mapping[str, Any]]], name: str) -> int | None:
+    return sum(status.get(name) or 0 for _, status in statuses) if statuses else None

@@ -131,7 +131,7 @@ def look_at(
         unconfirmed=_unconfirmed(view, bounds),
         agent=agent,
         cut_elsewhere=None if lost else cut_elsewhere(view, topic, local_start),
-        untiered=None if untiered is None else untiered.said,
+        untiered=None if untiered is None else untiered.text,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
         lost=lost,

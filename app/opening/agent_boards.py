@@ -37,7 +37,7 @@ class AgentBoards:
 
     def __init__(self, clock: Clock, hosts: Collection[str] = ()) -> None:
         self._clock, self._hosts = clock, hosts
-        self._known: dict[str, _Known] = {}
+        self._answers: dict[str, _Known] = {}
         self._asking: set[str] = set()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="agent-boards")
@@ -49,7 +49,7 @@ class AgentBoards:
     def known(self) -> dict[str, Board | None]:
         """Return the latest answer of each agent that was asked; None: it was silent."""
         with self._lock:
-            return {address: answer.board for address, answer in self._known.items()}
+            return {address: answer.board for address, answer in self._answers.items()}
 
     def renew(self, addresses: Collection[str]) -> None:
         """Ask those that were not asked in the last `AGE_S` seconds, in the background."""
@@ -58,7 +58,8 @@ class AgentBoards:
             old = [
                 each
                 for each in addresses
-                if each not in self._asking and (each not in self._known or now - self._known[each].asked_at >= AGE_S)
+                if each not in self._asking
+                and (each not in self._answers or now - self._answers[each].asked_at >= AGE_S)
             ]
             self._asking.update(old)
         for each in old:
@@ -70,7 +71,7 @@ class AgentBoards:
     def _asked(self, address: str) -> Board | None:
         board = _asked(address) if may_ask(address, self._hosts) else None
         with self._lock:
-            self._known[address] = _Known(board, self._clock.monotonic())
+            self._answers[address] = _Known(board, self._clock.monotonic())
             self._asking.discard(address)
         return board
 

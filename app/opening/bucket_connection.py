@@ -242,9 +242,9 @@ class BucketConnection:
         return self._opened.enter_context(closing(reader))
 
 
-def newest_of(said: Iterable[Replayed]) -> TimestampMs:
+def newest_of(replays: Iterable[Replayed]) -> TimestampMs:
     """Return the newest time that any of these tier-state partitions knows; -1: they have no facts."""
-    return max((each.newest_timestamp for each in said), default=NO_TIME)
+    return max((each.newest_timestamp for each in replays), default=NO_TIME)
 
 
 def _ago(ms: int) -> str:

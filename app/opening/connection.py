@@ -197,7 +197,7 @@ class Connection:
 
         return GrowingView(self.topic.mapped_partitions, self._following)
 
-    def _following(self, wanted: list[int], folder: Path | None = None) -> Follower:
+    def _following(self, numbers: list[int], folder: Path | None = None) -> Follower:
         from ...follower.following import Following
         from ...follower.open import open_view
 
@@ -206,13 +206,13 @@ class Connection:
                 self.topic,
                 "" if folder is None else self.cluster_id,
                 self.clock,
-                Following(tier_partitions=None if folder else wanted, poll_s=POLL_S),
+                Following(tier_partitions=None if folder else numbers, poll_s=POLL_S),
                 state_dir=folder,
             )
         )
-        with self.progress("reading the tier-state topic", len(wanted)) as advance:
-            for number in wanted:
-                _catch_up(follower, number, wanted)
+        with self.progress("reading the tier-state topic", len(numbers)) as advance:
+            for number in numbers:
+                _catch_up(follower, number, numbers)
                 advance(1)
         return follower
 
@@ -308,14 +308,14 @@ def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:
     return follower.partition(partition)
 
 
-def _catch_up(follower: Follower, number: int, wanted: list[int]) -> None:
+def _catch_up(follower: Follower, number: int, numbers: list[int]) -> None:
     """Wait until the view has the end of this partition, however long, as long as reading makes progress."""
     from ...state.errors import ViewBehind
 
     while True:
-        before = [follower.store.position(each) for each in wanted]
+        before = [follower.store.position(each) for each in numbers]
         try:
             return follower.require_fresh(number, 0, SILENCE_S)
         except ViewBehind:
-            if [follower.store.position(each) for each in wanted] == before:
+            if [follower.store.position(each) for each in numbers] == before:
                 raise

@@ -99,11 +99,11 @@ def archived_view(connection: Connection, target: Target, number: int | None) ->
     return store, parted
 
 
-def _settled(connection: Connection, said: list[Replayed], time: TimestampMs) -> list[Replayed]:
+def _settled(connection: Connection, replays: list[Replayed], time: TimestampMs) -> list[Replayed]:
     """Ask the topic what the archive lacks before the time: a quiet partition has no record at or after it."""
     settled = []
     try:
-        for each in said:
+        for each in replays:
             end = each.position if each.reached else connection.topic.position_at(each.tier_partition, time)
             if end > each.position:
                 raise InvalidRequest(
@@ -114,7 +114,7 @@ def _settled(connection: Connection, said: list[Replayed], time: TimestampMs) ->
                 )
             settled.append(replace(each, reached=True))
     except BrokerUnavailable:
-        return said  # records just before that time may not be archived: `reached` is False then
+        return replays  # records just before that time may not be archived: `reached` is False then
     return settled
 
 

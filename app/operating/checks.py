@@ -213,7 +213,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             if not any(re.fullmatch(pattern, name) for name in names)
         ]
         whys = {name: refusal(each) for name, each in configs.items() if not isinstance(each, TierstateError)}
-        refused = [f"{name} is not tiered: {why.said}" for name, why in whys.items() if why is not None]
+        refused = [f"{name} is not tiered: {why.text}" for name, why in whys.items() if why is not None]
         warnings += refused[:UNSEEN_NAMED] + [f"and {len(refused) - UNSEEN_NAMED} more"] * (len(refused) > UNSEEN_NAMED)
         tiered = f"{counted(len(covered) - len(refused), 'topic is', 'topics are')} tiered"
         return Warned(f"{tiered}; {'; '.join(warnings)}") if warnings else tiered

@@ -226,7 +226,7 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
         f"{describe_order(now)}: `tierstate resume` ends it" if now is not None and paused(view) is not None else None
     )
     doubt = doubt_of_orders(view)
-    return tuple(each for each in (waits, doubt.said if doubt else None) if each is not None)
+    return tuple(each for each in (waits, doubt.text if doubt else None) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def _why_not(gaps: Gaps, offsets: OffsetRange) -> str | None:
     view, bounds = gaps.view, gaps.bounds
     doubt = doubt_of(view)
     if doubt is not None:
-        return doubt.said
+        return doubt.text
     if not in_force(view, bounds):
         return "the agent of the broker that leads has not begun its term: start it"
     if not any(gap.start <= offsets.start and offsets.end <= gap.end for gap in gaps.open):

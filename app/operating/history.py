@@ -49,11 +49,11 @@ def find_break(connection: Connection) -> Break:
     return Break(topic.topic_id, identity.history, str(archives.broken), partings, after)
 
 
-def begin_after(connection: Connection, found: Break) -> None:
+def begin_after(connection: Connection, break_: Break) -> None:
     """Begin a new history: from now on the topic counts, and segments that only the lost history had are left behind.
 
     Raises Fenced while a process that this topic does not know writes to the bucket.
     """
     take_from_the_dead(connection)
-    left = [segment.segment_id for each in found.after for segment in each.left]
-    begin_history(connection.store, found.topic_id, found.history + 1, connection.clock.now_ms(), found.why, left)
+    left = [segment.segment_id for each in break_.after for segment in each.left]
+    begin_history(connection.store, break_.topic_id, break_.history + 1, connection.clock.now_ms(), break_.why, left)

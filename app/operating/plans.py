@@ -81,7 +81,7 @@ class Plans:
         self._clock, self._ids = clock, ids
         self._renewing = [threading.Lock() for _ in range(LOCKS)]
 
-    def lease(self, wanted: Mapping[Place, Extent], user: str, lease_s: float) -> PlanHead:
+    def lease(self, extents: Mapping[Place, Extent], user: str, lease_s: float) -> PlanHead:
         """Take the leases of a plan, before anything is routed. ``lease_s`` 0: none, so what expires may be deleted.
 
         Raises InvalidRequest for longer than ``lease.max``, UnknownTopic, Unavailable; AccessDenied where the gateway
@@ -90,7 +90,7 @@ class Plans:
         if lease_s == 0:
             return PlanHead("", 0.0)
         plan = f"{self._ids.uuid().hex()}-{lease_s:.0f}"
-        ranges = {self._reader.partition(*place).partition: extent for place, extent in wanted.items()}
+        ranges = {self._reader.partition(*place).partition: extent for place, extent in extents.items()}
         try:
             self._leasing.take(ranges, _holder(plan, user), lease_s)
         except AccessDenied as error:
@@ -107,9 +107,9 @@ class Plans:
         numbers = [(topic, number) for topic in topics for number in range(self._reader.topic(topic).partitions)]
         return self._leasing.end([self._reader.partition(*each).partition for each in numbers], _holder(plan, user))
 
-    def routed(self, wanted: Mapping[Place, Extent], isolation: Isolation, tier: Tier) -> Iterator[PlannedRange]:
+    def routed(self, extents: Mapping[Place, Extent], isolation: Isolation, tier: Tier) -> Iterator[PlannedRange]:
         """Yield one range after the other. Raises as `fetch.plan.planned`."""
-        for place, extent in wanted.items():
+        for place, extent in extents.items():
             yield from planned(self._reader, {place: extent}, isolation=isolation, tier=tier)
 
     def extent(self, place: Place, isolation: Isolation, tier: Tier) -> Extent:

@@ -95,11 +95,11 @@ class RecoveryRequest:
     history: int | None = None
 
 
-def plan_recovery(connection: Connection, asked: RecoveryRequest) -> Recovery:
+def plan_recovery(connection: Connection, request: RecoveryRequest) -> Recovery:
     """Read every manifest and, where it is authoritative, the archive. Writes nothing."""
     store, broker = connection.store, connection.broker.control
     here = broker.cluster()
-    cluster = asked.cluster_id or here.cluster_id
+    cluster = request.cluster_id or here.cluster_id
     names = {described.topic_id: described.name for described in broker.topics()}
     with connection.progress("reading manifests") as advance:
 
@@ -108,13 +108,13 @@ def plan_recovery(connection: Connection, asked: RecoveryRequest) -> Recovery:
                 advance(1)
                 yield item
 
-        bucket = sort_out(counted(), cluster, asked.topic_ids)
-    lost = asked.topic_ids or tuple({each.tier_state_topic_id for each in bucket.ours})
+        bucket = sort_out(counted(), cluster, request.topic_ids)
+    lost = request.topic_ids or tuple({each.tier_state_topic_id for each in bucket.ours})
     archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
     archived_to: dict[str, int] | None = None
-    if asked.from_archive is not False:
-        archive, archived_to = _archived(store, lost, cluster, asked.history, demanded=asked.from_archive is True)
-    left = frozenset[RemoteSegmentId]().union(*(left_behind(store, topic_id, asked.history) for topic_id in lost))
+    if request.from_archive is not False:
+        archive, archived_to = _archived(store, lost, cluster, request.history, demanded=request.from_archive is True)
+    left = frozenset[RemoteSegmentId]().union(*(left_behind(store, topic_id, request.history) for topic_id in lost))
     plans = plan_partitions(bucket.ours, archive, _local_starts(broker, bucket.ours, names), left)
     addresses = frozenset(address for each in archive.values() for address in each.addresses)
     return Recovery(cluster, bucket, plans, names, archived_to, addresses, here.hosts)
@@ -214,11 +214,11 @@ def _all_of(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionView]:
 
 
 def _local_starts(
-    broker: BrokerControl, found: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
+    broker: BrokerControl, segments: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
 ) -> dict[TopicIdPartition, Offset]:
     """Return where the brokers' logs begin, as far as the brokers answer."""
     starts: dict[TopicIdPartition, Offset] = {}
-    for partition in sorted({each.segment.partition for each in found}):
+    for partition in sorted({each.segment.partition for each in segments}):
         bounds = bounds_if_known(broker, names.get(partition.topic_id), partition)
         if bounds is not None:  # else a gap above what is restored is not seen
             starts[partition] = bounds.local_start

@@ -82,18 +82,18 @@ def look_into_folders(folder: Path, view: TierView) -> Iterator[RescuedPartition
         yield RescuedPartition(*place, segments, why)
 
 
-def _leading(found: PartitionFolder, view: TierView) -> tuple[tuple[LeadingSegment, ...], str]:
-    assert found.topic_id is not None
-    partition_view = view.partition(TopicIdPartition(found.topic_id, found.partition))
+def _leading(folder: PartitionFolder, view: TierView) -> tuple[tuple[LeadingSegment, ...], str]:
+    assert folder.topic_id is not None
+    partition_view = view.partition(TopicIdPartition(folder.topic_id, folder.partition))
     doubt = doubt_of(partition_view)
     if doubt is not None or partition_view.later:
-        return (), doubt.said if doubt is not None else "a later release wrote facts of it"
+        return (), doubt.text if doubt is not None else "a later release wrote facts of it"
     segments = list[LeadingSegment]()
-    for base, following in pairwise(found.base_offsets):
+    for base, following in pairwise(folder.base_offsets):
         owner = partition_view.coverage.at(base)
         if owner is None or owner.segment.offsets.start != base or owner.offsets.end != following - 1:
             return tuple(segments), f"{base}..{following - 1} has no copy of its own"
-        path = found.log_path(base)
+        path = folder.log_path(base)
         size = sum(each.stat().st_size for each in _files(path))
         segments.append(LeadingSegment(path, following, owner.segment, size))
     return tuple(segments), "only the active segment is left"

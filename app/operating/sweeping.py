@@ -67,32 +67,32 @@ class Row:
         }
 
 
-def rows_of(topic: str, found: SweepFindings, bounds: LocalBounds | None, explicit: Collection[str]) -> list[Row]:
+def rows_of(topic: str, findings: SweepFindings, bounds: LocalBounds | None, explicit: Collection[str]) -> list[Row]:
     """Return the rows of one partition, as a person is shown them. ``bounds`` None: no broker answered."""
-    view = found.view
-    rows = _abandoned(topic, found, bounds)
-    for each in found.findings:
+    view = findings.view
+    rows = _abandoned(topic, findings, bounds)
+    for each in findings.findings:
         kind = CONDEMNED if each.condemned else UNKNOWN if each.segment_id is None else ORPHAN
-        sweep = each.condemned or each.found.key in explicit
-        rows.append(Row(topic, view, kind, each.found.key, each.found.size, each.why, each, sweep))
-    for leftover in found.leftovers:
+        sweep = each.condemned or each.info.key in explicit
+        rows.append(Row(topic, view, kind, each.info.key, each.info.size, each.why, each, sweep))
+    for leftover in findings.leftovers:
         sweep = leftover.condemned or leftover.upload.key in explicit
         rows.append(Row(topic, view, UPLOAD, leftover.upload.key, None, leftover.why, leftover, sweep))
     return rows
 
 
-def _abandoned(topic: str, found: SweepFindings, bounds: LocalBounds | None) -> list[Row]:
+def _abandoned(topic: str, findings: SweepFindings, bounds: LocalBounds | None) -> list[Row]:
     sizes: Counter[str] = Counter()
-    for each in found.listed:
+    for each in findings.listed:
         sizes[base_of(each.key)] += each.size
     rows = []
-    for segment in found.view.in_state(SegmentState.ABANDONED):
+    for segment in findings.view.in_state(SegmentState.ABANDONED):
         if segment.subject is None:
             continue
-        reason = only_copy(found.view, segment, bounds) if bounds else "no broker says whether it is the only copy"
+        reason = only_copy(findings.view, segment, bounds) if bounds else "no broker says whether it is the only copy"
         reason = not_own(segment.subject) or reason
         base = segment.subject.object_key
-        rows.append(Row(topic, found.view, ABANDONED, base, sizes[base], reason or BY_AGENT))
+        rows.append(Row(topic, findings.view, ABANDONED, base, sizes[base], reason or BY_AGENT))
     return rows
 
 
@@ -106,7 +106,7 @@ def check_explicit(rows: Collection[Row], looks: Collection[SweepFindings], expl
 
 
 def check_no_evidence(
-    found: SweepFindings, whole: Iterable[RemoteSegment], bounds: LocalBounds | None, explicit: Collection[str]
+    findings: SweepFindings, whole: Iterable[RemoteSegment], bounds: LocalBounds | None, explicit: Collection[str]
 ) -> None:
     """Raise TierStateLost for a listed object of a ``whole`` segment that may be the only copy of its offsets: no fact
     names it because the facts were lost. ``bounds`` None: no broker answered.
@@ -117,7 +117,7 @@ def check_no_evidence(
             continue
         why: str | None = "no broker says whether it is the only copy"
         if bounds is not None:
-            why = nowhere_else(found.view, segment.offsets, found.view.log_start, bounds)
+            why = nowhere_else(findings.view, segment.offsets, findings.view.log_start, bounds)
         if why is not None:
             number = segment.partition.partition
             raise TierStateLost(

@@ -85,7 +85,7 @@ class Upkeep:
         self._time = BrokersTime(self._clock, self._topic, store)
         self._scratch = self._settings.state_dir / "agent" / "scratch"
 
-    def chore_loop(self, context: TermContext, follower: Follower, wanted: FactsKept) -> ChoreLoop:
+    def chore_loop(self, context: TermContext, follower: Follower, kept_facts: FactsKept) -> ChoreLoop:
         """Return the loop, not yet running."""
         settings, topic = self._settings, self._topic
         led = led_by(context.broker, settings.tier_state.topic, context.broker_id, topic.mapped_partitions)
@@ -110,13 +110,13 @@ class Upkeep:
             before, noted = noted, context.time.clocks().noted or ""
             if noted and not before:
                 self._listener(ClocksDiffer(noted))
-            if wanted.refresh():
+            if kept_facts.refresh():
                 follower.reconsider()
 
         custodian = Custodian(custody, led)
-        # look_around has refreshed `wanted` right before
+        # look_around has refreshed `kept_facts` right before
         return ChoreLoop(
-            lambda: wanted.leads if self._may_try() else (),
+            lambda: kept_facts.leads if self._may_try() else (),
             self.chores(),
             custodian,
             look_around,

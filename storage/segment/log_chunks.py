@@ -112,22 +112,22 @@ class LogChunks:
                 found=f"{actual:08x}",
             )
 
-    def stored_into(self, target: memoryview, asked: ByteRange, stop: threading.Event, chunks: Sequence[Chunk]) -> None:
+    def stored_into(self, target: memoryview, range: ByteRange, stop: threading.Event, chunks: Sequence[Chunk]) -> None:
         """Read exactly these bytes into the start of ``target``, by one request. Raises what `exact_range` raises."""
         if self._near is None:
             at = 0
-            with closing(exact_range(self._store, self.key, asked, stop, chunks)) as pieces:
+            with closing(exact_range(self._store, self.key, range, stop, chunks)) as pieces:
                 for piece in pieces:
                     target[at : at + len(piece)] = piece
                     at += len(piece)
             return
         try:
             near_object = self._opened = self._opened or self._near.opened(self.key)
-            count = near_object.read_into(asked.start, target)
+            count = near_object.read_into(range.start, target)
         except RangeNotSatisfiable as error:
-            raise _short(self.key, asked, 0, chunks) from error
-        if count != len(asked):
-            raise _short(self.key, asked, count, chunks)
+            raise _short(self.key, range, 0, chunks) from error
+        if count != len(range):
+            raise _short(self.key, range, count, chunks)
 
     def plain(self, chunk: Chunk, stored: Bytes) -> Bytes:
         """Return a chunk's plain bytes. Raises CorruptData naming key, chunk and reason, also for a wrong length."""
@@ -183,18 +183,18 @@ def windows(chunks: Sequence[Chunk], window_bytes: float = WINDOW_BYTES) -> Iter
 def exact_range(
     store: ObjectReads,
     key: str,
-    asked: ByteRange,
+    range: ByteRange,
     stop: threading.Event | None = None,
     chunks: Sequence[Chunk] = (),
 ) -> Generator[bytes, None, None]:
-    """Yield exactly the bytes ``asked``, in pieces of at most `WINDOW_BYTES`; closing it closes the request.
+    """Yield exactly the bytes ``range``, in pieces of at most `WINDOW_BYTES`; closing it closes the request.
 
     Raises CorruptData when the object has fewer (names the first of ``chunks`` that is incomplete), Stopped.
     """
     count = 0
     first = chunks[0].stored_size if chunks else 0
     # where all chunks are stored in one size, pieces of that size are the chunks: nothing is copied
-    pieces = store.stream_range(key, asked, first if MIB <= first <= WINDOW_BYTES else MIB)
+    pieces = store.stream_range(key, range, first if MIB <= first <= WINDOW_BYTES else MIB)
     try:
         for piece in pieces:
             count += len(piece)
@@ -202,23 +202,23 @@ def exact_range(
             if stop is not None and stop.is_set():
                 raise Stopped
     except RangeNotSatisfiable as error:
-        raise _short(key, asked, 0, chunks) from error
+        raise _short(key, range, 0, chunks) from error
     finally:
         if isinstance(pieces, Generator):
             pieces.close()  # now, not when the last traceback that refers to it is dropped: it has a connection
-    if count != len(asked):
-        raise _short(key, asked, count, chunks)
+    if count != len(range):
+        raise _short(key, range, count, chunks)
 
 
-def _short(key: str, asked: ByteRange, found: int, chunks: Sequence[Chunk]) -> CorruptData:
-    end = asked.start + found
+def _short(key: str, range: ByteRange, count: int, chunks: Sequence[Chunk]) -> CorruptData:
+    end = range.start + count
     return CorruptData(
         "object is shorter than its manifest says",
         file=key,
         chunk=next((chunk.id for chunk in chunks if end < chunk.stored_stop), None),
-        position=asked.start,
-        expected=asked.stop,
-        found=end if found else f"at most {asked.start}",
+        position=range.start,
+        expected=range.stop,
+        found=end if count else f"at most {range.start}",
     )
 
 

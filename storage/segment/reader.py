@@ -271,8 +271,8 @@ class SegmentReader:
         for position in range(start, stop, WINDOW_BYTES):
             yield partial(self._bytes, ByteRange(position, min(position + WINDOW_BYTES, stop)))
 
-    def _bytes(self, asked: ByteRange, left: threading.Event) -> bytes:
-        return b"".join(exact_range(self._store, self._log_key, asked, left, self.chunks_of(asked.start, asked.stop)))
+    def _bytes(self, range: ByteRange, left: threading.Event) -> bytes:
+        return b"".join(exact_range(self._store, self._log_key, range, left, self.chunks_of(range.start, range.stop)))
 
     def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk], alone: bool) -> Generator[Bytes, None, None]:
         at = 0
@@ -313,6 +313,6 @@ def _cut(data: Bytes, at: int, start: int, stop: int) -> Bytes:
     return memoryview(data)[max(0, start - at) : stop - at]
 
 
-def _same(key: str, what: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise CorruptData(f"{what} are not as described", file=key, expected=expected, found=found)
+def _same(key: str, what: str, value: object, expected: object) -> None:
+    if value != expected:
+        raise CorruptData(f"{what} are not as described", file=key, expected=expected, found=value)

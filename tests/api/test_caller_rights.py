@@ -71,7 +71,7 @@ def test_answers_that_are_remembered_are_bounded_and_the_rest_is_asked_again(mon
         callers = [relayed(unsigned_token(name), "sub") for name in ("ann", "bob", "ann")]
         for caller in callers:
             assert asyncio.run(caller_rights.of(caller, ["t"]))["t"].read
-    assert len(caller_rights._known) == 3
+    assert len(caller_rights._cache) == 3
     assert len(brokers.asked) == 3
 
 

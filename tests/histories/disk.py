@@ -82,7 +82,7 @@ class _OpenSegment:
         self.time_index: bytes | None = None
         fate = log.fate("index", base, following)
         opened = {producer: Offset(begun.base) for producer, begun in log.broker.open(base).items()}
-        self.before = OpenBefore(opened, known=True)
+        self.before = OpenBefore(opened, complete=True)
         self.transaction_index = index = log.broker.transaction_index(base, following) or None
         if index is not None and fate.random() < 0.4:
             at = fate.randrange(len(index))

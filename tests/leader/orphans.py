@@ -58,7 +58,7 @@ class Late:
                 self.world.topic.append(0, live.key, None)
 
     def findings(self) -> dict[str, UnneededObject]:
-        return {each.found.key: each for each in self.watch.look(self.world.view()).findings}
+        return {each.info.key: each for each in self.watch.look(self.world.view()).findings}
 
     def sweep(self) -> int:
         """Look, and delete what is ripe. Return how many were deleted."""

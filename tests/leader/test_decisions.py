@@ -158,8 +158,8 @@ def test_a_tier_state_topic_that_drifted_stops_everything_but_copying() -> None:
     decision = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
     assert decision.intents == {OperationKind.COPY: CANDIDATE}
     kept = Why(Reason.TIER_STATE_UNSAFE, "the tier-state topic is not safe any more: cleanup.policy is delete")
-    assert (decision.trim, decision.expire, decision.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept.said))
-    assert decision.erase == NothingToErase(kept.said)
+    assert (decision.trim, decision.expire, decision.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept.text))
+    assert decision.erase == NothingToErase(kept.text)
 
 
 def test_while_a_copy_of_the_cluster_writes_nothing_is_done() -> None:
@@ -212,7 +212,7 @@ def test_the_newest_order_by_position_stops_everything(
     decision = decide(view, seen(), POLICY, LATER)
     if stops:
         assert order is not None
-        assert (order.kind, order.said.startswith(stops[1])) == (stops[0], True)
+        assert (order.kind, order.text.startswith(stops[1])) == (stops[0], True)
         assert (decision.copy, decision.trim) == (NothingToCopy(order), NoTrim(order))
     else:
         assert order is None
@@ -234,7 +234,7 @@ def test_the_newest_order_by_position_stops_everything(
 )
 def test_what_cannot_be_tiered_is_refused(config: TopicConfig, reason: str | None) -> None:
     decision = refusal(config)
-    assert (decision.said if decision else None) == reason
+    assert (decision.text if decision else None) == reason
 
 
 def cut(before: int) -> LiveFact:

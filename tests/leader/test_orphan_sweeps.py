@@ -237,7 +237,7 @@ def test_one_prefix_inside_another_is_not_looked_at_twice(late: Late, world: Wor
     process = world.process()
     late.restart(process, process.begin(), inner)
     finding_list = late.watch.look(world.view()).findings
-    assert sorted(each.found.key for each in finding_list) == sorted([*keys, stray])
+    assert sorted(each.info.key for each in finding_list) == sorted([*keys, stray])
 
 
 # --- whose ------------------------------------------------------------------------------------------------------------

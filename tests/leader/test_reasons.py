@@ -40,8 +40,8 @@ def test_an_error_is_a_reason_of_its_own_kind(error: errors.TierstateError, kind
 
 
 def test_a_failure_that_comes_again_says_how_often() -> None:
-    assert why_failed(errors.Fenced("a higher term"), 1).said == "a higher term"
-    assert why_failed(errors.Fenced("a higher term"), 3).said == "a higher term (failed 3 times in a row)"
+    assert why_failed(errors.Fenced("a higher term"), 1).text == "a higher term"
+    assert why_failed(errors.Fenced("a higher term"), 3).text == "a higher term (failed 3 times in a row)"
 
 
 def test_a_remaining_wait_is_never_written_as_zero() -> None:

@@ -306,7 +306,7 @@ def test_an_unknown_lineage_is_shown_with_its_candidates(world: World) -> None:
     assert unknown is not None
     first = view.lineage.entries[0]
     assert unknown.begins == (first.epoch, first.start_offset)
-    assert unknown.continues.entries == (*unknown.known.entries, first)
+    assert unknown.continues.entries == (*unknown.lineage.entries, first)
     assert unknown.anew.entries == (first,)
     assert unknown.leader is not None
     without = replace(view, others=tuple(live for live in view.others if live.fact != unknown.leader))

@@ -27,7 +27,7 @@ from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange
 
-EMPTY = OpenBefore(known=True)
+EMPTY = OpenBefore(complete=True)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def test_the_markers_of_a_real_log_make_the_very_index_that_the_broker_wrote() -
     assert sum(len(segment.index) for segment in SEGMENTS) == ENTRY_BYTES * 63
     for segment in SEGMENTS:
         check = segment.check()
-        assert check.known
+        assert check.opening_complete
         assert check.bytes() == segment.index
         assert check.difference() is None
 
@@ -129,7 +129,7 @@ def test_without_a_producer_snapshot_only_what_lies_below_the_segment_goes_unnot
         bad = bytearray(segment.index)
         bad[bit // 8] ^= 1 << bit % 8
         check = segment.check(bytes(bad), OpenBefore())
-        assert not check.known
+        assert not check.opening_complete
         if check.difference() is None:
             unnoticed += 1
             assert hidden(check) == hidden(good)
@@ -182,7 +182,7 @@ def test_a_replica_that_appended_the_next_transaction_with_the_marker_may_name_i
 
 def test_a_beginning_that_only_a_snapshot_knows_is_in_the_entry() -> None:
     log = data(10, 1) + marker(11, 1, ABORT) + marker(12, 2, ABORT)
-    before = OpenBefore({1: Offset(3), 2: Offset(5)}, known=True)
+    before = OpenBefore({1: Offset(3), 2: Offset(5)}, complete=True)
     check = checked(log, b"", 10, before)
     assert check.aborted == [entry(1, 3, 11, 5), entry(2, 5, 12)]
     check_result = checked(log, check.bytes(), 10, OpenBefore())
@@ -192,8 +192,8 @@ def test_a_beginning_that_only_a_snapshot_knows_is_in_the_entry() -> None:
 
 def test_the_first_segment_needs_no_snapshot_and_a_damaged_one_is_none() -> None:
     assert open_before(0, None, "snapshot") == EMPTY
-    assert not open_before(10, None, "snapshot").known
-    assert not open_before(10, b"damaged", "snapshot").known
+    assert not open_before(10, None, "snapshot").complete
+    assert not open_before(10, b"damaged", "snapshot").complete
 
 
 def test_a_marker_that_cannot_be_read_is_corrupt() -> None:
@@ -251,7 +251,7 @@ def test_segments_cut_anywhere_tell_together_what_is_aborted(history: History, c
         touching = {each for each in history.aborted if each.first < stop and each.last >= start}
         assert {each.range for each in check.aborted} | set(behind) == touching
         assert left.keys() == history.open.keys() & {p for p, offsets in history.open.items() if offsets[0] < stop}
-        before = OpenBefore(check.open, known=True)
+        before = OpenBefore(check.open, complete=True)
     assert aborted_ranges == history.aborted
 
 

@@ -139,7 +139,7 @@ def test_a_fetch_request_keeps_all_but_its_session_and_its_bound(version: int, s
         for topic in made.topics
         for each in topic.partitions
     }
-    assert {place: (each.offset, each.max_bytes) for place, each in request.wanted.items()} == expected
+    assert {place: (each.offset, each.max_bytes) for place, each in request.positions.items()} == expected
     level = Isolation.READ_COMMITTED if seed % 2 else Isolation.READ_UNCOMMITTED
     assert (request.isolation, request.max_wait_ms) == (level, made.max_wait_ms)
     assert request.follower == (made.replica_id >= 0)

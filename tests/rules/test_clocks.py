@@ -39,19 +39,19 @@ def test_nothing_grows_old_while_machine_and_broker_differ_by_more_than_a_minute
 def test_two_clocks_that_agree_name_the_third_as_wrong(machine: int, broker: int, store: int, wrong: str) -> None:
     doubt = clocks(machine, ("broker", broker), (STORE, store)).doubt
     assert doubt is not None
-    assert f"the clock of {wrong} is wrong" in doubt.said
+    assert f"the clock of {wrong} is wrong" in doubt.text
 
 
 def test_brokers_that_differ_by_days_stop_deletion_although_one_of_them_agrees_with_the_machine() -> None:
     doubt = clocks(0, ("broker of 3", 200), ("broker of 7", 3 * DAY)).doubt
     assert doubt is not None
-    assert "the clock of broker of 7 is wrong" in doubt.said
+    assert "the clock of broker of 7 is wrong" in doubt.text
 
 
 def test_two_clocks_that_differ_blame_neither() -> None:
     doubt = clocks(DAY, ("broker", 0)).doubt
     assert doubt is not None
-    assert "is wrong" not in doubt.said
+    assert "is wrong" not in doubt.text
 
 
 def test_a_machine_that_nothing_confirms_deletes_nothing() -> None:

@@ -168,7 +168,7 @@ def test_nothing_goes_while_anything_is_doubtful(doubt: str) -> None:
     assert doubt_of(sound) is None
     why = doubt_of(view)
     assert why is not None
-    assert why.said.startswith(doubt)
+    assert why.text.startswith(doubt)
     reason = NoExpiry(why)
     assert isinstance(moves(sound, keep(size=0)), AdvanceLogStart)
     assert isinstance(next_delete(sound), StartDelete)
@@ -265,7 +265,7 @@ def test_an_order_that_does_not_say_for_which_records_is_not_carried_out() -> No
     version_1 = OperatorOrder(build.partition, build.fact_id(7), kind, Offset(100), False, "ops", NOW)
     decision = moves(view_of(build.live(50, version_1)))
     assert isinstance(decision, NoExpiry)
-    assert (decision.why.kind, "give it again" in decision.why.said) == (Reason.ORDER_LOST, True)
+    assert (decision.why.kind, "give it again" in decision.why.text) == (Reason.ORDER_LOST, True)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def removal(*extra: LiveFact, put_off: tuple[int, ...] = ()) -> int | str:
     off = {build.segment_id(number) for number in put_off}
     decision = next_removal(view_of(*extra), NOW, GRACE, off)
     if isinstance(decision, NoExpiry):
-        return decision.why.said
+        return decision.why.text
     return next(number for number in range(10) if build.segment_id(number) == decision.segment.segment_id)
 
 

@@ -57,7 +57,7 @@ def seen(**changes: Any) -> Observed:
 
 
 def said(found: TrimBefore | NoTrim) -> str:
-    return found.why.said if isinstance(found, NoTrim) else ""
+    return found.why.text if isinstance(found, NoTrim) else ""
 
 
 def judge(

@@ -19,7 +19,7 @@ class CopyOf(KafkaSandbox):
         self._disks, self._copied_id = disks, cluster_id
 
     def open(self) -> CopyOf:
-        self.folder = (self._given or Path()).resolve()
+        self.folder = (self._user_folder or Path()).resolve()
         self._prepare(find_java(), kafka_libs())
         self.cluster_id = self._copied_id
         for disk, broker in zip(self._disks, self.brokers, strict=True):

@@ -83,7 +83,7 @@ def test_a_copy_that_names_anothers_objects_is_never_readable_and_holds_the_part
         assert contradiction.endswith(f"copy-started at 2: its object key is of another segment: {key!r}"), what
         doubt = doubt_of(view)
         assert doubt is not None, what
-        assert doubt.said == f"contradiction: {contradiction}", what
+        assert doubt.text == f"contradiction: {contradiction}", what
 
 
 def test_any_fact_that_names_anothers_objects_is_a_contradiction_also_a_fenced_one(build: Build) -> None:
