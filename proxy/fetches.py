@@ -19,7 +19,7 @@ from .budget import FREE
 from .cold_reads import ColdRead, ColdReads, wait_for_one
 from .fetch_answer import UNKNOWN, AnsweredPartition, FetchAnswer, Said, filled, said_of
 from .fetch_request import FetchRequest, Place, Wanted, lower
-from .house import House
+from .parts import ProxyParts
 from .peer import Part, Peer, framed
 from .read_log import Reads
 
@@ -44,10 +44,10 @@ class _Held:
 class Fetches:
     """The Fetch requests and answers of one connection. Both of the connection's tasks use it."""
 
-    def __init__(self, client: Peer, broker: Peer, house: House, reads: Reads) -> None:
-        self._client, self._broker, self._house, self._reads = client, broker, house, reads
-        self._cold = ColdReads(house.shared)
-        self._patience = FIRST_WAIT_S
+    def __init__(self, client: Peer, broker: Peer, parts: ProxyParts, reads: Reads) -> None:
+        self._client, self._broker, self._parts, self._reads = client, broker, parts, reads
+        self._cold = ColdReads(parts.shared)
+        self._wait_s = FIRST_WAIT_S
 
     def close(self) -> None:
         self._cold.close()
@@ -55,7 +55,7 @@ class Fetches:
     def asked(self, request: FetchRequest, data: bytearray) -> None:
         """Prepare ``data``, which holds ``request``, before it goes to the broker."""
         if self._cold.of(request):
-            lower(data, request, HELD_BYTES if self._house.budget.has(HELD_BYTES) else FREE // 2)
+            lower(data, request, HELD_BYTES if self._parts.budget.has(HELD_BYTES) else FREE // 2)
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
         """Send the client the answer in a frame of ``size`` bytes that begins with ``lead``."""
@@ -63,7 +63,7 @@ class Fetches:
         expected = self._cold.of(request)
         may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.positions)
         if expected and (may_be_empty or any(read.ready for read in expected)):
-            share = self._house.budget.for_a_frame(size)
+            share = self._parts.budget.for_a_frame(size)
             if share is not None:
                 with share:
                     await self._filled(lead, answer, request)
@@ -93,7 +93,7 @@ class Fetches:
         local = sum(len(partition.records) for partition in held)
         reads = [partition.read for partition in held if partition.read is not None]
         if not local:
-            await wait_for_one(reads, min(self._patience, request.max_wait_ms / 1000))
+            await wait_for_one(reads, min(self._wait_s, request.max_wait_ms / 1000))
         parts: list[Part] = [lead]
         filled_reads: list[ColdRead] = []
         room = request.max_bytes - local
@@ -116,11 +116,11 @@ class Fetches:
             parts += [partition.entry.head, partition.records]
         for read in filled_reads:
             self._cold.handed_out(read, request.positions[read.place])
-        self._patience = FIRST_WAIT_S if local or filled_reads else min(2 * self._patience, self._house.remote_wait_s)
-        self._house.counts.filled += len(filled_reads)
-        self._house.counts.filled_bytes += sum(len(read.piece.data) for read in filled_reads if read.piece is not None)
+        self._wait_s = FIRST_WAIT_S if local or filled_reads else min(2 * self._wait_s, self._parts.remote_wait_s)
+        self._parts.counts.filled += len(filled_reads)
+        self._parts.counts.filled_bytes += sum(len(read.piece.data) for read in filled_reads if read.piece is not None)
         try:
-            with self._house.budget.sent_to(self._client):
+            with self._parts.budget.sent_to(self._client):
                 await self._client.send(framed([*parts, rest]))
         finally:
             for read in filled_reads:
@@ -145,11 +145,11 @@ class Fetches:
         """Answer "nothing yet" or the read's error. "Nothing yet" has a later end: the log must not look ended."""
         if read is not None and read.error is not None:
             code = codes.code_of(read.error)
-            self._house.counts.errors[code] += 1
+            self._parts.counts.errors[code] += 1
             if code != codes.OFFSET_OUT_OF_RANGE:
                 entry.says(code, Said(UNKNOWN, UNKNOWN, UNKNOWN))
             return
-        self._house.counts.not_yet += 1
+        self._parts.counts.not_yet += 1
         piece = None if read is None else read.piece
         beyond = position.offset + 1
         entry.says(codes.NONE, Said(beyond, beyond, UNKNOWN) if piece is None else said_of(piece.bounds))
@@ -157,10 +157,10 @@ class Fetches:
             self._cold.drop(read.place)  # the broker has it, or the log continues elsewhere: ask the broker again
 
     def _passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
-        self._house.counts.passed_bytes += size
+        self._parts.counts.passed_bytes += size
         if not size:
             return
-        self._house.counts.passed += 1
+        self._parts.counts.passed += 1
         place: Place = (entry.topic, entry.partition)
         if (position := request.positions.get(place)) is not None:
             self._reads.saw(place, "local", position.offset, size)

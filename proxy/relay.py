@@ -28,8 +28,8 @@ from .deletions import Held
 from .direct import Gone
 from .fetch_request import FetchRequest, Place, read_fetch
 from .fetches import Fetches
-from .house import House
 from .offsets import OffsetsAsked, read_epochs, read_list_offsets
+from .parts import ProxyParts
 from .peer import Peer, framed
 from .refused_produce import refused_produce
 from .sasl_user import user_of
@@ -78,10 +78,10 @@ class Pending:
 class Relay:
     """Relays one connection: call `run` once. ``client`` and ``broker`` are connected; `run` closes both at its end."""
 
-    def __init__(self, client: Peer, broker: Peer, house: House) -> None:
-        self._client, self._broker, self._house = client, broker, house
-        self._reads = house.read_log.of_connection(client.address)
-        self._fetches = Fetches(client, broker, house, self._reads)
+    def __init__(self, client: Peer, broker: Peer, parts: ProxyParts) -> None:
+        self._client, self._broker, self._parts = client, broker, parts
+        self._reads = parts.read_log.of_connection(client.address)
+        self._fetches = Fetches(client, broker, parts, self._reads)
         self._pending: deque[Pending] = deque()
         self._room = asyncio.Event()
         self._mechanism = self._claimed = ""
@@ -124,7 +124,7 @@ class Relay:
             if key in LOOKED_INTO:
                 await self._look_into(size, head, pending)
                 continue
-            if key == Key.PRODUCE and self._house.read_only:
+            if key == Key.PRODUCE and self._parts.read_only:
                 await self._refuse_produce(pending)
                 continue
             if key == Key.PRODUCE:
@@ -139,7 +139,7 @@ class Relay:
 
     async def _refuse_produce(self, pending: Pending) -> None:
         answer = await refused_produce(self._client, pending.version, pending.correlation)
-        self._house.counts.refused["Produce"] += 1
+        self._parts.counts.refused["Produce"] += 1
         if answer is None:
             raise Refused("this proxy is read-only, and the client waits for no answer", request="Produce")
         pending.answer = answer
@@ -158,10 +158,10 @@ class Relay:
         api = APIS.get(key)
         if key == Key.API_VERSIONS:
             return  # any version passes: a broker that does not support it answers with those that it does
-        read_only = api is not None and api.changes and self._house.read_only
+        read_only = api is not None and api.changes and self._parts.read_only
         if api is None or not api.oldest <= version <= api.newest or read_only:
             name = f"api key {key}" if api is None else api.name
-            self._house.counts.refused[name] += 1
+            self._parts.counts.refused[name] += 1
             why = "this proxy is read-only" if read_only else "a request that was not offered"
             raise Refused(why, request=name, version=version)
 
@@ -176,7 +176,7 @@ class Relay:
                 case Key.LIST_OFFSETS:
                     pending.offsets = read_list_offsets(data, at, pending.version)
                 case Key.DELETE_RECORDS:
-                    pending.deletions = await self._house.deletions.hold(data, at, pending.version)
+                    pending.deletions = await self._parts.deletions.hold(data, at, pending.version)
                 case Key.OFFSET_FOR_LEADER_EPOCH:
                     pending.epochs = read_epochs(data, at, pending.version)
                 case Key.SASL_HANDSHAKE:
@@ -222,7 +222,7 @@ class Relay:
 
     def _change_of(self, pending: Pending) -> Callable[[bytes], Awaitable[bytes | bytearray]] | None:
         """Return the function that changes the body of the answer, or None if the answer passes unchanged."""
-        key, version, house = pending.key, pending.version, self._house
+        key, version, parts = pending.key, pending.version, self._parts
         if key in WITH_ADDRESSES:
             return partial(self._addresses, Key(key), version)
         if key == Key.API_VERSIONS:
@@ -230,11 +230,11 @@ class Relay:
         if key == Key.SASL_AUTHENTICATE:
             return self._authenticated
         if pending.offsets is not None:
-            return partial(house.older.patch_offsets, pending.offsets, version)
+            return partial(parts.older.patch_offsets, pending.offsets, version)
         if pending.deletions is not None:
-            return partial(house.deletions.patch, pending.deletions, self._client.address, version)
+            return partial(parts.deletions.patch, pending.deletions, self._client.address, version)
         if pending.epochs is not None:
-            return partial(house.older.patch_epochs, pending.epochs, version)
+            return partial(parts.older.patch_epochs, pending.epochs, version)
         return None
 
     async def _metadata(self, size: int, lead: bytes, version: int) -> None:
@@ -248,11 +248,11 @@ class Relay:
 
     async def _addresses(self, key: Key, version: int, body: bytes) -> bytes:
         named = addresses.nodes(key, body, version)
-        listeners = await self._house.listeners.ensure(named)
+        listeners = await self._parts.listeners.ensure(named)
         return addresses.rewritten(body, named, listeners, flexible=APIS[key].is_flexible(version))
 
     async def _versions(self, version: int, body: bytes) -> bytes:
-        return offered(body, version, read_only=self._house.read_only)
+        return offered(body, version, read_only=self._parts.read_only)
 
     async def _authenticated(self, body: bytes) -> bytes:
         if Frame(body).int16() == codes.NONE:
@@ -263,7 +263,7 @@ class Relay:
 
     def _memory(self, size: int) -> Share:
         """Return memory for a frame that is parsed. Raises Refused if there is not enough, now or ever."""
-        budget = self._house.budget
+        budget = self._parts.budget
         most = min(LARGEST_WHOLE, budget.size)
         if size > most:
             raise Refused("a frame that must be looked into is larger than proxy.memory allows", length=size, most=most)

@@ -31,9 +31,9 @@ from .cold_reads import RemoteReader, Shared
 from .counts import Counts
 from .deletions import Deletions
 from .fetch_request import Place
-from .house import House
 from .listeners import Listeners, listen_on, tls_of
 from .older_offsets import Older, OlderOffsets
+from .parts import ProxyParts
 from .peer import Peer
 from .read_log import ReadLog
 from .relay import Relay
@@ -122,7 +122,7 @@ class ProxyServer:
         listeners = Listeners(self._socket, self._settings, self._tls, self._accept)
         shared = Shared(self._reader, self._remote, self.budget, self._failed)
         older = OlderOffsets(self._reader, self._metadata, self._remote, self.counts, self._failed)
-        self._house = House(
+        self._parts = ProxyParts(
             shared=shared,
             older=older,
             deletions=Deletions(self._reader, self._metadata, self.counts, self._warn),
@@ -180,7 +180,7 @@ class ProxyServer:
             except (OSError, TimeoutError, TierstateError) as error:
                 self._warn("no connection to the broker", broker_id=node, reason=str(error) or repr(error))
                 return
-            await Relay(client, broker, self._house).run()
+            await Relay(client, broker, self._parts).run()
         except TierstateError as error:
             self.counts.malformed += 1
             self._warn("a connection is closed", client=client.address, reason=str(error))
@@ -189,7 +189,7 @@ class ProxyServer:
 
     async def _connected(self, node: int | None) -> Peer:
         """Connect to the broker with this id, or to any broker. Raises OSError, TimeoutError, BrokerUnavailable."""
-        nodes = self._house.listeners.nodes
+        nodes = self._parts.listeners.nodes
         if node is not None:
             addresses = [nodes[node]] if node in nodes else []
         else:

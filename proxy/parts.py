@@ -14,7 +14,7 @@ from .read_log import ReadLog
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class ProxyParts:
     """The shared parts. ``remote_wait_s``: how long an answer that would be empty waits for remote records."""
 
     shared: Shared
