@@ -322,14 +322,15 @@ class PrefixClaim:
         keeper = chosen_of(self._keepers)
         if keeper is None or self._kept == keeper.number:
             return True
-        is_old = any(each.ours and each.beat.kept >= keeper.number for each in self._agents())
-        if not is_old and not self._is_here(keeper):
+        knowing = [each for each in self._agents() if each.ours and each.beat.kept >= keeper.number]
+        if not knowing and not self._is_here(keeper):
             self._verdict = Contested(
                 f"{keeper.by} gave this prefix to another cluster: give this one another store.url"
             )
             return False
         self._kept = keeper.number
-        if not is_old:
+        # it counts for agents that start together: until one of them has its proof, the decision is not used up
+        if all(each.beat.trial_s == NO_PROOF_YET for each in knowing):
             self._chosen, self._trial_s = True, 0.0
         return True
 

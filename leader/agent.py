@@ -61,7 +61,7 @@ class Agent:
         ahead: Ahead = nothing_ahead,
     ) -> None:
         self._hosted, self._new_worker, self._board = hosted, new_worker, board
-        self._attention, self._ahead = schedule, ahead
+        self._schedule, self._ahead = schedule, ahead
         self._entries: Mapping[TopicIdPartition, Hosted] = {}
         self._led_topics: frozenset[str] = frozenset()
         self._resting: set[TopicIdPartition] = set()
@@ -112,9 +112,9 @@ class Agent:
         try:
             while tries and not stop.is_set():
                 before = self._acts
-                self._attention.call_all()
+                self._schedule.call_all()
                 self.reconcile(stop)
-                while self.wait_idle() and self._attention.called and not stop.is_set() and self._away is None:
+                while self.wait_idle() and self._schedule.called and not stop.is_set() and self._away is None:
                     self.reconcile(stop)
                 if self._acts > before:
                     tries = ONCE_TRIES
@@ -157,13 +157,13 @@ class Agent:
             failing = [worker for worker in self._workers.values() if worker.failures]
             for worker in failing:
                 worker.returned(returned)
-            self._attention.call(worker.partition for worker in failing)
-        urgent = self._attention.called or self._queue.waits > 0
+            self._schedule.call(worker.partition for worker in failing)
+        urgent = self._schedule.called or self._queue.waits > 0
         with self._turns:
-            due = self._attention.due(self._busy, LOOKS_AT_ONCE)
+            due = self._schedule.due(self._busy, LOOKS_AT_ONCE)
         changed = self._ahead({partition: hosted[partition].name for partition in due}, self._led_topics)
         if changed:
-            self._attention.call(partition for partition, entry in hosted.items() if entry.name in changed)
+            self._schedule.call(partition for partition, entry in hosted.items() if entry.name in changed)
         for worker in self._busy_workers():
             if not worker.look_at_local_log():
                 break  # wait only once for a broker that does not answer
@@ -189,9 +189,9 @@ class Agent:
                 continue
             if entry is not None and entry.leads:
                 self._resting.discard(partition)
-                self._attention.follow(partition)
+                self._schedule.follow(partition)
             else:
-                self._attention.drop(partition)
+                self._schedule.drop(partition)
                 self._resting.add(partition)
         self._led_topics = frozenset(entry.name for entry in hosted.values() if entry.leads)
 
@@ -256,7 +256,7 @@ class Agent:
                 more = not over and worker.advance()
                 if not more:
                     break
-                self._attention.acted(worker.partition)
+                self._schedule.acted(worker.partition)
                 with self._turns:
                     self._acts += 1
                 if worker.behind > CATCHING_UP and self._queue.fresh_waits:
@@ -266,7 +266,7 @@ class Agent:
         if more:
             self._line_up(worker)
             return
-        self._attention.looked(worker.partition, worker.failures)
+        self._schedule.looked(worker.partition, worker.failures)
         with self._turns:
             self._busy.discard(worker.partition)
             self._turns.notify_all()

@@ -65,7 +65,7 @@ class Discovery:
     ) -> None:
         """``choose`` returns None for a topic that is of no interest at all."""
         self._log, self._broker, self._broker_id = context.log, context.broker, context.broker_id
-        self._choose, self._with_facts, self._attention = choose, context.view.partitions, schedule
+        self._choose, self._with_facts, self._schedule = choose, context.view.partitions, schedule
         self._clock = context.clock
         self._uncovered = False
         self._left: frozenset[TopicIdPartition] = frozenset()
@@ -84,7 +84,7 @@ class Discovery:
         """Return what is hosted, as the same object while nothing changed. Raises what disks and cluster raise."""
         changes = self._log.touched()
         self._touched |= changes.names
-        self._attention.longest_s = BLIND_S if changes.blind else LONGEST_S
+        self._schedule.longest_s = BLIND_S if changes.blind else LONGEST_S
         # a folder that was no partition yet when it was listed may have become one
         disks_changed = self._list(changes.folders or not self._touched <= self._folders.keys())
         cluster_changed = self._ask(disks_changed)
@@ -92,7 +92,7 @@ class Discovery:
             self._hosted = self._compose()
         if self._look():
             self._hosted = self._compose()
-        self._attention.call(self._folders[name] for name in self._touched if name in self._folders)
+        self._schedule.call(self._folders[name] for name in self._touched if name in self._folders)
         self._touched.clear()
         return self._hosted
 

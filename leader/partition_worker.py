@@ -113,9 +113,9 @@ class PartitionWorker:
     @property
     def failures(self) -> int:
         """Return how often in a row something failed; 0 means that all is well."""
-        return max(each.count for each in self._every_setback())
+        return max(each.count for each in self._every_backoff())
 
-    def _every_setback(self) -> tuple[Backoff, ...]:
+    def _every_backoff(self) -> tuple[Backoff, ...]:
         return (self._general, *self._by_kind.values(), *self._put_off.values())
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
@@ -142,8 +142,8 @@ class PartitionWorker:
         """Do what `advance` does, yielding before each irreversible step of the operation it takes."""
         while self._returned:
             kind = self._returned.popleft()
-            for failures in self._every_setback():
-                failures.returned(kind)
+            for backoff in self._every_backoff():
+                backoff.returned(kind)
         if self._general.waiting:
             self.look_at_local_log()
             return False
@@ -305,16 +305,16 @@ class PartitionWorker:
     def rest(self) -> None:
         """End the term and stop all work, because this broker does not lead."""
         self._end_term("this broker no longer leads")
-        self._clear_setbacks()
+        self._clear_failures()
         if self._orphans is not None:
             self._orphans.rest()
         if self._lost is not None:
             self._lost.rest()
         self._publish(PartitionStatus(self.name, self.partition.partition, self.partition.topic_id, leads=False))
 
-    def _clear_setbacks(self) -> None:
-        for failures in (self._general, *self._by_kind.values()):
-            failures.clear()
+    def _clear_failures(self) -> None:
+        for backoff in (self._general, *self._by_kind.values()):
+            backoff.clear()
         self._put_off.clear()
 
     def _fresh_view(self) -> PartitionView:
@@ -345,7 +345,7 @@ class PartitionWorker:
     def _refuse(self, why: Why) -> None:
         if self._status.refused_reason != why.kind:
             self._listener(PartitionRefused(self.partition, self.name, why.text))
-            self._clear_setbacks()
+            self._clear_failures()
         self._publish(refused(self._status, why))
 
     def _show(self, view: PartitionView, seen: Observed, decision: Decision, lost: Why | None) -> None:

@@ -444,6 +444,45 @@ def test_a_command_that_ends_while_agents_start_does_not_use_up_the_decision_of_
     assert [each.may_delete for each in agents] == [True] * 4
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_a_decision_ends_the_trial_of_every_agent_that_runs(
+    bucket: Bucket, topic: MemoryTierTopic, order: tuple[int, int, int]
+) -> None:
+    bucket.begin(topic).claim.leave()
+    bucket.clock.advance(SILENCE_MS / 1000)
+    agents = [bucket.agent(topic, broker, "host9:/data") for broker in (1, 2, 3)]
+    bucket.pass_periods(2 * SILENT_PERIODS, *agents)
+    assert [each.has_proof and not each.may_delete for each in agents] == [True] * 3
+    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, [], True, "me@host", TimestampMs(0)))
+    bucket.pass_periods(2, *(agents[each] for each in order))
+    assert [each.may_delete for each in agents] == [True] * 3
+
+
+@pytest.mark.parametrize("late", [0, 1, 2, SILENT_PERIODS])
+def test_a_decision_counts_for_every_agent_that_starts_after_it(
+    bucket: Bucket, topic: MemoryTierTopic, late: int
+) -> None:
+    bucket.begin(topic)  # it crashes: the next ones wait until it was silent for long enough
+    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, [], True, "me@host", TimestampMs(0)))
+    agents = list[Agent]()
+    for broker in (1, 2, 3):
+        agents.append(bucket.agent(topic, broker, "host9:/data"))
+        bucket.pass_periods(late, *agents)
+    bucket.pass_periods(2 * SILENT_PERIODS, *agents)
+    assert [each.may_delete for each in agents] == [True] * 3
+
+
+def test_a_decision_does_not_count_for_a_copy_that_starts_later(bucket: Bucket, topic: MemoryTierTopic) -> None:
+    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, [], True, "me@host", TimestampMs(0)))
+    production = bucket.begin(topic)
+    assert production.may_delete
+    production.claim.leave()
+    clone = bucket.agent(topic.copied(), place="host2:/data")
+    bucket.pass_periods(2 * SILENT_PERIODS, clone)
+    assert clone.has_proof
+    assert not clone.may_delete
+
+
 def test_a_recovery_in_a_copy_takes_the_prefix_from_no_cluster(bucket: Bucket, topic: MemoryTierTopic) -> None:
     production, copied = bucket.begin(topic), topic.copied()
     production.claim.leave()

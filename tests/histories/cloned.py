@@ -4,8 +4,9 @@ Real claims over `MemoryTierTopic` and one `MemoryStore`. Agents start, stop, cr
 fails, and the copy comes at any moment, also while all agents are down. Folders do not matter: an agent keeps nothing
 about the prefix on disk. The bucket may be put back to an older state, once, at any moment. Promised until a person
 decides: no object that was there when the cluster was copied is deleted by the copy, nor by the cluster once both run.
-Without a copy no agent is locked out: a few heartbeats after the last crash all may write. An agent notices with its
-next heartbeat that the bucket was put back.
+Without a copy no agent is locked out: a few heartbeats after the last crash all may write; and after a person's
+decision all may delete, whether they ran before or start after it. An agent notices with its next heartbeat that the
+bucket was put back.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from random import Random
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.heartbeat import Claimant
-from tierstate.follower.object_names import ROOT
+from tierstate.follower.keeper import Decision, keep_prefix
+from tierstate.follower.object_names import ROOT, agents_prefix, kept_number
 from tierstate.follower.prefix_claim import PrefixClaim
 from tierstate.rules.prefix import SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import StorageUnavailable, Unavailable
 from tierstate.state.objects import ObjectInfo
+from tierstate.state.offsets import TimestampMs
 from tierstate.storage.claimed_store import claimed
 from tierstate.storage.memory import MemoryStore
 
@@ -144,6 +147,7 @@ class ClonedWorld:
         self.faults = 0.0
         if self.clone is None:
             self.nobody_is_locked_out()
+            self.a_decision_ends_every_wait()
 
     def begin(self) -> None:
         """All of production's agents have ended their trial."""
@@ -228,6 +232,29 @@ class ClonedWorld:
         self.pass_time(3 * SILENT_PERIODS)
         for broker, agent in production.agents.items():
             assert agent.claim.proof.trim is None, f"broker {broker}: {agent.claim.proof.trim}"
+
+    def a_decision_ends_every_wait(self) -> None:
+        """After another day's silence at another place; a person decides before, while and after agents start."""
+        production, rnd = self.production, Random(f"decision {self.started}")
+        for broker in list(production.agents):
+            production.stop(broker, cleanly=rnd.random() < 0.5)
+        self.clock.advance(TRIAL)
+        production.place = "elsewhere"
+        for broker in range(self.brokers):
+            if rnd.random() < 0.5:
+                production.start(broker)
+                self.pass_time(rnd.choice((0, 0, 1, SILENT_PERIODS)))
+        listed = [kept_number("cluster", each.key) or 0 for each in self.store.list(agents_prefix("cluster"))]
+        decision = Decision(max(listed, default=0) + 1, "P" * 22, (), True, "a person", TimestampMs(0))
+        keep_prefix(self.store, production.topic, "cluster", decision)
+        for broker in range(self.brokers):
+            if broker not in production.agents:
+                production.start(broker)
+                self.pass_time(rnd.choice((0, 0, 1, SILENT_PERIODS)))
+        self.pass_time(3 * SILENT_PERIODS)
+        for broker, agent in production.agents.items():
+            assert agent.claim.proof.delete is None, f"broker {broker}: {agent.claim.proof.delete}"
+        self.seen.add("decided")
 
 
 def broken_by_clones(seeds: range = range(10)) -> str | None:

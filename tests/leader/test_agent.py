@@ -28,11 +28,11 @@ def partition(number: int) -> TopicIdPartition:
 
 
 class Worker:
-    """A partition with so many steps to take; ``failures``: how often it fails before it takes them."""
+    """A partition with so many steps to take; ``refusals``: how often it fails before it takes them."""
 
-    def __init__(self, place: TopicIdPartition, acts: int, journal: list[int], failures: int = 0) -> None:
+    def __init__(self, place: TopicIdPartition, acts: int, journal: list[int], refusals: int = 0) -> None:
         self.partition, self.name = place, "t"
-        self.acts, self.journal, self.failures = acts, journal, failures
+        self.acts, self.journal, self.refusals = acts, journal, refusals
         self.failures = self.behind = self.returns = 0
         self.last_error: str | None = None
         self.rested = 0
@@ -45,8 +45,8 @@ class Worker:
         assert self._busy.acquire(blocking=False), "two threads in one partition"
         try:
             self.before_act()
-            if self.failures:
-                self.failures -= 1
+            if self.refusals:
+                self.refusals -= 1
                 self.failures += 1
                 self.last_error = "no answer"
                 return False

@@ -160,7 +160,7 @@ def test_a_failed_removal_is_forgotten_once_another_agent_did_it(world: World) -
     world.faults = lambda operation, key, writes: None
     Desk(world.process()).work(seconds=1)
     assert len(world.objects()) == 12
-    desk.work(seconds=2)  # its term is over: that is a setback of its own
+    desk.work(seconds=2)  # its term is over: that is a failure of its own
     assert desk.worker.failures == 0
 
 
@@ -184,7 +184,7 @@ NO_ANSWER = BrokerUnavailable("no answer")
 @pytest.mark.parametrize(
     ("count", "waits"), [(1, 1.0), (2, 1.0), (3, 1.0), (4, 5.0), (5, 10.0), (6, 20.0), (9, 160.0), (10, 300.0)]
 )
-def test_setbacks_wait_longer_each_time_and_are_forgotten_at_once(count: int, waits: float) -> None:
+def test_failures_wait_longer_each_time_and_are_forgotten_at_once(count: int, waits: float) -> None:
     clock = ManualClock()
     failures, other = Backoff(clock), Backoff(clock)
 
@@ -274,7 +274,7 @@ def test_erasing_waits_for_the_archive_of_its_own_tier_state_partition(world: Wo
     assert erasable_left(world).isdisjoint(trims)
 
 
-def test_a_partition_that_moves_away_is_left_alone_and_its_setbacks_are_forgotten(world: World) -> None:
+def test_a_partition_that_moves_away_is_left_alone_and_its_failures_are_forgotten(world: World) -> None:
     busy = Busy(world)
     busy.fail("copy")
     busy.desk.work(seconds=10)
