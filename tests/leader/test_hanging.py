@@ -109,10 +109,10 @@ def test_an_act_that_hangs_is_named_with_its_partition_while_the_others_go_on(wa
     loop.workers[partition(1)].before_act = watched.held.here
     with watched.running("agent", agent_of(loop).run):
         eventually(lambda: loop.journal == [0] * 3)
-        watched.hangs_until_let_go("acts", "doing=t-1 ")
+        watched.hangs_until_let_go("operations", "doing=t-1 ")
         eventually(lambda: sorted(loop.journal) == [0] * 3 + [1] * 3)
         watched.clock.advance(LONG_S)
-        assert not watched.hanging("acts"), "who waits for work does not hang"
+        assert not watched.hanging("operations"), "who waits for work does not hang"
 
 
 def test_an_act_that_says_that_it_goes_on_may_take_as_long_as_it_likes(watched: Watched) -> None:
@@ -120,8 +120,8 @@ def test_an_act_that_says_that_it_goes_on_may_take_as_long_as_it_likes(watched: 
 
     def copy() -> None:
         for _ in range(3):
-            watched.clock.advance(LIMITS["acts"] - 1)
-            hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "acts")
+            watched.clock.advance(LIMITS["operations"] - 1)
+            hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "operations")
             alive()
 
     loop = Loop((1, 0))
@@ -136,11 +136,11 @@ def test_a_copy_goes_on_with_each_piece_and_each_answer_of_the_store(watched: Wa
 
     def slow(size: int) -> None:
         pieces.append(size)
-        watched.clock.advance(LIMITS["acts"] - 1)
-        hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "acts")
+        watched.clock.advance(LIMITS["operations"] - 1)
+        hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "operations")
 
     process.tools = replace(process.tools, store=living(world.store), throttle=slow)
-    with loop("acts"):
+    with loop("operations"):
         worker = process.worker()
         while worker.advance():
             pass
@@ -152,8 +152,8 @@ def test_every_act_of_a_long_turn_has_its_own_time(watched: Watched) -> None:
     hangs = list[object]()
 
     def act() -> None:
-        watched.clock.advance(LIMITS["acts"] - 1)
-        hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "acts")
+        watched.clock.advance(LIMITS["operations"] - 1)
+        hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "operations")
 
     loop = Loop((5, 0))
     loop.workers[partition(0)].before_act = act
@@ -237,12 +237,12 @@ def test_a_hanging_thread_is_unhealthy_and_counted_by_its_loop(watched: Watched)
         MemoryTierTopic(PARTITIONS), memory.fresh(), memory, watched.clock, Following(tail=False)
     ).start()
     feed_loop_gauges(metrics, watched.watchdog)
-    with loop("acts", "t-0"):
+    with loop("operations", "t-0"):
         assert why_unhealthy([], follower, watched.watchdog) == []
         watched.clock.advance(LONG_S)
         assert why_unhealthy([], follower, watched.watchdog) == why_hanging(watched.watchdog) != []
         page = metrics.exposition().decode()
-        assert 'tierstate_hung_threads{loop="acts"} 1.0' in page
+        assert 'tierstate_hung_threads{loop="operations"} 1.0' in page
         assert 'tierstate_hung_threads{loop="chores"} 0.0' in page
 
 
@@ -256,7 +256,7 @@ def test_every_loop_has_a_limit_of_minutes_and_every_limit_a_loop() -> None:
 
 def test_a_store_that_is_given_longer_is_given_longer() -> None:
     patient = Settings.model_validate({"store": {"throttle_timeout": 3600}})
-    assert longest_silence(patient)["acts"] > 3600
+    assert longest_silence(patient)["operations"] > 3600
 
 
 def test_the_page_says_of_every_loop_how_long_it_may_be_silent() -> None:
