@@ -1,4 +1,4 @@
-"""The rights that each role needs in Kafka: docs/operations.md shows the list, a test runs each command under it."""
+"""The rights that each role needs in Kafka. docs/operations.md shows them; a test runs each command with only these."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A right on a resource. ``why``: what does not work without it."""
+    """A right on a resource. ``why``: the purpose of the right."""
 
     resource: Resource
     operation: AclOperation
@@ -49,7 +49,7 @@ class Right:
 
     @property
     def typed(self) -> str:
-        """The operation as `kafka-acls.sh` spells it, like ``DescribeConfigs``: it refuses ``DESCRIBE_CONFIGS``."""
+        """The operation as `kafka-acls.sh` expects it: ``DescribeConfigs``, not ``DESCRIBE_CONFIGS``."""
         return str(self.operation.name).title().replace("_", "")
 
 
@@ -97,7 +97,7 @@ AGENT = (
     *_rights(Resource.EVERY_GROUP, describe="what a group has read is asked for before every trim"),
 )
 AGENT_MAY = _rights(Resource.TOPICS, read="an open transaction is named")
-"""Rights that an agent also works without."""
+"""Rights that are optional for an agent."""
 
 ROLES = {
     "agent": AGENT,
@@ -107,11 +107,11 @@ ROLES = {
     ),
     "in addition: `tierstate init`": tuple(right for right in INIT if right not in OPERATOR),
 }
-"""The rows of the table; a role that adds to the one above it shows only what it adds."""
+"""The rows of the table. A role "in addition" has only the rights that it adds to those of the role above."""
 
 
 ADDED_BY = "; an administrator adds it: "
-"""Stands between the purpose of a right and the command that adds it, which names the agent's user."""
+"""The text between the purpose of a right and the command that adds the right for the agent's user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,11 @@ class Lacking:
         return f"{self.right.operation.name} on {self.name}: {self.right.why}"
 
     def concerns(self, topic: str) -> bool:
-        """Return whether the topic cannot be tiered as it should without this right."""
+        """Return whether the topic cannot be tiered correctly without this right."""
         return self.right.resource is not Resource.TOPICS or self.name == topic
 
     def told(self, kafka: Mapping[str, str]) -> str:
-        """Return the right, what does not work without it, and the command that adds it."""
+        """Return a text with the right, its purpose, and the command that adds it."""
         return f"{self}{ADDED_BY}{self.command(kafka)}"
 
     def command(self, kafka: Mapping[str, str]) -> str:
@@ -147,14 +147,14 @@ class Lacking:
 
 
 def lacking(admin: Any, raw: RawClient, tier_state: str, topics: Collection[str]) -> list[Lacking]:
-    """Return the rights that an agent of these ``topics`` lacks according to the brokers: none without an authorizer.
+    """Return the rights that an agent of these ``topics`` lacks according to the brokers.
 
-    Raises BrokerUnavailable and its subclasses.
+    The list is empty if the cluster has no authorizer. Raises BrokerUnavailable and its subclasses.
     """
     may = {
         (ResourceType.BROKER, "kafka-cluster"): _asked(admin.describe_cluster(**_ASKING)),
         (ResourceType.GROUP, WILDCARD): tuple(AclOperation) if _may_describe_groups(raw) else (),
-        # a name that no topic has stands for every other: brokers answer "unknown" only where DESCRIBE is allowed
+        # a name that no topic has represents all topics: brokers answer "unknown" only if DESCRIBE is allowed
         (ResourceType.TOPIC, WILDCARD): _asked(admin.describe_topics(TopicCollection([NOBODYS]), **_ASKING)[NOBODYS]),
     }
     for name, future in admin.describe_topics(TopicCollection([tier_state, *topics]), **_ASKING).items():
@@ -173,14 +173,14 @@ _ASKING = {"include_authorized_operations": True, "request_timeout": 10}
 
 
 def _may_describe_groups(raw: RawClient) -> bool:
-    """Ask any broker about a group that does not exist: it checks the right before it looks for the group."""
+    """Return whether DESCRIBE is allowed on a group that does not exist: brokers check the right before the group."""
     request = DescribeGroupsRequest(groups=[NOBODYS], min_version=3, max_version=5)
     (group,) = raw.ask(min(raw.metadata().brokers), request).groups
     return not isinstance(error_of(group.error_code), AccessDenied)
 
 
 def _asked(future: Future[Any]) -> Collection[AclOperation]:
-    """Return the authorized operations on a resource: none where not even DESCRIBE is allowed."""
+    """Return the authorized operations on a resource. The result is empty if not even DESCRIBE is allowed."""
     try:
         return future.result(timeout=15).authorized_operations or ()  # None: no operation at all (seen, 2.16)
     except KafkaException as error:
@@ -188,7 +188,7 @@ def _asked(future: Future[Any]) -> Collection[AclOperation]:
         if denied(error):
             return ()
         if code == KafkaError.UNKNOWN_TOPIC_OR_PART:  # brokers look for a topic after they checked the right
-            return tuple(AclOperation)  # visible but absent: brokers report further rights once it exists
+            return tuple(AclOperation)  # visible but absent: brokers report its other rights only once it exists
         raise error_of_exception(error) from error
 
 

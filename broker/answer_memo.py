@@ -1,6 +1,6 @@
-"""Decodes answers once that brokers repeat byte for byte: on a quiet cluster, the descriptions of all topics.
+"""Decodes an answer only once if brokers repeat it byte for byte, as they do for all topics on a quiet cluster.
 
-Decoding the metadata of 2,000 partitions takes 50 ms, comparing their bytes 20 µs.
+Decoding the metadata of 2,000 partitions takes 50 ms; comparing their bytes takes 20 µs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 KEPT = 8
-"""Answers that are kept. The brokers of a cluster give equal answers, except that each may name another controller."""
+"""The most answers kept. A cluster's brokers give equal answers, except that each may name another controller."""
 
 
 class AnswerMemo(Generic[V]):
@@ -22,7 +22,7 @@ class AnswerMemo(Generic[V]):
         self._values: dict[bytes, V] = {}
 
     def of(self, body: bytes, decode: Callable[[bytes], object]) -> V:
-        """Return the value of an answer, decoded only if its bytes are new. Raises what ``decode`` raises."""
+        """Return the value of an answer, decoded only if its bytes are new. Raises the errors of ``decode``."""
         values = self._values
         value = values.get(body)
         if value is None:

@@ -19,7 +19,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class RawPartition:
-    """A partition in the cluster metadata: a hint, never a fence."""
+    """A partition in the cluster metadata, which may be stale: a hint, never a fence."""
 
     leader: BrokerId | None
     leader_epoch: LeaderEpoch | None
@@ -47,7 +47,7 @@ class RawMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RawOffset:
-    """``code`` is Kafka's error code; 0 is none. ``offset`` is -1 when no record fits the timestamp."""
+    """``code`` is Kafka's error code; 0: no error. ``offset`` is -1 if no record has this timestamp or a later one."""
 
     code: int
     offset: Offset
@@ -57,7 +57,7 @@ class RawOffset:
 
 @dataclass(frozen=True, slots=True)
 class RawConfig:
-    """``code`` is Kafka's error code; 0 is none. ``entries``: settings by Kafka's names."""
+    """``code`` is Kafka's error code; 0: no error. ``entries``: settings by Kafka's names."""
 
     code: int
     entries: dict[str, str | None]
@@ -65,7 +65,7 @@ class RawConfig:
 
 @dataclass(frozen=True, slots=True)
 class RawFetch:
-    """``batches``: as the broker stores them, the last may be cut off. ``aborted``: (producer id, first offset)."""
+    """``batches``: as stored by the broker; the last may be cut off. ``aborted``: pairs (producer id, first offset)."""
 
     code: int
     batches: bytes
@@ -77,8 +77,8 @@ class RawFetch:
 
 @dataclass(frozen=True, slots=True)
 class RawProducer:
-    """``last_timestamp``: of the newest batch, by the producer's clock (-1: unknown). ``open_from``: first offset of
-    the transaction that is open here; None without one.
+    """``last_timestamp``: the time of the newest batch, by the producer's clock; -1: unknown. ``open_from``: the first
+    offset of the producer's open transaction; None: no transaction is open.
     """
 
     producer_id: int
@@ -89,7 +89,7 @@ class RawProducer:
 
 @dataclass(frozen=True, slots=True)
 class RawProducers:
-    """``code`` is Kafka's error code; 0 is none."""
+    """``code`` is Kafka's error code; 0: no error."""
 
     code: int
     producers: tuple[RawProducer, ...]

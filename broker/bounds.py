@@ -1,4 +1,4 @@
-"""The bounds of a partition's log on its leader, and of its epochs, fenced by one leader epoch."""
+"""Read the bounds of a partition's log and of its epochs from the leader, fenced by one leader epoch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .raw import EARLIEST, LATEST, RawClient
 def read_bounds(
     raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch | None = None
 ) -> LocalBounds:
-    """Return the bounds that ``broker`` knows, all of one leader epoch: ``epoch``, or the epoch of the first answer.
+    """Return the log's bounds on ``broker``, all of one leader epoch: ``epoch``, or the epoch of the first answer.
 
-    The last stable offset is requested first and the local start last, so that each is at most as old as what a caller
-    compares it with. Raises LeaderMoved (it does not lead, or has not heard of this epoch), Fenced (a newer epoch
-    exists), UnknownTopic, AccessDenied, BrokerUnavailable, TimedOut.
+    The last stable offset is requested first, and the local start last: so the local start is never older than an end
+    that it is compared with. Raises LeaderMoved if ``broker`` does not lead or does not know this epoch yet, and Fenced
+    if a newer epoch exists. Also raises UnknownTopic, AccessDenied, BrokerUnavailable, TimedOut.
     """
     bounds = read_bounds_of(raw, broker, {(topic, partition): epoch})[topic, partition]
     if isinstance(bounds, TierstateError):
@@ -40,7 +40,7 @@ def bounds_of_leader(
     *,
     timeout_s: float,
 ) -> LocalBounds:
-    """Return `read_bounds` of the leader. Without an ``epoch``, repeat it if the leader changes in between."""
+    """Return `read_bounds` of the leader. Without ``epoch``, read them again if the leader changes in between."""
 
     def ask(broker: BrokerId) -> LocalBounds:
         try:
@@ -56,9 +56,9 @@ def bounds_of_leader(
 def read_bounds_of(
     raw: RawClient, broker: BrokerId, epochs: Mapping[Place, LeaderEpoch | None]
 ) -> dict[Place, LocalBounds | TierstateError]:
-    """Return what `read_bounds` would return or raise for each partition of one broker, by three requests.
+    """Return the bounds, or the error of `read_bounds`, for each partition, by three requests to one broker.
 
-    Raises errors that concern all of them: BrokerUnavailable, TimedOut.
+    Raises BrokerUnavailable and TimedOut, which concern all partitions.
     """
     fences, failed = dict(epochs), dict[Place, TierstateError]()
 
@@ -86,10 +86,10 @@ def read_bounds_of(
 def read_end_of_epoch(
     raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
 ) -> EpochEnd | None:
-    """Return the end of the newest epoch up to ``epoch`` in ``broker``'s log; None when the log knows none of them.
+    """Return the end of the newest epoch up to ``epoch`` in ``broker``'s log. Returns None if the log has none of them.
 
-    Both answers belong to ``leader_epoch``. The first epoch of the log is requested last: it only grows during one
-    leader's term, so an epoch that is not before it was known when its end was answered*. Raises as `read_bounds`.
+    Both answers belong to ``leader_epoch``. The log's first epoch only grows during one leader's term, so it is
+    requested last: an epoch that is still in the log then was in it when its end was answered. Raises as `read_bounds`.
     """
     facts = {"topic": topic, "partition": partition, "broker": broker, "leader_epoch": leader_epoch}
     end = _checked(raw.end_of_epoch(broker, topic, partition, epoch, leader_epoch), facts)
@@ -100,9 +100,9 @@ def read_end_of_epoch(
 def offset_at(
     raw: RawClient, broker: BrokerId, topic: str, partition: int, at: TimestampMs
 ) -> tuple[Offset, TimestampMs] | None:
-    """Return the first local offset whose timestamp is ``at`` or later, and that timestamp; None when there is none.
+    """Return the first local offset with a timestamp of ``at`` or later, and the timestamp. Returns None without one.
 
-    A known trap (reading.md, "By time"): the answer may lie below the broker's own log start.
+    The offset may be below the broker's own log start (reading.md, "By time").
     """
     facts = {"topic": topic, "partition": partition, "broker": broker}
     answer = _checked(raw.list_offset(broker, topic, partition, at), facts)

@@ -1,4 +1,4 @@
-"""Watches whether any broker answers and accepts our login."""
+"""Watches whether any broker answers and accepts tierstate's login."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 8.0
 
 
 class BrokerWatch(AnswerWatch):
-    """Sends a small Metadata request every two seconds to any broker that answers; now and then logs in at each."""
+    """Sends a small Metadata request to any broker every two seconds. Logs in at each broker every ``LOGIN_S``."""
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker, self._clock = broker, clock
@@ -30,5 +30,5 @@ class BrokerWatch(AnswerWatch):
         self._broker.raw.log_in(everywhere=everywhere)
 
     def run(self, stop: threading.Event) -> None:
-        """Look again and again until ``stop`` is set."""
+        """Check repeatedly until ``stop`` is set."""
         go_round("broker watch", stop, self.look, self.pause_s)

@@ -1,7 +1,7 @@
-"""The positions of consumer groups on a topic, as far as a caller may see them: each broker is asked as that caller.
+"""The positions of those consumer groups on a topic that a caller may see, requested with the caller's login.
 
-ListGroups returns the groups that the caller may DESCRIBE, OffsetFetch the offsets of those alone: Kafka's authorizer
-decides, nothing is evaluated here. A broker lists the groups that it coordinates, so all brokers are asked.
+ListGroups returns only the groups that the caller may DESCRIBE, and OffsetFetch only their offsets: Kafka's authorizer
+decides, and tierstate evaluates no ACL. A broker lists only the groups that it coordinates, so all brokers are asked.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from .groups import GroupPosition, GroupProblem, TopicGroups, committed_offsets,
 from .raw_connection import RawConnection
 
 Connect = Callable[[Sequence[Address] | None], tuple[RawConnection, float]]
-"""Connects to the first of these addresses (None: all known ones) that answers; returns its deadline too."""
+"""Connects to the first address (None: of all known ones) that answers. Returns the connection and its deadline."""
 
 COMMIT_OFFSETS = ("classic", "consumer", "streams")
 """Kinds of groups that commit offsets."""
 MOST_GROUPS = 5000
-"""Groups of one broker that are asked about at most."""
+"""The most groups of one broker whose offsets are requested."""
 
 
 def read_groups_as(connect: Connect, topic: str, partitions: Sequence[int]) -> TopicGroups:
-    """Return the visible positions. Raises BrokerUnavailable or TimedOut (no answer), AccessDenied (login refused)."""
+    """Return the positions that the caller may see. A broker that does not answer becomes a problem in the result.
+
+    Raises BrokerUnavailable or TimedOut if no broker answers, and AccessDenied if the login is refused."""
     connection, deadline = connect(None)
     try:
         no_topics: list[object] = []

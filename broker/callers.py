@@ -1,9 +1,9 @@
 """The rights of other users on topics, as the brokers themselves report them.
 
-A connection is opened as the caller, and Metadata is requested with ``include_topic_authorized_operations`` (KIP-430):
-super users, custom authorizers, prefixed and denying ACLs are all in the answer. A caller that has no secret known to
-Kafka, but was identified in another way, gets a delegation token from us (KIP-373; needs CreateTokens on that user),
-and we log in with it. Only tokens are kept; each question is a login of its own, so a deleted user is refused.
+tierstate logs in as the caller and requests Metadata with ``include_topic_authorized_operations`` (KIP-430). The answer
+considers super users, custom authorizers, and prefixed and denying ACLs. If a caller was authenticated without a secret
+that Kafka knows, tierstate creates a delegation token for it and logs in with the token (KIP-373; this needs
+CreateTokens on that user). Only tokens are kept. Each request is a new login, so a deleted user is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOKEN_S = 3600.0
 TOKENS = 10_000
 """Tokens that are kept; the least recently used one is evicted."""
 SETTLES_S = 2.0
-"""Seconds: a new token reaches all brokers through their metadata log."""
+"""Seconds until a new token has reached all brokers through their metadata log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ def callers_of(kafka: Mapping[str, str], clock: Clock, brokers: Iterable[Address
 
 
 class Callers:
-    """Thread-safe, blocking; a call takes ``timeout`` seconds at most for each broker it tries."""
+    """Thread-safe; blocking. A login and its request take at most ``timeout`` seconds for each broker that is tried."""
 
     def __init__(
         self, kafka: Mapping[str, str], clock: Clock, brokers: Sequence[Address] = (), timeout: float = 5.0
     ) -> None:
-        """``kafka``: our own properties, librdkafka's names. ``brokers``: brokers in addition to the bootstrap ones."""
+        """``kafka``: tierstate's own librdkafka properties. ``brokers``: addresses besides ``bootstrap.servers``."""
         self._kafka, self._clock, self._timeout = access_of(kafka), clock, timeout
         self._tls = tls_context(kafka)
         self._addresses = list(dict.fromkeys([*brokers, *bootstrap_addresses(kafka)]))
@@ -74,7 +74,7 @@ class Callers:
 
     @property
     def mechanism(self) -> str:
-        """The SASL mechanism of our own login."""
+        """The SASL mechanism of tierstate's own login."""
         own = own_login(self._kafka)
         return DEFAULT_MECHANISM if own is None else own.mechanism
 
@@ -87,13 +87,16 @@ class Callers:
             connection.close()
 
     def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
-        """Return the rights of ``User:<user>``. Raises AccessDenied (we may create no token), else as `rights`."""
+        """Return the rights of ``User:<user>``. Raises AccessDenied if tierstate may not create a token for this user.
+
+        Also raises InvalidRequest without SASL, CorruptData, and the errors of `rights`.
+        """
         return self._as_user(user, lambda login: self.rights(login, topics))
 
     def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
-        """Return the groups that this login may DESCRIBE, and their committed offsets. ``login`` None: our own.
+        """Return the groups that this login may DESCRIBE, and their offsets. ``login`` None: tierstate's own login.
 
-        Raises as `rights`. While one broker answers, one that does not is a problem in the returned value.
+        Raises as `rights`. If at least one broker answers, each broker that does not is a problem in the result.
         """
         own = own_login(self._kafka) if login is None else login
         return read_groups_as(lambda addresses: self._connected(own, addresses), topic, partitions)
@@ -151,7 +154,7 @@ class Callers:
     def _connected(
         self, login: Login | None, addresses: Sequence[Address] | None = None
     ) -> tuple[RawConnection, float]:
-        """Connect to the first of ``addresses`` (None: all known ones) that answers; return the deadline too."""
+        """Return a connection to the first of ``addresses`` (None: all known ones) that answers, and its deadline."""
         failure: TierstateError = BrokerUnavailable("no broker is known")
         for address in self._addresses if addresses is None else addresses:
             deadline = self._clock.monotonic() + self._timeout

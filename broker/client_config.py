@@ -11,21 +11,21 @@ from ..state.errors import InvalidRequest
 from .answers import Address
 
 RECONNECT_MS = 20
-"""How soon a broken connection is tried again; librdkafka doubles it up to its ``reconnect.backoff.max.ms`` of 10 s.
+"""Milliseconds until a broken connection is retried; librdkafka doubles them up to ``reconnect.backoff.max.ms``, 10 s.
 
-Half of it is also what a new client waits between its first and its second connection (``sparse_connect_intvl``): with
-librdkafka's own 100 every other client waited 50 ms (seen, 2.16), and a command opens several.
+A new client also waits half of this time between its first and second connection (``sparse_connect_intvl``). With
+librdkafka's default of 100, every other client waited 50 ms (seen, 2.16), and a command opens several clients.
 """
 
 
 def admin_config(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties of an AdminClient, which every other client has too."""
+    """Return the properties of an AdminClient. All other clients have these properties, too."""
     ours = {"client.id": "tierstate", "socket.timeout.ms": 10_000, "reconnect.backoff.ms": RECONNECT_MS}
     return {**ours, **kafka, "log_level": 0}
 
 
 def producer_config(kafka: Mapping[str, str], delivery_timeout_s: float) -> dict[str, Any]:
-    """Return the properties of a producer of facts: idempotent, ``acks=all``, never silently reordered or repeated."""
+    """Return the properties of a producer of facts: ``acks=all``, and no fact is silently reordered or repeated."""
     return {
         **admin_config(kafka),
         "enable.idempotence": True,
@@ -38,7 +38,7 @@ def producer_config(kafka: Mapping[str, str], delivery_timeout_s: float) -> dict
 
 
 def consumer_config(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties of an assigned consumer. librdkafka needs a group id, but no group is ever joined."""
+    """Return the properties of an assigned consumer. librdkafka needs a group id, but the consumer joins no group."""
     return {
         **admin_config(kafka),
         "group.id": "tierstate-by-assignment",
@@ -58,18 +58,18 @@ OWN_CERTIFICATE = ("ssl.certificate.location", "ssl.key.location", "ssl.key.pass
 
 
 def in_their_name(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties for a connection in a caller's name: without our certificate where it is the principal*.
+    """Return the properties for a connection with a caller's login: without tierstate's certificate, except with SASL.
 
-    *With TLS alone the certificate is the principal: every caller would act as us. With SASL over TLS the principal is
-    the user that logs in, and a certificate only admits the connection (KIP-684).
+    With TLS alone the certificate is the principal: every caller would have tierstate's rights. With SASL over TLS the
+    principal is the user that logs in, and a certificate only admits the connection (KIP-684).
     """
     by_login = kafka.get("security.protocol", "").lower() == "sasl_ssl"
     return {name: value for name, value in kafka.items() if by_login or name not in OWN_CERTIFICATE}
 
 
 def is_of_groups(error: Any) -> bool:
-    """Return whether the error concerns a group. A consumer that joins nothing and commits nothing needs no right on a
-    group, but librdkafka looks up the coordinator all the same and reports the refusal."""
+    """Return whether the error concerns a group. A consumer that joins no group and commits nothing needs no right on a
+    group, but librdkafka still looks up the coordinator and reports the refusal."""
     return bool(error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 

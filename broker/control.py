@@ -1,7 +1,7 @@
-"""The seam through which agents and commands see a cluster: leadership, bounds, truncation, groups.
+"""The protocol through which agents and commands use a cluster: leadership, bounds, truncation, groups.
 
-Two implementations pass one contract suite (`tests/broker/test_broker_control.py`): Kafka's here, and the in-memory
-twin in `tests/twins/memory_broker.py`.
+Two implementations pass one contract suite (`tests/broker/test_broker_control.py`): the one for Kafka in this file, and
+the in-memory one in `tests/twins/memory_broker.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .truncation import LONGEST_SECONDS, delete_records_on
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """``cluster_id`` is the one in every log folder's ``meta.properties``. ``addresses``: as brokers advertise them."""
+    """``cluster_id``: as in each log folder's ``meta.properties``. ``addresses``: as the brokers advertise them."""
 
     cluster_id: str
     brokers: tuple[BrokerId, ...]
@@ -46,7 +46,7 @@ class ClusterDescription:
 
 
 class TopicDirectory(Protocol):
-    """The topics that exist, as a cluster knows them or as facts alone do (`app/opening/bucket_connection.py`)."""
+    """The existing topics, by a cluster's metadata or by facts alone (`app/opening/bucket_connection.py`)."""
 
     def cluster(self) -> ClusterDescription: ...
 
@@ -64,7 +64,7 @@ class TopicDirectory(Protocol):
 
 
 class BrokerControl(TopicDirectory, Protocol):
-    """Thread-safe; blocking, with a deadline in every call. Also raises BrokerUnavailable, TimedOut, AccessDenied."""
+    """Thread-safe; blocking, with a deadline. All methods also raise BrokerUnavailable, TimedOut, AccessDenied."""
 
     def config(self, topic: str) -> TopicConfig:
         """Return the effective settings of a topic. Raises UnknownTopic."""
@@ -73,19 +73,19 @@ class BrokerControl(TopicDirectory, Protocol):
     def bounds(
         self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
     ) -> LocalBounds:
-        """Return the bounds that ``broker`` knows; None: those of the leader.
+        """Return the log's bounds on ``broker``; None: on the leader.
 
-        Raises Fenced (a newer epoch than ``epoch`` exists), LeaderMoved (a BrokerUnavailable: ``broker`` does not lead,
-        or has not heard of ``epoch`` yet), UnknownTopic.
+        Raises Fenced if a newer epoch than ``epoch`` exists, LeaderMoved (a BrokerUnavailable) if ``broker`` does not
+        lead or does not know ``epoch`` yet, and UnknownTopic.
         """
         ...
 
     def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
-        """Return what `config` would return or raise for each topic, as ``broker`` knows them, by few requests."""
+        """Return the settings, or the error of `config`, for each topic, by few requests to ``broker``."""
         ...
 
     def bounds_of(self, places: Collection[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
-        """Return what `bounds` would return or raise for each partition on one broker, by few requests."""
+        """Return the bounds, or the error of `bounds`, for each partition, by few requests to ``broker``."""
         ...
 
     def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
@@ -93,15 +93,15 @@ class BrokerControl(TopicDirectory, Protocol):
         ...
 
     def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:
-        """Return whether ``broker`` hides none of these names, nor any other. See `existence.may_describe`."""
+        """Return whether ``broker`` allows to DESCRIBE these and all other topics. See `existence.may_describe`."""
         ...
 
     def groups(self, topic: str) -> TopicGroups:
-        """Return the groups' positions on a topic, and what could not be learned (`TopicGroups.why_incomplete`)."""
+        """Return the groups' positions on a topic, and why others are unknown (`TopicGroups.why_incomplete`)."""
         ...
 
     def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
-        """Return `groups` of each of these topics, by one listing."""
+        """Return the result of `groups` for each topic, by listing the groups only once."""
         ...
 
     def delete_records_on(
@@ -180,7 +180,7 @@ class KafkaControl:
         return admin
 
     def close(self) -> None:
-        """Release librdkafka's client, which ends with the last reference to it: a caller that keeps a reader (a prompt
-        keeps the traceback of a read that Ctrl-C ended) would keep its threads, pipes and sockets. `raw` stays open.
+        """Release librdkafka's client, which closes with the last reference to it. Otherwise a caller that keeps a
+        reader (a prompt keeps a traceback after Ctrl-C) would keep its threads, pipes and sockets. `raw` stays open.
         """
         self._admin = None

@@ -1,4 +1,4 @@
-"""Kafka's error codes as our errors: one table, sorted by what the caller must do.
+"""Kafka's error codes as tierstate's errors: one table, grouped by what the caller must do.
 
 Numbers and meanings: Kafka's ``org.apache.kafka.common.protocol.Errors``.
 """
@@ -26,7 +26,7 @@ OFFSET_OUT_OF_RANGE = 1
 
 
 class LeaderMoved(BrokerUnavailable):
-    """This broker does not lead the partition, or not yet: ask the metadata again."""
+    """This broker does not lead the partition, or does not lead it yet. Request the metadata again."""
 
 
 _MOVED = {
@@ -34,7 +34,7 @@ _MOVED = {
     6: "NOT_LEADER_OR_FOLLOWER",
     8: "BROKER_NOT_AVAILABLE",
     9: "REPLICA_NOT_AVAILABLE",
-    75: "UNKNOWN_LEADER_EPOCH",  # the broker has not heard of our epoch yet
+    75: "UNKNOWN_LEADER_EPOCH",  # the broker does not know the requested epoch yet
     78: "OFFSET_NOT_AVAILABLE",  # a new leader that does not know its high watermark yet
 }
 _UNAVAILABLE = {-1: "UNKNOWN_SERVER_ERROR", 13: "NETWORK_EXCEPTION", 14: "COORDINATOR_LOAD_IN_PROGRESS"}
@@ -46,7 +46,7 @@ _DENIED |= {33: "UNSUPPORTED_SASL_MECHANISM", 34: "ILLEGAL_SASL_STATE", 58: "SAS
 
 
 def error_of(code: int, **facts: object) -> TierstateError | None:
-    """Return the error of a code; None for 0. OFFSET_OUT_OF_RANGE is left to the caller: its error needs a range."""
+    """Return the error of a code; None for 0. Callers handle OFFSET_OUT_OF_RANGE before: its error needs a range."""
     tables: list[tuple[dict[int, str], type[TierstateError], str]] = [
         (_MOVED, LeaderMoved, "the broker does not lead this partition now"),
         (_UNAVAILABLE, BrokerUnavailable, "the broker cannot answer now"),
@@ -74,7 +74,7 @@ def denied(error: Any, **facts: object) -> AccessDenied | None:
 
 
 def error_of_exception(exception: KafkaException, **facts: object) -> TierstateError:
-    """Convert librdkafka's exception: codes are Kafka's where the broker answered, negative where it did not."""
+    """Convert librdkafka's exception. Its code is Kafka's if a broker answered, and negative if none answered."""
     cause = exception.args[0]
     local = {
         KafkaError._TIMED_OUT: TimedOut("Kafka does not answer in time", **facts),

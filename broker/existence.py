@@ -1,10 +1,10 @@
-"""Whether a topic still exists: the answer of one named broker, and whether it may hide topics from us.
+"""Whether a topic still exists according to one named broker, and whether the broker may hide topics from tierstate.
 
-Kafka's `KafkaApis.handleTopicMetadataRequest`: a Metadata request by topic id (version 12, Kafka 3.1) is answered
-UNKNOWN_TOPIC_ID only when that broker's metadata has no such id; an id it has, but which the caller may not DESCRIBE,
-is answered TOPIC_AUTHORIZATION_FAILED (ids are not treated as secrets; seen on 4.3.0). A request by name is the other
-way round: a name that the caller may not DESCRIBE is refused *whether or not it exists*. So the answer about a name
-that no topic has depends on rights alone.
+These rules are from Kafka's `KafkaApis.handleTopicMetadataRequest`. A Metadata request by topic id (version 12, Kafka
+3.1) is answered UNKNOWN_TOPIC_ID only if the broker's metadata lacks the id. If the topic exists but the caller may not
+DESCRIBE it, the answer is TOPIC_AUTHORIZATION_FAILED: ids are no secrets (seen on 4.3.0). A request by name is refused
+if the caller may not DESCRIBE the name, *whether or not the topic exists*. So the answer about a name that no topic has
+depends on rights alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from ..state.ids import BrokerId, TopicId
 from .raw import RawClient
 
 NOBODYS_TOPIC = "tierstate.may.i.describe.every.topic"
-"""No ACL names it and no prefix of ours covers it, so it takes a right to DESCRIBE all topics (or no authorizer)."""
+"""No ACL has this name or a prefix of it. So DESCRIBE on it needs the right on all topics (or no authorizer)."""
 
 
 def topic_exists(raw: RawClient, broker: BrokerId, topic_id: TopicId) -> bool:
-    """Return whether this broker's metadata has the topic id. It may be behind: ask two brokers, twice.
+    """Return whether this broker's metadata has the topic id. The metadata may be old: ask two brokers, twice.
 
-    Raises AccessDenied (it exists, but these credentials may not see it), BrokerUnavailable, TimedOut, InvalidRequest.
+    Raises AccessDenied if the topic exists, but these credentials may not DESCRIBE it. Also raises BrokerUnavailable,
+    TimedOut, InvalidRequest.
     """
     answers = raw.topics_on(broker, [topic_id])
     if len(answers) != 1 or answers[0].topic_id != topic_id:
@@ -38,8 +39,8 @@ def topic_exists(raw: RawClient, broker: BrokerId, topic_id: TopicId) -> bool:
 def may_describe(raw: RawClient, broker: BrokerId, topics: Sequence[str]) -> bool:
     """Return whether these credentials may DESCRIBE these topics, which need not exist, and every other topic.
 
-    An ACL that denies one name overrides one that allows all: pass every topic that matters. Raises BrokerUnavailable,
-    TimedOut.
+    An ACL that denies one name overrides an ACL that allows all names, so pass every topic that matters. Raises
+    BrokerUnavailable, TimedOut.
     """
     names = sorted({NOBODYS_TOPIC, *topics})
     answers = raw.topics_on(broker, names)

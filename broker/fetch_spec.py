@@ -1,4 +1,4 @@
-"""The parameters of a fetch from a partition's log: sent to the leader, or to a gateway in front of it."""
+"""The parameters of a fetch from a partition's log, by the leader or by a gateway in front of the leader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..state.routing import Isolation
 
 @dataclass(frozen=True, slots=True)
 class FetchSpec:
-    """``wait_ms``: how long the broker may wait for the first byte. ``topic_id`` fences the topic."""
+    """``wait_ms``: milliseconds that the broker may wait for the first byte. ``topic_id``: refuse any other topic."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""One blocking connection to a broker: frames out, frames in, TLS, and a deadline on everything."""
+"""One blocking connection to a broker that sends and receives frames, with TLS and a deadline for every call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .kafka_access import tls_files
 LARGEST_FRAME = 1 << 30
 """Bytes. Brokers limit answers to the requested size, except for one larger batch; this limits their mistakes."""
 FIRST_FRAME = 1 << 20
-"""Bytes, far more than an answer to ApiVersions has: before that answer, the peer may be no broker."""
+"""The largest first frame, in bytes. The answer to ApiVersions is far smaller. Before it, the peer may be no broker."""
 FOREIGN = {b"\x15\x03": "TLS is spoken here: set security.protocol", b"HT": "HTTP is spoken here, not Kafka"}
-"""By the first bytes of an answer to a frame of Kafka: a TLS alert (RFC 8446, 5.1 and 6), or ``HTTP/1.1 400``. As
-lengths they would be 336 MiB and 1.1 GiB."""
+"""The protocol that another peer uses, by its answer's first bytes: a TLS alert (RFC 8446, 5.1 and 6), or ``HTTP/1.1
+400``. As lengths of a frame, these bytes would mean 336 MiB and 1.1 GiB."""
 _CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
@@ -27,7 +27,7 @@ class FramedSocket:
     """Kafka's framing: four bytes of length (big-endian), then the payload. One thread at a time."""
 
     def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, clock: Clock, deadline: float) -> None:
-        """``deadline``: on the clock's monotonic scale. Raises BrokerUnavailable, TimedOut, AccessDenied (TLS)."""
+        """``deadline``: a time of ``clock.monotonic()``. Raises BrokerUnavailable, TimedOut, AccessDenied (TLS)."""
         self._name = f"{address[0]}:{address[1]}"
         self._clock, self._is_kafka = clock, False
         try:
@@ -46,7 +46,7 @@ class FramedSocket:
             raise BrokerUnavailable("no connection to the broker", address=self._name, reason=error) from error
 
     def send(self, frame: bytes, deadline: float) -> None:
-        """Send a whole frame, its length included. Raises BrokerUnavailable, TimedOut: part may have arrived."""
+        """Send a complete frame, with its length. Raises BrokerUnavailable or TimedOut: then part may have arrived."""
         try:
             self._socket.settimeout(self._remaining(deadline))
             self._socket.sendall(frame)
@@ -58,8 +58,8 @@ class FramedSocket:
     def receive(self, deadline: float, kind: Callable[[int], bytearray] = bytearray) -> bytearray:
         """Return the payload of the next frame, in a buffer that ``kind`` creates.
 
-        Raises BrokerUnavailable (also when the first frame is not a broker's), TimedOut, CorruptData (a length that no
-        broker sends).
+        Raises BrokerUnavailable (also if the peer is no broker), TimedOut, and CorruptData for a length that no broker
+        sends.
         """
         first = self._exactly(bytearray(4), deadline)
         (length,) = struct.unpack(">i", first)
@@ -104,9 +104,9 @@ def _refuses_certificate(error: OSError) -> bool:
 
 
 def tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return a TLS context of librdkafka's ``ssl.*`` properties; None when ``security.protocol`` has no TLS in it.
+    """Return a TLS context from librdkafka's ``ssl.*`` properties. Returns None if ``security.protocol`` has no TLS.
 
-    The context follows changes of the files. Raises InvalidRequest when they cannot be read."""
+    The context follows changes of its files. Raises InvalidRequest if the files cannot be read."""
     if "ssl" not in kafka.get("security.protocol", "plaintext").lower():
         return None
     return LiveTls(lambda: _context(kafka), tls_files(kafka))

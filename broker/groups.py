@@ -1,7 +1,7 @@
-"""The positions of groups of every kind on a topic: none of them must lose records that it has not read yet.
+"""The positions of groups of every kind on a topic. No group may lose records that it has not read yet.
 
-A broker lists the groups that it coordinates, and is asked about each of them. librdkafka is not used: its requests to
-coordinators use memory after it was freed while brokers restart, and end the process (its issue 4605).
+Each broker lists the groups that it coordinates, and is then asked for their members and offsets. librdkafka is not
+used: while brokers restart, its requests to coordinators use freed memory and crash the process (its issue 4605).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .raw import RawClient
 from .wire import Frame
 
 Excluded = Callable[[str], bool]
-"""Returns whether the group with this name does not count."""
+"""Returns whether the group with this name is ignored."""
 
 
 def nobody(group: str) -> bool:
@@ -38,7 +38,7 @@ def nobody(group: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """``committed`` is the next offset the group will read; None: a member is assigned and nothing is committed."""
+    """``committed``: the next offset that the group will read; None: a member is assigned, but nothing is committed."""
 
     group: str
     partition: int
@@ -47,7 +47,7 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupProblem:
-    """Something about groups that could not be learned; ``group`` is None when any group may be missing."""
+    """A reason why positions are unknown. ``group``: the group concerned; None: any group may be missing."""
 
     group: str | None
     why: str
@@ -55,17 +55,17 @@ class GroupProblem:
 
 @dataclass(frozen=True, slots=True)
 class TopicGroups:
-    """The positions of groups on one topic, and what could not be learned."""
+    """The positions of groups on one topic, and the reasons why others are unknown."""
 
     positions: tuple[GroupPosition, ...]
     problems: tuple[GroupProblem, ...] = ()
 
     def why_incomplete(self, excluded: Excluded = nobody) -> str | None:
-        """Return why groups that count may be missing; None when none can be."""
+        """Return why groups that are not excluded may be missing. Returns None if none can be missing."""
         return "; ".join(one.why for one in self.problems if one.group is None or not excluded(one.group)) or None
 
     def holding(self, partition: int, excluded: Excluded = nobody) -> GroupPosition | None:
-        """Return the group that is furthest behind on this partition; one without a commit is behind every other."""
+        """Return the lowest position on this partition, or None if there is none. A missing commit counts as lowest."""
         positions = [one for one in self.positions if one.partition == partition and not excluded(one.group)]
         return min(positions, key=lambda one: (-1 if one.committed is None else one.committed, one.group), default=None)
 
@@ -74,19 +74,19 @@ Ask = Callable[[Any], Any]
 """Sends one request to one broker and returns its answer. Raises BrokerUnavailable, TimedOut, CorruptData."""
 
 AT_ONCE = 200
-"""Groups in one request."""
+"""The most groups in one request."""
 _DESCRIBE = 8
-"""Kafka's code of the operation."""
+"""Kafka's code of the operation DESCRIBE."""
 _GROUP_ID_NOT_FOUND = 69
 _Assigned = Iterator[tuple[str, int]]
 """Topic and partition."""
 Offsets = Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]]
-"""Positions with their topics; problems with a topic, or with None where they concern the whole group."""
+"""Pairs of a topic and a position or problem. The topic is None if the problem concerns the whole group."""
 
 
 @dataclass(slots=True)
 class _Listing:
-    """The brokers' answers so far. ``standings``: next offset by topic, group and partition."""
+    """The brokers' answers so far. ``standings``: the next offset by topic, group and partition."""
 
     topics: Collection[str]
     standings: dict[tuple[str, str, int], Offset | None] = field(default_factory=dict)
@@ -105,11 +105,11 @@ class _Listing:
 
 
 def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroups]:
-    """Return each group's offsets and assigned members on each topic. An error of one group is a problem of its own.
+    """Return the groups' positions on each topic. An error that concerns one group becomes a problem of that group.
 
     Every kind of group counts: classic, consumer, share and streams groups. A group of a kind that this release does
     not know is a problem. Kafka silently lists only the groups that these credentials may see, so DESCRIBE on the
-    cluster is checked first. Raises BrokerUnavailable, TimedOut when no broker answers at all.
+    cluster is checked first. Raises BrokerUnavailable or TimedOut if no broker returns metadata.
     """
     listing = _Listing(topics)
     sees_all = False
@@ -126,20 +126,20 @@ def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroup
 
 
 def list_groups(ask: Ask) -> dict[str, list[str]]:
-    """Return the groups that a broker coordinates, by kind in lower case. Raises what the broker answers."""
+    """Return the groups that a broker coordinates, by kind in lower case. Raises the error in the broker's answer."""
     answer = ask(ListGroupsRequest(states_filter=[], types_filter=[], min_version=3, max_version=5))
     if (refusal := error_of(answer.error_code, request="ListGroups")) is not None:
         raise refusal
     kinds = defaultdict(list)
     for each in answer.groups:
-        kinds[(each.group_type or "classic").lower()].append(each.group_id)  # brokers before 3.8 do not name it
+        kinds[(each.group_type or "classic").lower()].append(each.group_id)  # brokers before 3.8 omit the type
     return kinds
 
 
 def committed_offsets(
     ask: Ask, groups: Sequence[str], partitions: Mapping[str, Sequence[int]] | None = None
 ) -> Offsets:
-    """Yield the offsets that these groups committed. ``partitions``: by topic; None: all of them."""
+    """Yield the offsets that these groups committed. ``partitions``: partition numbers by topic; None: all."""
     kind = OffsetFetchRequest.OffsetFetchRequestGroup
     topics = partitions and [
         kind.OffsetFetchRequestTopics(name=topic, partition_indexes=list(parts)) for topic, parts in partitions.items()
@@ -181,7 +181,7 @@ def _ask_broker(ask: Ask, listing: _Listing) -> None:
 
 
 def _add_members(ask: Ask, kind: str, names: Sequence[str], listing: _Listing) -> None:
-    """Add the partitions that members have or will get: each counts from its beginning until an offset is known."""
+    """Add the partitions that are or will be assigned to members, each without an offset until one is known."""
     request, assigned = _MEMBERS[kind]
     for group in ask(request(names)).groups:
         name = group.group_id
@@ -209,7 +209,7 @@ def _add_offsets(offsets: Offsets, listing: _Listing) -> None:
 
 
 def _share_offsets(ask: Ask, names: Sequence[str]) -> Offsets:
-    """Yield the start offsets of share groups: records below were acknowledged, or given up (KIP-932)."""
+    """Yield the start offsets of share groups. Records below them were acknowledged or archived (KIP-932)."""
     kind = DescribeShareGroupOffsetsRequest.Group
     queries = [kind(group_id=name, topics=None) for name in names]
     for group in ask(DescribeShareGroupOffsetsRequest(groups=queries, max_version=0)).groups:
@@ -251,7 +251,7 @@ def _share(group: Any) -> _Assigned:
 
 
 def _streams(group: Any) -> _Assigned:
-    """Yield the members' partitions: a task reads the same partition of each source topic of its subtopology."""
+    """Yield the members' partitions. A task reads the same partition of each source topic of its subtopology."""
     sources = {
         each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
         for each in (group.topology.subtopologies if group.topology else None) or ()

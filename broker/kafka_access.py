@@ -1,4 +1,4 @@
-"""How this process reaches its cluster: librdkafka's properties, whose secrets may change, and results of logins."""
+"""The access of this process to its cluster: librdkafka's properties, whose secrets may change, and login results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TLS_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 class KafkaAccess(Mapping[str, str]):
-    """A mapping of properties. One that comes from a file or a command has its current value. Thread-safe."""
+    """A mapping of properties. A property from a file or a command always has its current value. Thread-safe."""
 
     def __init__(
         self, kafka: Mapping[str, str], live: Mapping[str, LiveSecret] | None = None, listener: Listener = ignore
     ) -> None:
-        """``live``: the properties that are read again, by name."""
+        """``live``: the properties whose values may change, by name."""
         self._kafka, self._live = dict(kafka), dict(live or {})
         self.logins = LoginWatch("kafka", listener)
 
@@ -38,7 +38,7 @@ class KafkaAccess(Mapping[str, str]):
         self._kafka = {**self._kafka, "sasl.username": user, "sasl.password": password}
 
     def refuses(self, server: str, reason: object) -> AccessDenied:
-        """Count that a login at a broker (``host:port``) failed, and return the error that names it."""
+        """Record that a broker (``host:port``) refused a login, renew the secrets, and return the error to raise."""
         for each in self._live.values():
             each.renew()
         user, mechanism = self._who()
@@ -47,11 +47,11 @@ class KafkaAccess(Mapping[str, str]):
         return AccessDenied("the login at Kafka fails", **facts)
 
     def accepts(self, server: str) -> None:
-        """Note that a broker accepted our login."""
+        """Record that a broker accepted the login."""
         self.logins.accepted(server, self._who()[0])
 
     def _who(self) -> tuple[str, str]:
-        """Return user and mechanism. Without SASL the certificate is our identity."""
+        """Return user and mechanism. Without SASL, the certificate's path takes the place of the user."""
         if speaks_sasl(self):
             login = own_login(self)
             return (login.user, login.mechanism) if login is not None else ("", "")
@@ -59,10 +59,10 @@ class KafkaAccess(Mapping[str, str]):
 
 
 def access_of(kafka: Mapping[str, str]) -> KafkaAccess:
-    """Return the properties as a `KafkaAccess`: the same object if they are one already."""
+    """Return the properties as a `KafkaAccess`: the same object if ``kafka`` is one already."""
     return kafka if isinstance(kafka, KafkaAccess) else KafkaAccess(kafka)
 
 
 def tls_files(kafka: Mapping[str, str]) -> list[str]:
-    """Return the files that `framed_socket.tls_context` and librdkafka read when a client is made."""
+    """Return the files that `framed_socket.tls_context` and librdkafka read when they create a client."""
     return [kafka[name] for name in TLS_FILES if kafka.get(name) and kafka[name] != "probe"]

@@ -20,7 +20,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """A leader in the metadata: a hint that may be stale on any broker, never a fence. ``epoch``: leader epoch."""
+    """A leader in the metadata, which may be stale on any broker: a hint, never a fence. ``epoch``: leader epoch."""
 
     broker: BrokerId
     epoch: LeaderEpoch | None
@@ -47,9 +47,9 @@ class Leadership:
             self._leaders.pop((topic, partition), None)
 
     def on_leader(self, topic: str, partition: int, call: Callable[[BrokerId], Answer], timeout_s: float) -> Answer:
-        """Return ``call(leader)``, repeated on the next leader if it fails, for at most ``timeout_s`` seconds.
+        """Return ``call(leader)``. If it fails, find the leader again and repeat, for at most ``timeout_s`` seconds.
 
-        Only for calls that read. Raises what the last attempt raised; Fenced, OffsetOutOfRange and the like at once.
+        Only for calls that read. Only BrokerUnavailable and TimedOut lead to a repetition; else the error is raised.
         """
         deadline = self._clock.monotonic() + timeout_s
         pause = FIRST_PAUSE

@@ -1,8 +1,8 @@
 """A client of librdkafka that keeps working when its secrets change.
 
-user, password   are passed to the client: it logs in with them from its next connection on, open ones stay
-a TLS file       librdkafka reads it once, so another client replaces this one; while the new files cannot be used,
-                 this one stays in use
+user, password   are passed to the client, which uses them from its next connection on; open connections stay open
+a TLS file       is read by librdkafka only once, so a new client replaces the current client; while the new files
+                 cannot be used, the current client stays in use
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LiveClient:
         make: Callable[[dict[str, Any]], Any],
         config: Callable[[Mapping[str, str]], dict[str, Any]],
     ) -> None:
-        """Make no client before `now` asks for it."""
+        """Create no client yet: `now` creates it."""
         self._kafka, self._make, self._config = kafka, make, config
         self._lock = threading.Lock()
         self._client: Any = None
@@ -51,13 +51,13 @@ class LiveClient:
             return self._client
 
     def forget(self, client: Any) -> None:
-        """Make another client at the next `now`: this one is broken."""
+        """Discard a broken client: the next `now` creates another one."""
         with self._lock:
             if self._client is client:
                 self._client = None
 
     def close(self) -> None:
-        """Send what a producer has. An admin client has no close, and ends when no one holds it."""
+        """Send a producer's messages, for at most 5 s. An admin client closes when the last reference is deleted."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None and hasattr(client, "flush"):

@@ -21,15 +21,15 @@ from .raw import RawClient
 TIMEOUT_S = 20.0
 """A fail-over after kill -9 takes 7 to 11 s with ``broker.session.timeout.ms=6000`` (measured)."""
 BATCH_PREFIX = struct.Struct(">qi")
-"""Base offset, and the bytes that follow it in this batch: the start of every record batch since Kafka 0.11."""
+"""The start of every record batch since Kafka 0.11: its base offset, and the number of bytes after these two fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFetch:
-    """``batches``: whole record batches, the first of which holds the requested offset or begins after it.
+    """``batches``: complete record batches; the first one holds the requested offset or begins after it.
 
-    ``aborted``: (producer id, first offset) of aborted transactions in them, under read_committed only. ``bounds`` are
-    those of this answer.
+    ``aborted``: (producer id, first offset) of each aborted transaction in the batches, under read_committed only.
+    ``bounds``: the bounds in the same answer.
     """
 
     batches: bytes
@@ -41,7 +41,7 @@ class LocalReader:
     """Fetches from the partition's leader. Thread-safe; blocking."""
 
     def __init__(self, raw: RawClient, leadership: Leadership, timeout_s: float = TIMEOUT_S) -> None:
-        """``timeout_s``: seconds of following a moving leader before giving up."""
+        """``timeout_s``: seconds for which a call follows a moving leader."""
         self._raw = raw
         self._leadership = leadership
         self._timeout_s = timeout_s
@@ -49,9 +49,9 @@ class LocalReader:
     def fetch(self, spec: FetchSpec) -> LocalFetch:
         """Return the batches from ``offset`` on: about ``max_bytes``, but at least one if there is one.
 
-        ``leader_epoch`` and ``topic_id`` fence: Fenced when the partition has a newer leader epoch, UnknownTopic when
-        the topic was re-created. OffsetOutOfRange carries the valid range. Also raises AccessDenied, BrokerUnavailable
-        and TimedOut (after following the leader for a while).
+        Raises Fenced if the partition has a newer leader epoch than ``leader_epoch``, UnknownTopic if the topic's id is
+        not ``topic_id``, and OffsetOutOfRange with the valid range. Also raises AccessDenied, and after ``timeout_s``
+        BrokerUnavailable and TimedOut.
         """
         return self._leadership.on_leader(
             spec.topic, spec.partition, lambda broker: self._fetch(broker, spec), self._timeout_s
@@ -62,7 +62,7 @@ class LocalReader:
         return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, timeout_s=self._timeout_s)
 
     def offset_at(self, topic: str, partition: int, at: TimestampMs) -> tuple[Offset, TimestampMs] | None:
-        """Return `bounds.offset_at` of the leader."""
+        """Return the result of `bounds.offset_at` on the leader."""
         return self._leadership.on_leader(
             topic, partition, lambda broker: offset_at(self._raw, broker, topic, partition, at), self._timeout_s
         )
@@ -70,9 +70,9 @@ class LocalReader:
     def end_of_epoch(
         self, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
     ) -> EpochEnd | None:
-        """Return the end of the newest epoch up to ``epoch`` in the leader's log; None when the log knows none of them.
+        """Return the end of the newest epoch up to ``epoch`` in the leader's log. Returns None if the log has none.
 
-        Raises Fenced when there is a newer leader epoch than ``leader_epoch``; else as `bounds`.
+        Raises Fenced if a newer leader epoch than ``leader_epoch`` exists; else as `bounds`.
         """
 
         def ask(broker: BrokerId) -> EpochEnd | None:
@@ -90,7 +90,7 @@ class LocalReader:
         }
         if answer.code == OFFSET_OUT_OF_RANGE:
             bounds = read_bounds(self._raw, broker, spec.topic, spec.partition, spec.leader_epoch)
-            if bounds.local_start <= spec.offset <= bounds.end(spec.isolation):  # they moved in between
+            if bounds.local_start <= spec.offset <= bounds.end(spec.isolation):  # the bounds moved in between
                 answer = self._raw.fetch(broker, replace(spec, wait_ms=0))
             if answer.code == OFFSET_OUT_OF_RANGE:
                 valid = {"valid_start": bounds.local_start, "valid_end": bounds.end(spec.isolation)}
@@ -103,7 +103,7 @@ class LocalReader:
 
 
 def whole_batches(data: bytes) -> bytes:
-    """Return the batches without the last one if the broker cut it off at ``max_bytes``."""
+    """Return the complete batches: without the last one, if the broker cut it off at ``max_bytes``."""
     end = 0
     while end + BATCH_PREFIX.size <= len(data):
         following = end + BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(data, end)[1]

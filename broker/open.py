@@ -1,4 +1,4 @@
-"""Wiring: from settings to one object with everything that talks to one Kafka cluster."""
+"""Wires all clients of one Kafka cluster into one object, from the settings."""
 
 from __future__ import annotations
 

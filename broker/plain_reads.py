@@ -1,6 +1,6 @@
-"""The local tier through Kafka's own client, decoded by librdkafka: a second way to the same records.
+"""Reads of the local tier by Kafka's own client, decoded by librdkafka: a second way to the same records.
 
-It shares nothing with raw Fetch and our decoder, so a digest over it proves something about them.
+It shares no code with raw Fetch and tierstate's decoder, so an equal digest over its records proves them right.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .error_codes import denied
 
 ANSWER_S = 15.0
 SILENCE_S = 60.0
-"""How long a consumer may bring nothing before the read fails."""
+"""Seconds without any message from the consumer after which a read fails."""
 BATCH_RECORDS = 2_000
 
 
 class PlainRecord(NamedTuple):
-    """``timestamp_type``: 0 create time, 1 log append time (librdkafka has 1 and 2: converted here)."""
+    """``timestamp_type``: 0 for create time, 1 for log append time (librdkafka's 1 and 2 are converted)."""
 
     offset: int
     timestamp: int
@@ -35,7 +35,7 @@ class PlainRecord(NamedTuple):
 
 
 class PlainConsumer:
-    """Reads by assignment, without a group. One thread. Close it when done."""
+    """A consumer that is assigned partitions and joins no group. Only one thread may use it. Close it when done."""
 
     def __init__(self, kafka: Mapping[str, str], isolation: Isolation, clock: Clock) -> None:
         self._clock, self._isolation = clock, isolation
@@ -52,7 +52,7 @@ class PlainConsumer:
         return sorted(description.partitions)
 
     def bounds(self, topic: str, partition: int) -> tuple[Offset, Offset]:
-        """Return ``(start, end)`` of the local log; the end is the last stable offset under read_committed."""
+        """Return ``(start, end)`` of the local log, end exclusive: under read_committed, the last stable offset."""
         try:
             start, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
         except KafkaException as error:
@@ -60,7 +60,7 @@ class PlainConsumer:
         return Offset(start), Offset(end)
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        """Return the broker's offset of the first record at or after a time; None when there is none."""
+        """Return the offset of the first record at or after a time, by the broker. Returns None without one."""
         query = [TopicPartition(topic, partition, timestamp)]
         try:
             answer = self._consumer.offsets_for_times(query, timeout=ANSWER_S)[0]
@@ -90,7 +90,7 @@ class PlainConsumer:
         self._consumer.unassign()
 
     def _arrived(self) -> list[Any]:
-        """Return what arrives within a second. (consume() alone would always wait the second for its full number.)"""
+        """Return the messages that arrived, after at most a second. consume() alone would always wait a second."""
         first = self._consumer.poll(1.0)
         return [] if first is None else [first, *self._consumer.consume(BATCH_RECORDS, 0)]
 

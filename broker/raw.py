@@ -1,8 +1,8 @@
-"""Kafka's protocol where librdkafka hides it: raw Fetch, ListOffsets with epochs, DeleteRecords to a named broker.
+"""Kafka requests that librdkafka does not offer: raw Fetch, ListOffsets with epochs, DeleteRecords to a named broker.
 
-Only this file, `raw_connection.py` and `sasl.py` touch kafka-python's internals (pinned to 3.0.12). Sockets and
-deadlines are our own: a call goes to exactly the broker it names and is never repeated without the caller's knowledge,
-except on a pooled connection that turns out to be dead, for requests that only read.
+Only this file, `raw_connection.py` and `sasl.py` use kafka-python's internals (pinned to 3.0.12). tierstate manages the
+sockets and deadlines itself, so a request goes to exactly the broker that the caller names. A request is repeated only
+if it only reads and its pooled connection turns out to be dead.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from .sasl import own_login
 
 LATEST, EARLIEST = TimestampMs(-1), TimestampMs(-2)
 METADATA_SECONDS = 3.0
-"""A silent broker is given this long before the next one is asked."""
+"""Seconds that a broker has to answer a metadata request before the next broker is asked."""
 IDLE_CONNECTIONS = 8
-"""Kept open to each broker; the broker serves one request of a connection at a time, so busy callers need several."""
+"""Idle connections kept to each broker. A broker serves one request of a connection at a time: callers need several."""
 LOGIN_AGAIN_S, LOGIN_PATIENCE_S = 0.2, 10.0
 NEVER_LET_IN = float("-inf")
 TOPIC_RESOURCE = 2
@@ -62,7 +62,7 @@ class RawClient:
     """Raw requests to named brokers over pooled connections. Thread-safe; blocking."""
 
     def __init__(self, kafka: Mapping[str, str], clock: Clock, timeout: float = 10.0) -> None:
-        """``kafka``: librdkafka's properties, some of which only librdkafka uses. ``timeout``: seconds for a call."""
+        """``kafka``: librdkafka's properties; this client ignores some of them. ``timeout``: seconds for a call."""
         self._kafka = access_of(kafka)
         self._clock = clock
         self.timeout = timeout
@@ -77,10 +77,10 @@ class RawClient:
         self._configs = AnswerMemo(configs_of)
 
     def metadata(self, topics: Sequence[str] | None = ()) -> RawMetadata:
-        """Return the brokers and these topics (None: all), from any broker that answers. Creates nothing.
+        """Return the brokers and these topics (None: all topics) from the first broker that answers. Creates no topic.
 
-        For all topics, an unchanged answer is the same object. Raises BrokerUnavailable when no broker answers,
-        AccessDenied when they refuse the credentials.
+        For all topics, an unchanged answer returns the same object. Raises BrokerUnavailable or TimedOut if no broker
+        answers, and AccessDenied if a broker refuses the credentials.
         """
         names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         with self._lock:
@@ -101,15 +101,15 @@ class RawClient:
         raise failure
 
     def topics_on(self, broker: BrokerId, topics: Sequence[str | TopicId]) -> tuple[RawTopic, ...]:
-        """Return exactly this broker's metadata of these topics, all by name or all by id, in no promised order.
+        """Return this broker's metadata of these topics, in any order. ``topics`` are either all names or all ids.
 
-        Creates nothing. A topic id that the broker does not know gets an empty name. Raises BrokerUnavailable,
-        TimedOut, InvalidRequest (ids need Kafka 3.1).
+        Creates no topic. If the broker does not know a topic id, the name in its answer is empty. Raises
+        BrokerUnavailable, TimedOut, and InvalidRequest if the broker is too old (ids need Kafka 3.1).
         """
         kind = MetadataRequest.MetadataRequestTopic
         by_id = [each for each in topics if isinstance(each, TopicId)]
         keys = [kind(topic_id=UUID(bytes=each.raw), name=None) for each in by_id] or [kind(name=n) for n in topics]
-        # version 10 has the field, but brokers obey it only from 12 on: before, an id counts as a missing name
+        # version 10 has the id field, but brokers use it only from version 12 on: below, an id counts as a missing name
         lowest = 12 if by_id else 10
         request = MetadataRequest(topics=keys, allow_auto_topic_creation=False, min_version=lowest, max_version=12)
         answer = self._read(self._address(broker), request, min(METADATA_SECONDS, self.timeout))
@@ -124,7 +124,7 @@ class RawClient:
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         leader_epoch: LeaderEpoch | None = None,
     ) -> RawOffset:
-        """Return the offset at `LATEST`, at `EARLIEST`, or the first one at or after a time."""
+        """Return the offset at `LATEST` or `EARLIEST`, or of the first record at or after ``timestamp``."""
         epochs = {(topic, partition): leader_epoch}
         return self.list_offsets(broker, epochs, timestamp, isolation)[topic, partition]
 
@@ -135,9 +135,9 @@ class RawClient:
         timestamp: TimestampMs,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[Place, RawOffset]:
-        """Return `list_offset` of many partitions by one request. ``epochs``: the leader epoch of each, if known.
+        """Return the `list_offset` of many partitions, by one request. ``epochs``: their leader epochs, where known.
 
-        Raises CorruptData when the broker leaves one out.
+        Raises CorruptData if the broker's answer lacks a partition.
         """
         kind = ListOffsetsRequest.ListOffsetsTopic
         topics = defaultdict(list)
@@ -188,9 +188,8 @@ class RawClient:
         epoch: LeaderEpoch,
         leader_epoch: LeaderEpoch | None = None,
     ) -> RawOffset:
-        """Return the end of an epoch in the leader's log; offset -1: all its epochs are older (OffsetForLeaderEpoch).
-
-        `state/lineage.py`, `epoch_end`, explains the answer for an epoch that the leader no longer knows.
+        """Return the end of an epoch in the leader's log (OffsetForLeaderEpoch). It is -1 if all the log's epochs are
+        older. `state/lineage.py`, `epoch_end`, explains the answer for an epoch that the leader no longer knows.
         """
         kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         current = _or_minus_one(leader_epoch)
@@ -205,7 +204,7 @@ class RawClient:
     def active_producers(self, broker: BrokerId, topic: str, partition: int) -> RawProducers:
         """Return every producer whose state this broker keeps with its replica (DescribeProducers, Kafka 2.8).
 
-        Raises InvalidRequest (the broker is too old), CorruptData (the answer leaves the partition out).
+        Raises InvalidRequest if the broker is too old, and CorruptData if its answer lacks the partition.
         """
         query = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
         request = DescribeProducersRequest(topics=[query], min_version=0, max_version=0)
@@ -216,14 +215,14 @@ class RawClient:
         return producers_of(answers[topic, partition])
 
     def ask(self, broker: BrokerId, request: Any) -> Any:
-        """Return exactly this broker's answer to a request that only reads.
+        """Return this broker's answer to a request that only reads.
 
-        Raises BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (the broker is too old).
+        Raises BrokerUnavailable, TimedOut, CorruptData, and InvalidRequest if the broker is too old.
         """
         return self._read(self._address(broker), request, self.timeout)
 
     def fetch(self, broker: BrokerId, spec: FetchSpec) -> RawFetch:
-        """Send one Fetch, outside any session. At least one whole batch comes, even beyond ``max_bytes``."""
+        """Send one Fetch, without a fetch session. The first batch is complete, even if it exceeds ``max_bytes``."""
         kind = FetchRequest.FetchTopic
         part = kind.FetchPartition(
             partition=spec.partition,
@@ -254,9 +253,10 @@ class RawClient:
     def delete_records(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float
     ) -> tuple[int, Offset]:
-        """Send DeleteRecords, once, to exactly this broker: its address is looked up now, the connection is new.
+        """Send DeleteRecords once, to this broker only, over a new connection, after looking up the broker's address.
 
-        Return (error code, low watermark). Raises BrokerUnavailable (not sent), TimedOut (sent, outcome unknown).
+        Return (error code, low watermark). Raises BrokerUnavailable if the request was not sent, and TimedOut if it was
+        sent and its outcome is unknown.
         """
         kind = DeleteRecordsRequest.DeleteRecordsTopic
         part = kind.DeleteRecordsPartition(partition_index=partition, offset=before)
@@ -294,7 +294,7 @@ class RawClient:
         return address
 
     def _read(self, address: Address, request: Any, seconds: float, memo: AnswerMemo[Any] | None = None) -> Any:
-        """Send a request that may be repeated: a pooled connection may have died unseen, a new one has not."""
+        """Send a request that may be repeated. If a pooled connection turns out to be dead, repeat it on a new one."""
         deadline = self._clock.monotonic() + seconds
         pooled = self._borrow(address)
         if pooled is not None:
@@ -310,7 +310,7 @@ class RawClient:
         try:
             answer = connection.ask(request, deadline, memo)
         except BaseException:
-            connection.close()  # an answer may still be under way on it
+            connection.close()  # the broker may still send the answer on this connection
             raise
         with self._lock:
             keep = not self._closed and len(self._idle[address]) < IDLE_CONNECTIONS
@@ -332,8 +332,8 @@ class RawClient:
         return None
 
     def log_in(self, *, everywhere: bool) -> None:
-        """Log in again at every known broker, or only at those that refused it: open connections do not show that a
-        password was changed, nor that it is right again. A broker that does not answer changes nothing.
+        """Log in again at every known broker (``everywhere``), or only at brokers that refused a login. An open
+        connection does not show that a password was changed or corrected. Brokers that do not answer are ignored.
         """
         logins = self._kafka.logins
         with self._lock:
@@ -348,8 +348,8 @@ class RawClient:
     def _connect(self, address: Address, deadline: float) -> tuple[RawConnection, float]:
         """Return a connection, and the deadline of requests on it.
 
-        A login that was accepted and is refused now is tried again for a while, and the deadline moves by that time:
-        people change a password on the cluster first, and a moment later here.
+        If a login is refused that was accepted before, it is retried for `LOGIN_PATIENCE_S` seconds, and the deadline
+        is extended by that time: operators change a password on the cluster first, and a moment later here.
         """
         while True:
             began = self._clock.monotonic()

@@ -1,6 +1,6 @@
-"""One connection to one broker, past its handshakes: API versions, SASL; then one request and one answer at a time.
+"""One connection to one broker. After its handshakes (API versions, SASL), it sends one request at a time.
 
-Only this file, `raw.py` and `sasl.py` touch kafka-python's internals: its frames and version tables.
+Only this file, `raw.py` and `sasl.py` use kafka-python's internals: its frames and version tables.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CLIENT_ID = "tierstate"
 
 
 class RawConnection:
-    """A connection that is past its handshakes."""
+    """A connection whose handshakes are done. ``good_until``: the monotonic time until which it may be reused."""
 
     def __init__(self, frames: FramedSocket, login: Login | None, clock: Clock, deadline: float) -> None:
-        """Log in. ``login`` None: the broker needs none. Raises AccessDenied when it refuses the login."""
+        """Do the handshakes. An error closes ``frames``. ``login`` None: no login. Raises AccessDenied, or as `ask`."""
         self._frames = frames
         self._count = 0
         self._versions: Any = None
@@ -93,7 +93,7 @@ class RawConnection:
         return memoryview(payload)[5:]
 
     def _authenticate(self, login: Login, deadline: float) -> float:
-        """Log in by SASL and return the session's lifetime in seconds, 0 for ever."""
+        """Log in by SASL. Return the session's lifetime in seconds; 0: unlimited."""
         name = login.mechanism
         answer = self.ask(SaslHandshakeRequest(mechanism=name, version=1), deadline)
         _raise(answer.error_code, request="SaslHandshake", mechanism=name)

@@ -1,4 +1,4 @@
-"""Watches whether Kafka accepts an agent's login and grants its rights; an agent can only wait for them."""
+"""Watches whether Kafka accepts an agent's login and grants its rights. An agent can only wait for both."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .raw import RawClient
 
 LOOK_S = 30.0
 AGAIN_S = 5.0
-"""While a right is missing, or a login is refused."""
+"""Seconds between checks while a right is missing or a login is refused."""
 
 
 class RightsWatch:
-    """``ask``: see `acls.lacking`. ``raw``: logs in. Reading never waits.
+    """``ask`` returns the missing rights (`acls.lacking`). ``raw`` logs in. Reading the results never blocks.
 
-    ``returned``: called when the last missing right is granted, and when logins are accepted again."""
+    ``returned`` is called when the last missing right is granted, and when refused logins are accepted again."""
 
     def __init__(self, ask: Callable[[], Sequence[Lacking]], kafka: KafkaAccess, raw: RawClient) -> None:
         self._ask, self._kafka, self._raw = ask, kafka, raw
@@ -28,20 +28,20 @@ class RightsWatch:
         self.returned: Callable[[], None] = lambda: None
 
     def told(self, topic: str | None = None) -> list[str]:
-        """Return one sentence for each missing right, with the command. ``topic``: no rights on other topics."""
+        """Return one sentence for each missing right. ``topic``: leave out the rights on other topics."""
         return [each.told(self._kafka) for each in self.lacking if topic is None or each.concerns(topic)]
 
     @property
     def refused(self) -> list[str]:
-        """Return one sentence for each broker that refuses our login."""
+        """Return one sentence for each broker that refuses the login."""
         return self._kafka.logins.troubles()
 
     def run(self, stop: threading.Event) -> None:
-        """Look again and again until ``stop`` is set."""
+        """Check repeatedly until ``stop`` is set."""
         go_round("rights watch", stop, self.look, lambda: AGAIN_S if self.lacking or self.refused else LOOK_S)
 
     def look(self) -> None:
-        """Ask once. When no broker answers, the rights stay as they were known."""
+        """Check once. If no broker answers, the last known rights are kept."""
         self._raw.log_in(everywhere=True)
         if self.refused:
             return  # no broker would answer

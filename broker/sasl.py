@@ -1,4 +1,4 @@
-"""How a connection logs in at a broker: PLAIN, OAUTHBEARER, and SCRAM, also by a delegation token.
+"""The logins of a connection at a broker: by PLAIN, OAUTHBEARER, and SCRAM, also with a delegation token.
 
 PLAIN: RFC 4616. OAUTHBEARER: RFC 7628, for callers only. SCRAM: RFC 5802; a login by a delegation token has the
 extension ``tokenauth=true`` (KIP-48), the token's id as its user and its HMAC in base64 as its password.
@@ -20,16 +20,16 @@ PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"
 DEFAULT_MECHANISM = "SCRAM-SHA-256"
 MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""The mechanisms of our own logins."""
+"""The mechanisms of tierstate's own logins."""
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750, 2.1."""
+"""The form of a bearer token (RFC 6750, 2.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
     """``secret``: the password, the bearer token, or the delegation token's HMAC (``by_token``).
 
-    ``user`` is empty with a bearer token: it names its user itself.
+    ``user`` is empty with a bearer token, because the token names its user.
     """
 
     mechanism: str
@@ -46,12 +46,12 @@ class Exchange(Protocol):
         ...
 
     def hear(self, answer: bytes) -> bool:
-        """Return whether this was the last answer. Raises AccessDenied if it does not prove that it has the secret."""
+        """Return whether this was the last answer. Raises AccessDenied if it refuses, or does not prove the secret."""
         ...
 
 
 def own_login(kafka: Mapping[str, str]) -> Login | None:
-    """Return the login of librdkafka's properties; None without SASL. Raises InvalidRequest for another mechanism."""
+    """Return the login in librdkafka's properties, or None without SASL. Raises InvalidRequest for other mechanisms."""
     if not speaks_sasl(kafka):
         return None
     name = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "").upper()
@@ -78,7 +78,7 @@ def exchange_of(login: Login) -> Exchange:
 
 
 class _Once:
-    """One message without an answer: an answer is the reason of a refusal."""
+    """An exchange of one message. If the broker's answer is not empty, it is the reason of a refusal."""
 
     def __init__(self, message: bytes) -> None:
         self._message = message
@@ -93,7 +93,7 @@ class _Once:
 
 
 class _Scram:
-    """kafka-python's client, which neither quotes names nor knows delegation tokens: the first message is ours."""
+    """SCRAM by kafka-python's client. It neither quotes names nor knows tokens, so the first message is built here."""
 
     def __init__(self, login: Login) -> None:
         self._client: Any = ScramClient(login.user, login.secret, login.mechanism)

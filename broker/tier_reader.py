@@ -1,7 +1,8 @@
-"""Records of the tier-state topic as a reader gets them: batches, the reader's seam, and Kafka's reader.
+"""Readers of the tier-state topic: the batches they return, their protocol, and its implementation in Kafka.
 
-Readers consume by assignment, without a group, up to the high watermark, and never reset silently. A position is
-resumed with the leader epoch it was read in: a truncation below it is noticed even when the log has grown again.
+Readers are assigned partitions, join no group, read up to the high watermark, and never reset a position silently. Each
+position is resumed with the leader epoch in which it was read. So a truncation below the position is detected, even if
+the log has grown again since. Rules marked * prevent a loss that a model or a review found.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from .live_client import LiveClient
 
 UNKNOWN_EPOCH = -1
 FETCH_WAIT_MS = 500
-"""How long a broker waits before it answers that there is nothing new; it sends new records at once."""
+"""Milliseconds that a broker waits before it answers that there are no new records. It sends new records at once."""
 FOREIGN_BYTES = "hex:"
-"""Begins the text of a key whose bytes are not UTF-8 (or begin like this themselves): its bytes in hex follow."""
+"""The prefix of the text of a key that is not UTF-8, or that has this prefix itself. The key in hexadecimal follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class TierBatch:
     """Records of one tier-state partition in order, and the position after them.
 
     ``timestamps``: one per entry, by the broker's clock (``LogAppendTime``). ``epoch``: the leader epoch of the last
-    record of the partition read so far; -1 when unknown.
+    record that was read from the partition; -1 if unknown.
     """
 
     tier_partition: int
@@ -43,20 +44,20 @@ class TierBatch:
     epoch: int = UNKNOWN_EPOCH
 
     def anchor(self, before: Position) -> Anchor | None:
-        """Return the anchor of the last record below ``before``; None without one or without its append time."""
+        """Return the anchor of the last record below ``before``. Returns None if it or its append time is missing."""
         rows = zip(reversed(self.entries), reversed(self.timestamps), strict=False) if self.timestamps else ()
         last = next(((entry, time) for entry, time in rows if entry.position < before), None)
         return None if last is None else Anchor.of(last[0].position, last[1], last[0].key, last[0].value)
 
 
 class TierReader(Protocol):
-    """A tail over some partitions. One thread."""
+    """A reader of some partitions. Only one thread may use it."""
 
     def poll(self, timeout: float) -> list[TierBatch]:
         """Return the records that arrived within ``timeout`` seconds, maybe none.
 
-        Raises PositionLost when a position no longer exists (truncation, deletion): the view must be rebuilt. After
-        any error, records that were read but not returned are lost: open another reader at the view's positions.
+        Raises PositionLost if a position no longer exists (truncation, deletion): the view must be rebuilt. An error
+        discards records that were read but not returned: after it, open another reader at the view's positions.
         """
         ...
 
@@ -64,10 +65,10 @@ class TierReader(Protocol):
 
 
 def check_head(name: str, positions: Mapping[int, Position], starts: Mapping[int, Position]) -> None:
-    """Check that no record is missing between a reader's position and the log start*: it would read half a view.
+    """Check that no log starts above the reader's position*: otherwise the reader would build an incomplete view.
 
-    Compaction never moves a partition's log start (seen, 3.9.1 and 4.3.0): whatever did also deleted facts. Raises
-    PositionLost, or TierStateLost for a reader that begins at 0: no rebuild repairs that.
+    Compaction never moves a partition's log start (seen, 3.9.1 and 4.3.0), so a moved log start means that facts were
+    deleted. Raises PositionLost, or TierStateLost for a position of 0, because no rebuild repairs that.
     """
     for number, position in sorted(positions.items()):
         start = starts[number]
@@ -79,21 +80,21 @@ def check_head(name: str, positions: Mapping[int, Position], starts: Mapping[int
 
 
 def lost_heads(name: str, starts: Mapping[int, Position]) -> list[str]:
-    """Return one sentence for each partition that begins above 0."""
+    """Return one sentence for each partition whose log starts above 0."""
     why = f"its head is gone (cleanup.policy was delete, or somebody's DeleteRecords); {TierStateLost.WAY_OUT}"
     lost = {number: start for number, start in sorted(starts.items()) if start > 0}
     return [f"partition {number} of {name} begins at {start}: {why}" for number, start in lost.items()]
 
 
 def assigned(position: Position) -> int:
-    """Return the offset to assign. Never Kafka's "beginning": a head that is cut right after the check would be skipped
-    silently*.
+    """Return the offset to assign. It is never Kafka's "beginning": records that are deleted right after `check_head`
+    would be skipped silently*.
     """
     return position
 
 
 class KafkaReader:
-    """One consumer with assigned partitions and ``auto.offset.reset=error``."""
+    """The `TierReader` in Kafka: one consumer with assigned partitions and ``auto.offset.reset=error``."""
 
     MAX_RECORDS = 5_000
 
@@ -105,7 +106,7 @@ class KafkaReader:
         epochs: Mapping[int, int],
         end_of_epoch: Callable[[int, int], Position],
     ) -> None:
-        """``end_of_epoch(tier partition, epoch)``: where that epoch ends in the leader's log; -1: it never had it."""
+        """``end_of_epoch(tier partition, epoch)``: the epoch's end in the leader's log; -1 if the log never had it."""
         self._name, self._end_of_epoch = name, end_of_epoch
         self._positions, self._epochs = dict(positions), dict(epochs)
         for partition, position in positions.items():
@@ -115,20 +116,20 @@ class KafkaReader:
         self._begin()
 
     def _begin(self) -> None:
-        """Assign the partitions to the current client; another client replaces it when its TLS files change."""
+        """Assign the partitions to the current client. If its TLS files changed, a new client replaces it."""
         client = self._client.now()
         if client is self._consumer:
             return
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = client
-        # A consumer that knows the leaders begins at once; else its first look takes half a second (seen).
+        # This makes the leaders known, so the consumer begins at once. Else its first lookup takes 0.5 s (seen).
         with suppress(KafkaException):
             client.list_topics(self._name, timeout=3)
         client.assign([TopicPartition(self._name, number, assigned(at)) for number, at in self._positions.items()])
 
     def _check_truncation(self, partition: int, position: Position) -> None:
-        """librdkafka does not check the epoch of a position that it is assigned (seen, 2.16), so it is done here."""
+        """Raise PositionLost if the log was truncated below the position. librdkafka does not check it (seen, 2.16)."""
         epoch = self._epochs.get(partition, UNKNOWN_EPOCH)
         if epoch == UNKNOWN_EPOCH or position == 0:
             return
@@ -142,7 +143,7 @@ class KafkaReader:
         times: dict[int, list[TimestampMs]] = {}
         following: dict[int, Position] = {}
         self._begin()
-        # consume() alone would wait the whole time-out for its number of records: take one, then all that have arrived
+        # consume() alone would wait the full time-out for MAX_RECORDS, so take one record, then all that have arrived
         first = self._consumer.poll(timeout)
         for message in [] if first is None else [first, *self._consumer.consume(self.MAX_RECORDS, 0)]:
             error = message.error()
@@ -168,7 +169,7 @@ class KafkaReader:
         ]
 
     def _check_epoch(self, message: Any, partition: int) -> None:
-        """Check at the first record of a newer epoch that the log still has what was read in the epoch before."""
+        """At the first record of another epoch, check that the log still has the records of the previous epoch."""
         answer = message.leader_epoch()
         epoch = UNKNOWN_EPOCH if answer is None else answer
         if epoch != self._epochs.get(partition, UNKNOWN_EPOCH):
@@ -207,7 +208,7 @@ def _entry(message: Any) -> Entry:
 
 
 def key_text(key: bytes | None) -> str:
-    """Return a key as text; different bytes give different texts. Ours are UTF-8; foreign keys must not crash us."""
+    """Return a key as text. Different keys have different texts. Foreign keys may not be UTF-8, and must not fail."""
     if key is None:
         return f"{FOREIGN_BYTES}none"
     try:

@@ -11,9 +11,9 @@ from .tier_reader import key_text
 
 
 def anchor_in(batches: bytes, position: Position) -> Anchor | None:
-    """Return the anchor of the record at ``position`` among whole batches; None when it is not there.
+    """Return the anchor of the record at ``position`` in complete batches. Returns None if there is no such record.
 
-    Also None for a foreign record in a codec that is not installed: our records are not compressed.
+    Also returns None for a foreign record whose codec is not installed. tierstate's records are not compressed.
     """
     records = MemoryRecords(batches)
     try:

@@ -1,6 +1,7 @@
-"""The tier-state topic as its writers and readers see it: the protocol, and its implementation in Kafka.
+"""The tier-state topic: the protocol that its writers and readers use, and its implementation in Kafka.
 
-Appends are idempotent with ``acks=all``; any failure after sending is an *unknown outcome*, never repeated here.
+Appends are idempotent, with ``acks=all``. If an append fails after sending and Kafka did not refuse it, its outcome is
+*unknown*. This file never repeats an append.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ from .tier_record import anchor_in
 Answer = TypeVar("Answer")
 
 APPEND_TIMEOUT_S = 30.0
-"""``delivery.timeout``: after it an append counts as unknown."""
+"""Seconds, for ``delivery.timeout.ms``: after this time the outcome of an append is unknown."""
 
 
 END_PATIENCE_S = 10.0
 A_RECORD = 1
-"""Bytes of a fetch of one record: a whole batch comes, and ours are small."""
+"""Bytes to fetch for one record: the broker returns a complete batch anyway, and tierstate's batches are small."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendTime:
-    """``at``: when the broker appended a record, by its clock. ``sent`` and ``answered``: when this process sent it and
-    had the answer, in its own monotonic seconds.
+    """``at``: the time at which the broker appended a record, by the broker's clock. ``sent``, ``answered``: the times
+    at which this process sent the record and received the answer, in seconds of its monotonic clock.
     """
 
     at: TimestampMs
@@ -76,14 +77,14 @@ class TierTopic(Protocol):
 
     @property
     def mapped_partitions(self) -> int:
-        """``n`` of the ``meta/topic`` fact: keys are mapped to so many partitions."""
+        """The number of partitions in the ``meta/topic`` fact: keys are mapped to these partitions."""
         ...
 
     def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
-        """Append a fact (or a tombstone) and return its position once the broker acknowledged it.
+        """Append a fact (or a tombstone if ``value`` is None). Return its position once the broker acknowledged it.
 
-        Raises InvalidRequest when the client refused it before sending (nothing happened) and UnknownOutcome for
-        everything else (it may land now, later or never).
+        Raises InvalidRequest or AccessDenied if the fact was refused: it was not written. Raises UnknownOutcome for all
+        other failures: the fact may be written now, later or never.
         """
         ...
 
@@ -97,37 +98,40 @@ class TierTopic(Protocol):
         ...
 
     def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
-        """Return `end` of many, by few requests; without those whose leader does not answer: `end` raises why."""
+        """Return many partitions' `end`, by few requests. A partition is left out if its leader does not answer."""
         ...
 
     def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
-        """Return where each begins: at 0, unless facts are missing; without those whose leader does not answer."""
+        """Return each partition's log start, 0 unless facts are missing. Partitions are left out as in `ends`."""
         ...
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
-        """Return the first position whose record was appended at this time or later; the end when there is none.
+        """Return the position of the first record appended at this time or later, or the end if there is none.
 
-        The time is by the broker's clock. Raises BrokerUnavailable.
+        ``timestamp_ms`` is compared with the broker's append times. Raises BrokerUnavailable.
         """
         ...
 
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
-        """Return the anchor of the record at this position, by one small read; None when the position has no record.
+        """Return the anchor of the record at this position, by one small read. Returns None if there is no record.
 
-        Raises BrokerUnavailable, and UnknownTopic when another topic has the name now.
+        Raises BrokerUnavailable, and UnknownTopic if another topic has the name now.
         """
         ...
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        """Return a tail from these positions on, each read in its leader epoch (if ``epochs`` has it).
+        """Return a reader that begins at these positions. ``epochs``: the leader epochs in which they were read.
 
-        Raises PositionLost where the log begins above a position, TierStateLost where it begins above 0 for a reader
-        that begins at 0, BrokerUnavailable.
+        Raises PositionLost if a log starts above its position or was truncated below it, TierStateLost if a log starts
+        above 0 and its position is 0, and BrokerUnavailable.
         """
         ...
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the topic's configuration now, one sentence each. Raises BrokerUnavailable."""
+        """Return one sentence for each current problem: unsafe configuration, lost facts, open foreign transactions.
+
+        Raises AccessDenied, BrokerUnavailable.
+        """
         ...
 
     def current_topic_id(self) -> str:
@@ -138,7 +142,7 @@ class TierTopic(Protocol):
 
 
 class KafkaTierTopic:
-    """The topic in Kafka. ``topic_id``, ``mapped_partitions``: read once, by `tier_topic_setup.open_tier_topic`."""
+    """The topic in Kafka. `tier_topic_setup.open_tier_topic` reads ``topic_id`` and ``mapped_partitions`` once."""
 
     def __init__(
         self,
@@ -185,8 +189,8 @@ class KafkaTierTopic:
             while not done.wait(0):
                 # librdkafka ends every message within message.timeout.ms, so this loop ends too
                 producer.poll(0.01)
-                self._producer.now()  # a corrected password reaches a fact that waits for it
-        except KafkaException as error:  # the producer failed for good, and the fact may be on its way
+                self._producer.now()  # passes a corrected password to the producer that waits with the fact
+        except KafkaException as error:  # the producer failed permanently, but it may have sent the fact
             self._producer.forget(producer)
             unknown = UnknownOutcome("append may or may not have landed", key=key, reason=kafka_error(error))
             raise self._denied(error, key) or unknown from error
@@ -212,11 +216,11 @@ class KafkaTierTopic:
         return self._append_times
 
     def _denied(self, error: Any, key: str) -> AccessDenied | None:
-        """Return AccessDenied for refused writes. A client that may write to no topic at all is refused earlier."""
+        """Return AccessDenied if Kafka refused the write, else None. A client without WRITE anywhere fails earlier."""
         return denied(error, topic=self._name, needs="WRITE", key=key)
 
     def end(self, tier_partition: int) -> Position:
-        # by raw ListOffsets: librdkafka's own answers "not leader" for seconds now and then, on a quiet broker (seen)
+        # raw ListOffsets: librdkafka's own sometimes answers "not leader" for seconds, on a quiet broker (seen)
         return self._offset(tier_partition, LATEST)
 
     def _offset(
@@ -245,7 +249,7 @@ class KafkaTierTopic:
         which: TimestampMs,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[int, Position]:
-        """Return the offsets by one request for the leaders and one to each of them; without those that fail."""
+        """Return the offsets, by one request for the leaders and one to each leader. Leave out those that fail."""
         positions: dict[int, Position] = {}
         with suppress(TierstateError):
             topic = self._raw.metadata([self._name]).topics.get(self._name)
@@ -261,7 +265,7 @@ class KafkaTierTopic:
         return positions
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
-        end = self.end(tier_partition)  # first: a record appended between the two answers is not skipped
+        end = self.end(tier_partition)  # read first, so that a record appended between the two answers is not skipped
         answer = self._on_leader(
             tier_partition, lambda broker: offset_at(self._raw, broker, self._name, tier_partition, timestamp_ms)
         )
@@ -280,7 +284,7 @@ class KafkaTierTopic:
 
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
         at = Offset(position)
-        # by its id: a topic that was re-created under this name is not another history of this one
+        # fetch by topic id: the records of a topic that was re-created under this name must not be read
         its_id = TopicId(self._topic_id)
         spec = FetchSpec(self._name, tier_partition, at, A_RECORD, Isolation.READ_UNCOMMITTED, topic_id=its_id)
 
@@ -313,9 +317,12 @@ class KafkaTierTopic:
         return [*self._check(), *self._open_transactions()]
 
     def _open_transactions(self) -> list[str]:
-        """Return open transactions, which are all foreign. Views read on (``read_uncommitted``), but delete nothing."""
+        """Return a sentence for each partition with an open transaction, which is always foreign: tierstate uses none.
+
+        Views still read (``read_uncommitted``), but while there is a problem, nothing is deleted.
+        """
         numbers = range(self._mapped)
-        # the ends before the stable offsets: a record appended in between does not look like an open transaction
+        # read the ends first: then a record appended in between does not look like an open transaction
         ends, stable = (
             self._every_offset(numbers, LATEST, each) for each in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
         )
@@ -331,7 +338,7 @@ class KafkaTierTopic:
         which: TimestampMs,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[int, Position]:
-        """Return `_offsets`, with those that it leaves out. Raises BrokerUnavailable."""
+        """Return `_offsets`, and request those that it leaves out one by one. Raises BrokerUnavailable."""
         positions = self._offsets(tier_partitions, which, isolation)
         left = [number for number in tier_partitions if number not in positions]
         return positions | {number: self._offset(number, which, isolation) for number in left}

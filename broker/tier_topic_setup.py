@@ -25,9 +25,9 @@ from .tier_topic import KafkaTierTopic, describe_topic_id
 
 DAY_MS = 24 * 3600 * 1000
 LARGEST_BATCH = 1_048_588
-"""Bytes of a record batch in the created topic: Kafka's own default, whatever the brokers' default is."""
+"""The largest record batch in the created topic, in bytes: Kafka's default, even if the brokers have another one."""
 LARGEST_FACT = 2 * MAX_FACT_BYTES
-"""Bytes that the batch of any one fact fits into, with its key."""
+"""The batch of one fact, including its key, never has more bytes than this."""
 BEFORE_RECOVER = "tierstate init makes it, and if it was lost: " + TierStateLost.WAY_OUT
 
 
@@ -56,17 +56,18 @@ class TierTopicSpec:
 
 
 def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: TimestampMs) -> bool:
-    """Create the topic and its ``meta/topic`` fact where they are missing; return whether anything was created.
+    """Create the topic and its ``meta/topic`` fact if they are missing. Return whether anything was created.
 
-    An existing topic that is not safe is left alone: the fact would hide what it lacks. Raises InvalidRequest for that
-    and when Kafka refuses the numbers, TierStateLost, AccessDenied, BrokerUnavailable.
+    An existing topic that is not safe is not changed, because the fact would hide its problems. Raises InvalidRequest
+    for such a topic, or if Kafka refuses the spec's numbers. Also raises TierStateLost, AccessDenied,
+    BrokerUnavailable.
     """
     admin: Any = AdminClient(admin_config(kafka))
     created = _create(admin, spec)
     if not created:
         existing = look_at_tier_topic(kafka, spec)
         (existing if existing.wrong else replace(existing, nameless=False)).require_safe()
-    # brokers learn of a created topic a moment later, not at once; and each request may go to another broker
+    # brokers learn of a created topic a moment later, and each request may go to another broker
     patient, late = Retry(SystemClock(), RandomIds(), 15.0), (UnknownTopic, BrokerUnavailable)
     topic = KafkaTierTopic(kafka, spec.name, patient.call(lambda: describe_topic_id(admin, spec.name), late), 0)
     try:
@@ -101,9 +102,8 @@ def _create(admin: Any, spec: TierTopicSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The state of the topic. ``lost``, ``wrong``: one sentence each. ``nameless``: it has no ``meta/topic`` fact.
-
-    ``meta``: that fact, if it was read.
+    """The state of the topic. ``lost`` has one sentence for each partition whose first facts were deleted, ``wrong``
+    one for each wrong setting. ``nameless``: the ``meta/topic`` fact does not exist. ``meta``: this fact, if read.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Found:
     wrong: tuple[str, ...] = ()
     nameless: bool = False
     unmapped: int = 0
-    """Number of partitions that were added after its creation: no key is mapped to them, they are empty."""
+    """The number of partitions that were added after the topic's creation. They are empty: no key is mapped to them."""
     meta: TopicMeta | None = None
 
     @property
@@ -128,7 +128,7 @@ class Found:
         return [f"partition 0 has no {TOPIC_META_KEY} fact; write it with: tierstate init"] if self.nameless else []
 
     def require_safe(self) -> None:
-        """Raises UnknownTopic, TierStateLost, InvalidRequest, with everything that is wrong."""
+        """Raises UnknownTopic, TierStateLost or InvalidRequest, which names all problems, if there are any."""
         if not self.there:
             raise UnknownTopic(self.problems[0])
         if self.lost:
@@ -139,7 +139,7 @@ class Found:
 
 
 def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]:
-    """Return what is wrong with the topic now, one sentence each; empty when it is safe to use."""
+    """Return one sentence for each problem of the topic. The list is empty if the topic is safe to use."""
     return look_at_tier_topic(kafka, spec).problems
 
 
@@ -192,7 +192,7 @@ def _judge(name: str, target: str, actual: str | None) -> str | None:
 
 
 def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierTopic:
-    """Return the topic, ready to use. Raises what `Found.require_safe` raises, and BrokerUnavailable."""
+    """Return the topic, ready to use. Raises the errors of `look_at_tier_topic` and `Found.require_safe`."""
     state = look_at_tier_topic(kafka, spec)
     state.require_safe()
     if state.meta is None:
@@ -202,12 +202,12 @@ def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierT
 
 
 def partition_count(admin: Any, name: str) -> int:
-    """Return how many partitions the topic has in Kafka."""
+    """Return the number of the topic's partitions in Kafka."""
     return len(admin.list_topics(name, timeout=10).topics[name].partitions)
 
 
 def read_meta(topic: KafkaTierTopic) -> TopicMeta | None:
-    """Return the ``meta/topic`` fact: it is written first, so it is nearly the first live record of partition 0."""
+    """Return the ``meta/topic`` fact, or None. It is written first, so it is near the beginning of partition 0."""
     end = topic.end(0)
     reader = topic.reader({0: Position(0)})
     try:

@@ -1,4 +1,4 @@
-"""Topics as Kafka describes them: identity, partitions, and the settings that tierstate obeys."""
+"""The descriptions of topics in Kafka: identity, partitions, and the settings that tierstate obeys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIGS_A_REQUEST = 500
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A hint that may be stale on any broker. ``leader`` is None during an election."""
+    """A partition in the metadata, which may be stale on any broker. ``leader`` is None during an election."""
 
     partition: int
     leader: BrokerId | None
@@ -46,12 +46,12 @@ def describe_topic(raw: RawClient, name: str) -> TopicDescription:
 
 
 def describe_topics(metadata: RawMetadata) -> tuple[TopicDescription, ...]:
-    """Return the topics of a metadata answer, by name, without those that it has an error for."""
+    """Return the topics of a metadata answer, sorted by name, without topics that have an error."""
     return tuple(_description(topic) for _, topic in sorted(metadata.topics.items()) if topic.error is None)
 
 
 def read_config(raw: RawClient, name: str) -> TopicConfig:
-    """Ask any broker that answers: librdkafka waits for one that is down (seen: all of its ten seconds, each time).
+    """Return the settings of a topic, from the first broker that answers. (librdkafka waits 10 s for a dead one, seen.)
 
     Raises UnknownTopic, AccessDenied (DescribeConfigs is needed), BrokerUnavailable, TimedOut.
     """
@@ -69,9 +69,9 @@ def read_config(raw: RawClient, name: str) -> TopicConfig:
 
 
 def read_configs(raw: RawClient, broker: BrokerId, topics: Collection[str]) -> dict[str, TopicConfig | TierstateError]:
-    """Return what `read_config` would return or raise for each topic, from one broker and by few requests.
+    """Return the settings, or the error of `read_config`, for each topic, by few requests to one broker.
 
-    Raises errors that concern all of them: BrokerUnavailable, TimedOut.
+    Raises BrokerUnavailable and TimedOut, which concern all topics.
     """
     names = sorted(topics)
     configs: dict[str, TopicConfig | TierstateError] = {}

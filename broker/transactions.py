@@ -1,7 +1,7 @@
 """The open transactions of a partition and their producers, from the producer state that its leader keeps.
 
-Kafka's DescribeProducers (KIP-664, since 2.8) needs READ on the topic. It returns where a transaction begins, not when:
-only the coordinator knows that, and the transactional id.
+Kafka's DescribeProducers (KIP-664, since 2.8) needs READ on the topic. It returns the offset where a transaction
+begins. Only the coordinator knows its begin time and its transactional id.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .raw import RawClient
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """``start``: its first record in the partition. ``last_timestamp``: of its producer's newest batch there, as that
-    producer stamped it; None: unknown.
+    """``start``: the offset of its first record in the partition. ``last_timestamp``: the time of the producer's newest
+    batch in the partition, by the producer's clock; None: unknown.
     """
 
     producer_id: int
@@ -27,11 +27,11 @@ class OpenTransaction:
 
 
 def read_open_transactions(raw: RawClient, broker: BrokerId, topic: str, partition: int) -> tuple[OpenTransaction, ...]:
-    """Return them, lowest start first. On the leader the first one holds back the last stable offset; a follower
-    answers too (seen on 4.3.0), with what it has fetched.
+    """Return the open transactions, lowest start first. On the leader, the first one determines the last stable offset.
+    A follower also answers (seen on 4.3.0), by the records that it has fetched.
 
-    Raises LeaderMoved (it has no replica, or not yet), UnknownTopic, AccessDenied (no READ on the topic),
-    InvalidRequest (the broker does not know the request), BrokerUnavailable, TimedOut.
+    Raises LeaderMoved if the broker has no replica (yet), AccessDenied without READ on the topic, and InvalidRequest if
+    the broker is too old. Also raises UnknownTopic, BrokerUnavailable, TimedOut.
     """
     answer = raw.active_producers(broker, topic, partition)
     error = error_of(answer.code, topic=topic, partition=partition, broker=broker)

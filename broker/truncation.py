@@ -1,7 +1,7 @@
 """DeleteRecords to one named broker: the only request of tierstate that makes a broker drop data.
 
-It names a topic and a partition, no epoch and no topic id, and any leader that receives it executes it. So it goes to
-one broker only, is not routed to a leader, not repeated, and its deadline is short (leader.md, "Trim the local tier").
+The request has no leader epoch and no topic id, and any leader that receives it executes it. So it is sent once, to one
+broker, with a short deadline, and is never routed to the current leader (leader.md, "Trim the local tier").
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def delete_records_on(
 ) -> Offset:
     """Delete records below ``before`` on ``broker``, and return the low watermark over its replicas.
 
-    Raises Fenced (this broker does not lead; nothing happened), BrokerUnavailable (not sent), TimedOut (it may have
-    happened, or happen later: read the bounds), OffsetOutOfRange (``before`` is past the high watermark; nothing
-    happened), NotTiered (the topic is not one whose records may be deleted).
+    Raises Fenced if this broker does not lead, OffsetOutOfRange if ``before`` is past the high watermark, and NotTiered
+    if the topic does not allow it: nothing was deleted. Raises BrokerUnavailable if the request was not sent or the
+    broker failed. Raises TimedOut if records may be deleted, now or later: then read the bounds.
     """
     if before < 0:  # -1 would mean "everything up to the high watermark"
         raise InvalidRequest("DeleteRecords needs an offset", before=before)

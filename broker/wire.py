@@ -1,4 +1,4 @@
-"""Kafka's primitive types in one frame: read, skipped or written.
+"""Reads, skips and writes Kafka's primitive types in one frame.
 
 ``flexible`` versions of an API have compact strings and arrays (length + 1 as an unsigned varint) and tagged fields
 (KIP-482). Nothing is read beyond the frame, and a count that the rest of the frame cannot hold is refused.
@@ -16,11 +16,11 @@ _LONGEST_VARINT = 5
 
 
 class Malformed(InvalidRequest):
-    """A frame that is not Kafka's. The connection it came on is closed."""
+    """A frame that breaks Kafka's protocol. The connection that delivered the frame is closed."""
 
 
 class Frame:
-    """A frame and the place to read from, which moves on. ``data``: without the four bytes of length."""
+    """A frame, and the position ``at`` of the next read. ``data`` is without the four bytes of length."""
 
     __slots__ = ("at", "data", "end")
 
@@ -28,7 +28,7 @@ class Frame:
         self.data, self.at, self.end = data, at, len(data)
 
     def skip(self, size: int) -> int:
-        """Skip ``size`` bytes and return the place before them."""
+        """Skip ``size`` bytes and return the position before them. Raises Malformed if the frame has fewer."""
         at = self.at
         if size < 0 or size > self.end - at:
             raise Malformed("a frame ends too early", position=at, wanted=size, length=self.end)
@@ -49,7 +49,7 @@ class Frame:
 
     def uvarint(self) -> int:
         at = self.at
-        if at < self.end and (byte := self.data[at]) < 0x80:  # nearly all are short
+        if at < self.end and (byte := self.data[at]) < 0x80:  # nearly all varints have one byte
             self.at = at + 1
             return byte
         byte = self.data[self.skip(1)]
@@ -80,7 +80,7 @@ class Frame:
         return bytes(self.data[at : at + size])
 
     def string(self, flexible: bool) -> str:
-        """Read a string; empty for null. Bytes that are not UTF-8 are replaced: nothing has a name like that."""
+        """Read a string; empty for null. Bytes that are not UTF-8 are replaced, because no valid name has them."""
         return (self.raw_string(flexible) or b"").decode("utf-8", "replace")
 
     def count(self, flexible: bool, smallest: int = 1) -> int:
@@ -99,7 +99,7 @@ class Frame:
             self.skip(self.uvarint())
 
     def done(self) -> None:
-        """Raise Malformed when bytes of the frame are left."""
+        """Raise Malformed if the frame has unread bytes."""
         if self.at != self.end:
             raise Malformed("a frame has more than its version says", position=self.at, length=self.end)
 

@@ -40,7 +40,7 @@ def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bo
     if not execute:
         _estimate(context, settings.store.url, promises)
         return
-    store = open_store_of(settings, make=True)
+    store = open_store_of(settings, listener=context.note_event, make=True)
     try:
         _judge(context, _Certificate(context, store.description, promises), _trial(store), go_on)
     finally:

@@ -76,7 +76,7 @@ class Context:
         if BROKER in needed:
             refuse_bucket(self.settings)
         settings = self.settings_with(*needed)
-        with Connection(settings, listener=self._note, progress=self.output.progress) as connection:
+        with Connection(settings, listener=self.note_event, progress=self.output.progress) as connection:
             yield connection
 
     def wait_for_kafka(self, connection: Connection | BucketConnection) -> None:
@@ -125,7 +125,7 @@ class Context:
             needed = (STORE,)
         settings = self.settings_with(*(needed or (BROKER,)))
         with open_connection(
-            settings, listener=self._note, progress=self.output.progress, tell=self._tell_age
+            settings, listener=self.note_event, progress=self.output.progress, tell=self._tell_age
         ) as connection:
             yield connection
 
@@ -137,7 +137,7 @@ class Context:
 
         settings = self.settings_with(STORE)
         with BucketConnection(
-            settings, listener=self._note, progress=self.output.progress, tell=self._tell_age
+            settings, listener=self.note_event, progress=self.output.progress, tell=self._tell_age
         ) as connection:
             yield connection
 
@@ -152,7 +152,8 @@ class Context:
         else:
             self.output.note(str(age))
 
-    def _note(self, event: Event) -> None:
+    def note_event(self, event: Event) -> None:
+        """Note an event that people must see. This is a `Listener`."""
         from ..runtime.listener import ChoreFailed, ChunkCacheOff, RequestRepeated, StoreThrottled
 
         if isinstance(event, ChunkCacheOff):
@@ -170,7 +171,7 @@ class Context:
         now = SystemClock().monotonic()
         if now >= self._store_noted_s + STORE_NOTE_S:
             self._store_noted_s = now
-            self.output.note(f"{reason}: trying again")
+            self.output.note(f"trying again: {reason}")
 
     @cached_property
     def output(self) -> Output:

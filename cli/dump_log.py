@@ -139,7 +139,8 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
         if "://" in path and not path.startswith("file://"):
             scheme, _, rest = path.partition("://")
             bucket, _, key = rest.partition("/")
-            store = whole = open_store(f"{scheme}://{bucket}", store_options(context.settings))
+            options = store_options(context.settings)
+            store = whole = open_store(f"{scheme}://{bucket}", options, listener=context.note_event)
             opened.callback(whole.close)
         else:
             file = Path(path.removeprefix("file://")).absolute()

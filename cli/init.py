@@ -45,7 +45,7 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
         return
     used = False
     if settings.store.url:
-        with closing(open_store_of(settings, make=True)) as store:
+        with closing(open_store_of(settings, listener=context.note_event, make=True)) as store:
             used = _is_used(store)
     created = create_tier_topic(settings.kafka, spec, SystemClock().now_ms())
     look_at_tier_topic(settings.kafka, spec).require_safe()

@@ -1,4 +1,4 @@
-"""The batches of a piece that can be returned although a later one is wrong: those that come before it."""
+"""The batches of a piece that can be returned although a later batch is wrong: all batches before the wrong one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from .piece import Fetched
 
 
 def as_written(piece: Fetched, source: str) -> Fetched:
-    """Return the leading batches whose CRC is right and that may be shown whole.
+    """Return the leading batches whose CRC is right and that do not exceed the limit of their part of the log.
 
-    This is for readers that decode nothing: clients get whole batches, and librdkafka checks no CRC. A batch that
-    reaches into the broker's own offsets belongs to the same log, and stays.
-
-    Raises CorruptData when no batch is left: the next read begins at the bad one. Branches of the log part at batches,
-    so a batch reaches beyond the limit for no other reason.
+    This is for readers that decode nothing: clients get complete batches, and librdkafka checks no CRC. A batch that
+    exceeds a limit at the broker's local start belongs to the same log, so it is kept. Raises CorruptData if no batch
+    remains, as in a read that begins at a wrong one. Branches of the log diverge between batches, so only a wrong batch
+    exceeds another limit.
     """
     limit = piece.limit if piece.limit < piece.bounds.local_start else None
     stop, reached, wrong = 0, piece.offset, None

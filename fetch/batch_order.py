@@ -1,10 +1,12 @@
-"""Check that the batches of a copied log are in the order written: none is missing, moved, or of another leader.
+"""Check that the batches of a copied log are in the order written: none is missing, moved, or of another leader epoch.
 
-No CRC covers a batch's base offset and leader epoch. Swapped chunks are found here, too: encrypted chunks of equal size
-can be swapped and still decrypt, because the format binds a chunk to its segment only. A gap between two batches is
-legal if the topic was compacted once. At the end of a transaction there is a marker, which is no record. A segment with
-a record for each of its offsets has neither, so each batch begins where the one before ended. Every segment of ours
-records the first batch offset of each chunk, and the end of the last batch.
+No CRC covers a batch's base offset and leader epoch. Encrypted chunks of equal size can be swapped and still decrypt,
+because the format binds a chunk to its segment, not to its position. These checks find swapped chunks, too.
+
+A gap between two batches is legal if the topic was compacted at some time. A transaction ends with a marker, which has
+an offset but is no record. A segment with a record for each of its offsets has neither gaps nor markers: each batch
+begins where the previous batch ended. A segment written by tierstate records the first batch offset of each chunk. Its
+fact records the last offset of the last batch.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Misplaced(CorruptData):
-    """A batch that cannot lie where it does. ``position`` is its place in the plain log."""
+    """A batch is in a wrong place. The fact ``position`` is its first byte in the plain log."""
 
 
 class BatchOrder:
-    """The checks of one read of a segment. ``begin``: the offset of its first batch, if it is known.
+    """The checks of one read of a segment. ``begin``: the offset where the read's first batch begins, if it is known.
 
-    A segment of ours records the first offset of each chunk, so a batch in the wrong chunk is found before any of it is
-    returned. In a foreign segment it is found when the offsets decrease.
+    In a segment written by tierstate, a batch in the wrong chunk is found before any of its bytes is returned. In a
+    foreign segment, it is found only when the offsets decrease.
     """
 
     def __init__(self, reader: SegmentReader, segment: RemoteSegment, begin: Offset | None = None) -> None:
@@ -49,7 +51,7 @@ class BatchOrder:
         """The chunk in which the last checked batch begins; -1: no batch was checked yet."""
 
     def check(self, batch: BatchHeader) -> None:
-        """Raise Misplaced for a batch that cannot follow the one before it, or cannot begin in its chunk."""
+        """Check the next batch. Raises Misplaced if it cannot follow the previous batch, or cannot be in this place."""
         chunk, base = batch.position // self._chunk_bytes, batch.base_offset
         facts = {"file": self._file, "chunk": chunk, "position": batch.position, "offset": base}
         if base < self._floor:
@@ -75,7 +77,7 @@ class BatchOrder:
             raise Misplaced("a batch lies in another chunk than its manifest says", **facts)
 
     def holds(self, positions: Numbers, bases: Numbers, lasts: Numbers, sizes: Numbers, epochs: Numbers) -> bool:
-        """Check many batches at once. Return False, and change nothing, if `check` may have to refuse one of them."""
+        """Check the next batches at once. Return False, without any effect, if `check` must check them one by one."""
         ends = positions + sizes >= self._log_bytes
         valid = bases[0] >= self._floor and bool(np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | ends))
         if valid and not self.has_gaps:
@@ -106,7 +108,7 @@ class BatchOrder:
 
     @cached_property
     def _bounds(self) -> tuple[Numbers, Numbers] | None:
-        """Return for each chunk the offset of its first batch, and that of the first batch in a later chunk."""
+        """Return each chunk's first batch offset, and the first batch offset after it. None: a foreign segment."""
         if self._firsts is None:
             return None
         firsts = np.array([NO_OFFSET if each is None else each for each in self._firsts], np.int64)

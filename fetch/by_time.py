@@ -1,9 +1,9 @@
 """The first record at or after a time, over both tiers; correct for timestamps that go backwards.
 
-The broker is asked first. Its local start is read after that, and the remote tier is searched below it, so offsets that
-a trim removed in between lie below that later start. The lower offset wins. `offset_for_time` never returns a marker. A
-broker may return one, so its stand-in passes ``markers``. Where the remote tier may belong to a lost branch, neither it
-nor anything after it is reported.
+The broker is asked first. Then its local start is read, and the remote tier is searched below this start: so offsets
+that a trim removed in between are searched, too. The lower offset is returned. `offset_for_time` never returns a
+marker. A broker may return one, so functions that stand in for a broker pass ``markers``. If a part of the remote tier
+may belong to a lost branch, no record in this part or after it is returned.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Found = tuple[Offset, TimestampMs]
 
 
 def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs) -> Found | None:
-    """Return the first record, or None if no record is that young. Raises LogGap when offsets that must exist lie
-    before the answer, and LineageUnconfirmed where they may be those of another log."""
+    """Return the first record at or after the time, or None. Raises LogGap if offsets are missing before the answer,
+    and LineageUnconfirmed if offsets before the answer may belong to another log."""
     local = log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
     record = first_remote(log, remote, timestamp, bounds)
@@ -54,10 +54,10 @@ def first_remote(
 
 
 def latest_remote(log: LogicalPartition, remote: RemoteTier, above: TimestampMs) -> Found | None:
-    """Return what a broker would: the first record, or marker, with the latest time below the local start, if that time
-    is ``above`` or later.
+    """Return, as a broker would, the first record or marker with the latest time below the local start. Returns None if
+    this time is before ``above``.
 
-    Raises LineageUnconfirmed if it may belong to another log.
+    Raises LineageUnconfirmed if the record may belong to another log.
     """
     bounds = log.local_bounds()
     view = log.known(log.fresh_view(max_age=0.0), bounds)
@@ -104,7 +104,7 @@ def _first_within(
 def first_in_segment(
     remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs, *, markers: bool = False
 ) -> Found | None:
-    """Return the first record of the range at or after a time. All before the time index's entry is proven older."""
+    """Return the first record of the range at or after a time. Records before the time index's entry are older."""
     index = parse_time_index(remote.time_index(segment), segment.offsets.start, segment.object_key)
     begin = lookup_offset(index, timestamp)
     position = offsets.start if begin is None else Offset(max(begin, offsets.start))
@@ -128,9 +128,9 @@ def first_in_batches(
     *,
     markers: bool = False,
 ) -> Found | None:
-    """Return the first record of ``[start, stop)`` at or after a time. Only batches young enough are decoded.
+    """Return the first record of ``[start, stop)`` at or after a time. Batches that are older are not decoded.
 
-    ``markers``: a marker counts too. A batch of markers has one marker, and its time.
+    ``markers``: a marker counts, too. A control batch has one marker, and the marker's time.
     """
     for header in iter_batches(data, source=source):
         batch = data[header.position : header.position + header.size_bytes]
@@ -147,7 +147,7 @@ def first_in_batches(
 
 
 def _scan_local(log: LogicalPartition, start: Offset, end: Offset, timestamp: TimestampMs) -> Found | None:
-    """Return the first local record from ``start`` on that is young enough. All local records before it are older."""
+    """Return the first record of ``[start, end)`` at or after the time. All local records below ``start`` are older."""
     position = start
     while position < end:
         ask = Ask(PIECE_BYTES, isolation=Isolation.READ_UNCOMMITTED, end=end)

@@ -1,6 +1,6 @@
-"""The end of the log that a leader shares with the view, asked of the leader while its own agent has written no fact.
+"""The end of the log that a leader shares with the view. The leader is asked while its agent has written no fact yet.
 
-One or two requests are enough for each leader epoch and lineage: below its end a leader's log does not change.
+One or two requests are enough for each leader epoch and lineage, because a leader's log does not change below its end.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Confirmation:
         return confirmed[2]
 
     def of(self, view: PartitionView, bounds: LocalBounds) -> Offset:
-        """Return the confirmed end; ask if `known` has none. Raises LineageUnconfirmed if a newer leader was elected.
+        """Return the `known` end, or ask the leader. Raises LineageUnconfirmed if a newer leader was elected.
 
-        A leader that does not report its epoch confirms nothing: its answers could be those of two leaders.
+        Returns 0 for a leader that does not report its epoch, because its answers could be those of two leaders.
         """
         confirmed = self.known(view, bounds)
         if confirmed is not None:

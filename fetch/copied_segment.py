@@ -1,9 +1,9 @@
-"""A copied segment read by its manifest alone, ours or Aiven's, without view or broker: the input of `dump-log`.
+"""A copied segment, read by its manifest alone (tierstate's or Aiven's), without view or broker: input of `dump-log`.
 
-Our manifest lists every aborted range, and this list is checked against the segment's markers. A foreign manifest has
-no list: its markers are read. For transactions still open at its end, the markers of the next segments in the bucket
-are read until each is decided. A transaction that stays open is *undecided*: hidden under read_committed, and reported.
-Its transaction index, Kafka's own file, is compared with the markers.
+tierstate's manifest lists every aborted range, and this list is checked against the segment's markers. A foreign
+manifest has no list, so the segment's markers are read and compared with Kafka's transaction index. For transactions
+still open at its end, the markers of the next segments in the bucket are read until each transaction is decided. A
+transaction that stays open is *undecided*: it is hidden under read_committed, and reported.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ READ_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopiedSegment:
-    """``undecided``: producer id to the first offset of its transaction, if no segment here has the end of it.
+    """``undecided``: by producer id, the first offset of a transaction whose marker is in no segment of the bucket.
 
-    ``differences``: the object whose transaction index contradicts the markers, and how.
+    ``differences``: by object key, how its transaction index contradicts the markers.
     """
 
     key: str
@@ -52,7 +52,7 @@ class CopiedSegment:
 
     @property
     def decided_end(self) -> Offset | None:
-        """Return where undecided data begins, None when everything is decided."""
+        """Return the offset where undecided data begins, or None if every transaction is decided."""
         return min(self.undecided.values(), default=None)
 
     def pieces(self, *, committed: bool) -> Iterator[LogPiece]:
@@ -66,7 +66,7 @@ class CopiedSegment:
             yield LogPiece(self.log_key, position, data, aborted, end)
 
     def batches(self) -> Iterator[BatchHeader]:
-        """Yield every batch header, those of control batches too."""
+        """Yield every batch header, also of control batches."""
         for position, data in whole_batches(self.reader):
             yield from iter_batches(data, source=self.log_key, position=position)
 
@@ -79,7 +79,7 @@ def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | 
         raise InvalidRequest("not the manifest of a copied segment (….rsm-manifest)", key=manifest_key)
     reader = SegmentReader.open(store, manifest_key, keys=keys).unproven()  # a dump shows what is there
     named = reader.manifest.metadata
-    # without our metadata only the object name is left, and a prefix without "/" cannot be separated from the topic
+    # without tierstate's metadata the topic is in the object name only, where a prefix without "/" is a part of it
     topic = named.topic if named is not None else parsed.topic
     block = reader.manifest.tierstate
     if block is not None:
@@ -108,7 +108,7 @@ def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | 
 
 
 def whole_batches(reader: SegmentReader) -> Iterator[tuple[int, bytes]]:
-    """Yield (position, whole batches) of the plain log, about `READ_BYTES` at a time."""
+    """Yield (position, complete batches) of the plain log, about `READ_BYTES` at a time."""
     position, carried = 0, b""
     pieces: list[bytes] = []
     held = 0

@@ -152,7 +152,7 @@ class GatewayClient:
         return segments
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        """Return the first offset at or after a time, None if there is none."""
+        """Return the offset of the first record at or after a time. Returns None if there is none."""
         path = f"/v1/topics/{quote(topic)}/partitions/{partition}/offsets"
         offset = self.json(path, {"timestamp": timestamp})["offset"]
         return None if offset is None else Offset(offset)
@@ -172,7 +172,7 @@ class GatewayClient:
     ) -> Page:
         """Return records from ``offset`` in one answer. Raises OffsetOutOfRange with the valid range.
 
-        ``search``: only records that it matches, as far as one call searches.
+        ``search``: only matching records, from the part of the log that one call searches.
         """
         looking: dict[str, str] = {}
         if search is not None:
@@ -222,7 +222,7 @@ class GatewayClient:
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         """Yield exactly the records of ``extent``, and the tier each batch came from.
 
-        ``columns`` are selected here: an answer has all of them.
+        ``columns`` are selected here, because a gateway's answer has all columns.
         """
         for page in self._pages(topic, partition, extent, isolation, tier):
             for batch in arrow_batches(page.body, self.url):
@@ -277,9 +277,9 @@ class GatewayClient:
         *,
         method: str | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Return a whole answer of status 200 or 204. ``body``: JSON, sent by POST.
+        """Return a complete answer of status 200 or 204. ``body``: JSON, sent by POST.
 
-        Raises the error that the answer names, TimedOut, Unavailable.
+        Raises the error that the gateway's answer names, TimedOut, Unavailable.
         """
         headers = {"accept": accept} if body is None else {"accept": accept, "content-type": "application/json"}
         try:
@@ -304,7 +304,7 @@ class GatewayClient:
         method: str | None = None,
         whole: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        """Return any answer. ``whole``: read its body first. Raises urllib3's errors."""
+        """Return an answer of any status. ``whole``: read the complete body now. Raises urllib3's errors."""
         text = urlencode({name: str(value) for name, value in query.items()})
         return self._pool.request(
             method or ("GET" if body is None else "POST"),
@@ -345,7 +345,7 @@ def _kinds(root: type[TierstateError]) -> dict[str, type[TierstateError]]:
 
 
 def problem(status: int, body: bytes, url: str) -> TierstateError:
-    """Return a gateway's error answer as the original error; by its HTTP status if it names no error that we know."""
+    """Return the error that a gateway's answer names. If this name is unknown, the HTTP status determines the error."""
     try:
         data = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A gateway's plans for a job: leased splits, grants of their segments, and its local parts as stored."""
+"""A gateway's plans for a job: leased splits, grants for their segments, and local parts as the broker stores them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Extents = Mapping[tuple[str, int], tuple[Offset, Offset]]
 
 @dataclass(frozen=True, slots=True)
 class StoredPiece:
-    """Batches as the broker has them, and the aborted ranges in them."""
+    """Batches as the broker stores them, and the aborted ranges in these batches."""
 
     data: bytes
     aborted: tuple[AbortedRange, ...]
@@ -103,7 +103,7 @@ class GatewayGrants:
         return grant_from(self._client.json(path, self._query), self._client.url + path)
 
     def open(self, url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
-        """GET ``url``: a path is the gateway's own, and is sent as the caller; a signed URL without credentials."""
+        """Send GET: a path to the gateway, with the caller's credentials; a signed URL without credentials."""
         if url.startswith("/"):
             return self._client.open(url, self._query, headers, whole=False)
         return self._pool(url).request(

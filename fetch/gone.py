@@ -1,9 +1,8 @@
-"""Logs without a broker: topics that the cluster has deleted, and every topic where no cluster is asked at all.
+"""Logs without a broker: topics that the cluster has deleted, and all topics if no cluster is used.
 
-A deleted topic is named by its topic id: the part of it in the remote tier is the whole log.
-
-Another topic may have its name by now, but an id is never reused. The id of an existing topic is refused: its log
-continues at the broker, and without that part a read would end too early.
+A deleted topic is named by its topic id: another topic may have its name now, but an id is never reused. Its part in
+the remote tier is its complete log. The id of an existing topic is refused: its log continues at the broker, so a read
+of the remote tier would end too early. Rules marked * prevent a loss that a model or a review found.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from .remote import RemotePiece, RemoteTier, nothing
 
 
 class NoBroker:
-    """The `LocalTier` of partitions without a broker: empty, from the end of the remote tier on."""
+    """The `LocalTier` of partitions without a broker: an empty log that begins at the end of the remote tier."""
 
     def __init__(self, view: TierView) -> None:
         self._view = view
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
-        """Return empty bounds, in the leader epoch of the view's own term: no leader exists that could contradict it.
+        """Return empty bounds, in the leader epoch of the view's term: no leader exists that could contradict it.
 
-        Raises TierStateLost, LineageUnconfirmed if copied records would look like an empty log*.
+        Raises TierStateLost or LineageUnconfirmed if copied records would look like an empty log*.
         """
         view = self._view.partition(partition)
         owned = view.coverage.owned
@@ -77,7 +76,7 @@ def _refuse_emptiness(view: PartitionView) -> None:
 
 
 class PastRemote(RemoteTier):
-    """The remote tier of a view that stands still: an object that is missing may have expired since."""
+    """The remote tier of a view that is no longer updated: a missing object may have expired since."""
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
         """Open like `RemoteTier.open`, and raise SegmentExpired for a missing object."""
@@ -113,10 +112,10 @@ def _not_there(segment: RemoteSegment, error: ObjectNotFound) -> SegmentExpired:
 
 
 def gone_id(control: TopicDirectory, topic: str) -> TopicId | None:
-    """Return the topic id in this text, of a deleted topic. Return None if the text is no topic id.
+    """Return ``topic`` as the topic id of a deleted topic, or None if the text is no topic id.
 
-    Raises UnknownTopic for the id of an existing topic; AccessDenied if these credentials may not see it: for an id, a
-    broker hides no topic.
+    Raises UnknownTopic for the id of an existing topic, and AccessDenied if these credentials may not see this topic.
+    (A broker does not hide a topic from a request by id.)
     """
     try:
         uuid = TopicId(topic)

@@ -2,8 +2,8 @@
 
     object key  ->  its segment  ->  grant (requested once, and again before it ends)  ->  GET of a range
 
-A URL that the store refuses is requested once more: the credentials that signed it may have ended before it did. A body
-that breaks off is requested again from there. Memory: `GRANTS` grants, and a piece.
+If the store refuses a URL, a new grant is requested once: the credentials that signed the URL may expire before the URL
+does. If a body breaks off, its rest is requested. Memory: `GRANTS` grants, and a piece.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .segment_grant import SegmentGrant
 GRANTS = 256
 """Segments that a process reads at the same time, at most. Grants of further segments are requested again."""
 EARLY_S = 30.0
-"""A URL is not used in the last seconds before its end: this many, or a fifth of the lifetime of a short one."""
+"""A URL is not used in this many seconds before its end, or in the last fifth of its lifetime if that is shorter."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -52,7 +52,7 @@ class Grants(Protocol):
         ...
 
     def open(self, url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
-        """Send GET and leave the body unread. A path is the gateway's own. Raises urllib3's errors."""
+        """Send GET and leave the body unread. ``url`` may be a path of the gateway. Raises urllib3's errors."""
         ...
 
 
@@ -197,7 +197,7 @@ def _pieces(answer: urllib3.BaseHTTPResponse, size: int, piece_bytes: int) -> It
 
 
 def _checked(answer: urllib3.BaseHTTPResponse, key: str, byte_range: ByteRange) -> int:
-    """Return where the answer stops in the object. Raises CorruptData for another range than requested."""
+    """Return the position in the object where the answer stops. Raises CorruptData for another range than requested."""
     span = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
     if span is None or int(span[1]) != byte_range.start or int(span[2]) + 1 != min(byte_range.stop, int(span[3])):
         if span is not None and int(span[3]) <= byte_range.start:
@@ -212,7 +212,7 @@ def _checked(answer: urllib3.BaseHTTPResponse, key: str, byte_range: ByteRange) 
 
 
 def _again(attempts: Attempts, failure: StorageUnavailable, position: int, failed_at: int) -> int:
-    """Wait before the next attempt, or raise ``failure``. Return where it failed, for the next call."""
+    """Wait before the next attempt, or raise ``failure``. Return ``position``, the ``failed_at`` of the next call."""
     if position - failed_at >= MIB:
         attempts.progressed()
     attempts.failed(failure)

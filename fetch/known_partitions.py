@@ -18,10 +18,9 @@ class KnownPartitions:
         self._new = set[TopicIdPartition]()
 
     def check(self, view: PartitionView, topic: str, bounds: LocalBounds) -> None:
-        """Check the bucket. Without a log start fact the broker's start counts, but not if the bucket knows better*.
-
-        A bucket without the partition is asked once. Raises TierStateLost, which counts only if it is repeated with a
-        view read fresh after it, and the store's errors.
+        """Check the bucket if the view has no log start fact. Only a bucket without the partition proves that nothing
+        was copied; it is asked once. Raises TierStateLost if the bucket has the partition, and the store's errors.
+        TierStateLost is final only if a view that is read fresh afterwards also raises it.
         """
         if not view.log_starts and bounds.local_start > 0 and view.partition not in self._new:
             check_known(view, topic, self._store, self._names)

@@ -1,4 +1,4 @@
-"""The local tier as fetch sees it: the broker's raw batches, with aborted transactions as closed ranges.
+"""The local tier for fetch: the broker's raw batches, and aborted transactions as closed offset ranges.
 
 A Fetch answer under read_committed lists ``(producer id, first offset)`` of every aborted transaction that may touch
 its batches. Kafka's consumer hides that producer's transactional batches from there up to its next abort marker
@@ -45,7 +45,7 @@ class LocalTier(Protocol):
         ...
 
     def fetch(self, spec: FetchSpec) -> LocalPiece:
-        """Return whole batches from ``spec.offset`` on; empty only at the end, after ``spec.wait_ms``.
+        """Return complete batches from ``spec.offset`` on. They are empty only at the end, after ``spec.wait_ms``.
 
         Raises OffsetOutOfRange, Fenced (a newer leader epoch), UnknownTopic (re-created), BrokerUnavailable.
         """
@@ -54,13 +54,13 @@ class LocalTier(Protocol):
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
     ) -> tuple[Offset, TimestampMs] | None:
-        """Return the broker's first record at or after a time. It may lie below the local start (observed)."""
+        """Return the broker's first record at or after a time. It may be below the local start (observed)."""
         ...
 
     def end_of_epoch(
         self, topic: str, partition: TopicIdPartition, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
     ) -> EpochEnd | None:
-        """Return the end of the leader's newest epoch up to ``epoch``. None if it no longer has any of them.
+        """Return the end of the leader's newest epoch up to ``epoch``. None: the leader's log has no such epoch.
 
         Raises Fenced when a newer leader epoch than ``leader_epoch`` exists.
         """

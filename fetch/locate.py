@@ -1,4 +1,4 @@
-"""Find where a read begins in the plain log of a segment: at a batch at or before the one with the offset."""
+"""Find where a read begins in a segment's plain log: at a batch at or before the batch with the requested offset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def locate_batch(reader: SegmentReader, base_offset: Offset, offset: Offset, sou
 
 
 def _first_batch_in_chunk(reader: SegmentReader, chunk_id: int, source: str) -> int | None:
-    """Return the position of the first whole batch, behind another's tail: found by base offset, proven by CRC."""
+    """Return the position of the first batch that begins in the chunk: found by base offset, proven by CRC."""
     position = reader.first_batches.get(chunk_id)
     if position is not None:
         return position
@@ -79,10 +79,10 @@ def _is_batch(reader: SegmentReader, position: int, data: memoryview, source: st
 
 
 def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -> SegmentReader:
-    """Return a reader that returns the chunk unchecked: the decoder finds a batch that is wrong by itself, and no batch
-    before it is lost. Raises ``wrong`` if no batch in the chunk is wrong by itself. Memory: three chunks.
+    """Return a reader that skips the chunk's checksum, if one of its batches is wrong by itself: the decoder finds this
+    batch, and the batches before it are not lost. Otherwise raises ``wrong``. Memory: three chunks.
 
-    A moved offset is found by its batch where no batch may be missing. Where gaps are legal, it may not be found.
+    A changed base offset is always found in a segment without gaps, but not always in a segment with gaps.
     """
     as_it_is, chunks, chunk = reader.unproven(), reader.manifest.chunks, int(str(wrong.facts["chunk"]))
     source, order = reader.log.key, None if segment.has_gaps else BatchOrder(reader, segment)
@@ -102,7 +102,7 @@ def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -
 
 
 def _by_index(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:
-    """Apply Kafka's rule: the position of the greatest entry at or below the offset, 0 without one."""
+    """Return, by Kafka's rule, the position in the index's greatest entry at or below ``offset``; 0 without one."""
     entries = parse_offset_index(reader.indexes(IndexKind.OFFSET) or b"", base_offset, source)
     position = lookup_position(entries, offset)
     if not 0 <= position < max(1, reader.plain_bytes):

@@ -1,14 +1,14 @@
-"""One partition, two tiers: each read is routed, and routed again once when it raced with a trim or an expiry.
+"""One partition in two tiers. Each read is routed, and routed once more if it raced with a trim or an expiry.
 
-    local tier says out of range, or fenced   bounds again, route again, once
-    local tier reports out of range, fenced   bounds again, route again, once
-    object of a segment is missing            view made fresh, route again, once; then SegmentExpired or CorruptData
-    route raises OffsetOutOfRange or LogGap   bounds again, then view made fresh, route again: now it counts
-    route raises LineageUnconfirmed           the leader is asked, once an epoch; then bounds and view again, once
-    bucket has segments, but no fact exists   the same; then TierStateLost
+    local tier: offset out of range, fenced   read the bounds, route again, once
+    object of a segment is missing            refresh the view, route again, once; then SegmentExpired or CorruptData
+    route raises OffsetOutOfRange or LogGap   read the bounds, then refresh the view, route again; the result is final
+    route raises LineageUnconfirmed           ask the leader, once an epoch; then bounds and view again, once
+    bucket has segments, but no fact exists   as for OffsetOutOfRange; then TierStateLost
 
-The order "bounds, then view" matters: facts are written before the broker trims, so a view that is fresh *after* the
-bounds were read knows every segment below that local start. The other way round a trim in between looks like a gap.
+The order "bounds, then view" matters. Facts are written before the broker trims, so a view that is refreshed *after*
+the bounds were read knows every segment below that local start. In the opposite order, a trim in between would look
+like a gap. Rules marked * prevent a loss that a model or a review found.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemotePiece, RemoteTier
 
 BOUNDS_AGE_S = 1.0
-"""The highest age of bounds that a read is routed by. They are only a hint: the local tier's own answer decides."""
+"""The highest age in seconds of bounds that route a read. They are only a hint: the local tier's answer decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class LogicalPartition:
         clock: Clock,
         recent: RecentViews,
     ) -> None:
-        """``recent``: shared by all partitions, so that only one of them finds that the tier-state topic is away."""
+        """``recent``: shared by all partitions, so that not each of them waits for an unavailable tier-state topic."""
         self.topic, self.partition = topic, partition
         self.local = local
         self._recent = recent
@@ -100,12 +100,12 @@ class LogicalPartition:
         return self._view.partition(self.partition)
 
     def fresh_view(self, max_age: float = VIEW_AGE_S) -> PartitionView:
-        """Return the partition with all facts that were true ``max_age`` seconds ago. Raises ViewBehind."""
+        """Return the partition with at least the facts of ``max_age`` seconds ago. Raises ViewBehind."""
         self._view.require_fresh(self._tier_partition, max_age)
         return self.view()
 
     def recent_view(self) -> PartitionView:
-        """Return a view to route a read by: fresh, or older while the tier-state topic is away. Raises ViewBehind."""
+        """Return a view to route a read: fresh, or older if the tier-state topic is unavailable. Raises ViewBehind."""
         self._recent.require(self._tier_partition)
         return self.view()
 
@@ -130,7 +130,8 @@ class LogicalPartition:
         return self._logical(view, local)
 
     def known(self, view: PartitionView, local: LocalBounds) -> PartitionView:
-        """Return this view, or a fresh one if the bucket has more. Raises TierStateLost if that one lacks it too."""
+        """Return ``view``, or a fresh view if the bucket has segments but ``view`` has no facts. Raises TierStateLost
+        if the fresh view has no facts, either."""
         try:
             self.remote.known.check(view, self.topic, local)
         except TierStateLost:
@@ -139,7 +140,7 @@ class LogicalPartition:
         return view
 
     def sure_end(self, view: PartitionView, bounds: LocalBounds) -> Offset:
-        """Return the exclusive end up to which ``view`` has the log of the bounds' leader. Ask the leader if needed."""
+        """Return the exclusive end up to which ``view`` describes the log of the bounds' leader. May ask the leader."""
         return sure_end(view, bounds, None if in_force(view, bounds) else self._confirmation.of(view, bounds))
 
     def copied_end(self, start: Offset) -> Offset:
@@ -151,15 +152,15 @@ class LogicalPartition:
         return Offset(end)
 
     def route(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
-        """Return where ``offset`` is. Raises OffsetOutOfRange, LogGap, TierStateLost by fresh bounds and view only.
+        """Return the place of ``offset``. Only fresh bounds and views raise OffsetOutOfRange, LogGap, TierStateLost.
 
-        Raises UpgradeNeeded in place of LogGap and LineageUnconfirmed that a later release's fact may explain*.
+        Raises UpgradeNeeded in place of LogGap or LineageUnconfirmed if a later release's fact may explain the error*.
         """
         try:
             where = self._routed_by_hints(offset, isolation, tier)
             if begin_of(where) == offset:
                 return where
-            bounds = self.local_bounds()  # an accepted gap is skipped: only by fresh bounds and a fresh view*
+            bounds = self.local_bounds()  # only fresh bounds and a fresh view allow to skip an accepted gap*
             view = self.fresh_view(max_age=0.0)
         except (OffsetOutOfRange, LogGap, TierStateLost):
             bounds = self.local_bounds()
@@ -198,7 +199,7 @@ class LogicalPartition:
     def fetch(self, offset: int, ask: Ask) -> Fetched:
         """Return one piece from ``offset``; empty only at the end of the log or at ``ask.end``.
 
-        Segments without a record at or above the offset are passed over, within the range they stand for.
+        Segments without a record at or above the offset are skipped, but only within the offsets that they own.
         """
         position = Offset(offset)
         local_raced, missing = False, None
@@ -277,7 +278,7 @@ class LogicalPartition:
         return self.of_remote(part, piece)
 
     def of_remote(self, where: ReadRemote, piece: RemotePiece) -> Fetched:
-        """Return the piece that was read there, with the current bounds."""
+        """Return ``piece``, which was read at ``where``, with the current bounds."""
         return Fetched(
             data=piece.data,
             tier=Tier.REMOTE,
@@ -292,7 +293,7 @@ class LogicalPartition:
         )
 
     def following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
-        """Yield the parts after ``where`` in the remote tier, by the view and bounds when the reader asked."""
+        """Yield the parts after ``where`` in the remote tier, by the current view and the last known bounds."""
         view = self.view()
         with self._lock:
             cached = self._bounds
@@ -312,7 +313,7 @@ class LogicalPartition:
         return Fetched(b"", Tier.LOCAL, (), offset, offset, limit, bounds, None, self.partition.topic_id)
 
     def _logical(self, view: PartitionView, local: LocalBounds) -> LogicalBounds:
-        """Return the known bounds of the log that both tiers make, without a request."""
+        """Return the known bounds of both tiers as one log, without a request."""
         owned = view.coverage.owned
         return LogicalBounds(
             log_start=sure_log_start(view, local, self._confirmation.known(view, local)),
@@ -334,7 +335,7 @@ class LogicalPartition:
 
 
 def _left_to_the_broker(where: Route, bounds: LocalBounds, tier: Tier) -> Route:
-    """Limit ``where`` to offsets below the local start: the broker serves all that it has, also parts of a segment."""
+    """Limit ``where`` to offsets below the local start. The broker serves all offsets that it has, copied or not."""
     if tier is Tier.AUTO and isinstance(where, ReadRemote) and where.offsets.end >= bounds.local_start:
         return ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(bounds.local_start - 1)))
     return where

@@ -1,4 +1,4 @@
-"""The store as readers use it, with each request announced. The metrics for store traffic count exactly these."""
+"""The store for readers, with an event for each read. The metrics for store traffic count exactly these events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..storage.segment.log_chunks import ObjectReads
 
 
 class MeteredReads:
-    """The same answers and errors. Each request is announced by `RemoteFetched`, also a failed or unfinished one."""
+    """Answers like the store. Each read, even if failed or unfinished, emits `RemoteFetched`. `head` emits nothing."""
 
     def __init__(self, store: ObjectReads, clock: Clock, listener: Listener) -> None:
         self._store, self._clock, self._listener = store, clock, listener

@@ -1,7 +1,7 @@
-"""Where an epoch ended that the broker may have forgotten: by the lineage of both tiers.
+"""The end of an epoch that the broker may no longer know, by the lineage of both tiers.
 
-A trim removes epochs from the broker's checkpoint. For an epoch that it no longer knows, the broker answers that it
-ended where its own log begins. A consumer whose log was cut off before that would not notice.
+A trim removes epochs from the broker's checkpoint. For such an epoch, the broker answers that the epoch ended where the
+broker's log begins. A consumer whose log was truncated before that would not notice it.
 """
 
 from __future__ import annotations

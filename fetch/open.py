@@ -1,4 +1,4 @@
-"""Wiring: make a reader of both tiers from the caller's view, cluster and store."""
+"""Wires a reader of both tiers from the caller's view, cluster and store."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CHUNKS_FOLDER = "chunks"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Options for reading the remote tier. ``cache``: its disk part is in ``state_dir``, and needs one. ``keys``: the
-    key ring that opens encrypted segments. ``names``: how the cluster's agents name objects.
+    """Options for reading the remote tier. ``cache``: its disk part needs ``state_dir`` and is stored in it. ``keys``:
+    the key ring that opens encrypted segments. ``names``: how the cluster's agents name objects.
     """
 
     cache: Cache = field(default_factory=Cache)
@@ -57,7 +57,9 @@ def open_past_reader(
     reading: Reading,
     listener: Listener = ignore,
 ) -> LogReader:
-    """Return a reader of the remote tier only, by a view that stands still, without broker. Raises as `open_remote`."""
+    """Return a reader of the remote tier only, by a view that is not updated, without a broker.
+
+    Raises as `open_remote`."""
     remote = open_remote(store, clock, reading, listener, PastRemote)
     return LogReader(view, topics, NoBroker(view), remote, clock)
 
@@ -85,7 +87,7 @@ def open_remote(
 
 
 def make_room(cache: Cache, state_dir: Path, listener: Listener = ignore) -> None:
-    """Shrink the disk cache if its disk lacks room: the view comes first. Call this before the cache is opened.
+    """Shrink the disk cache if its disk lacks room for the view. Call this before the cache is opened.
 
     Raises InvalidRequest when the folder of the disk cache holds something else.
     """

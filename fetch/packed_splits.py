@@ -1,4 +1,4 @@
-"""Splits on their way to executors: plain values, and each segment pickled once, with numbers for names of classes.
+"""Splits as bytes for executors: plain values, and each segment pickled once, with numbers in place of class names.
 
 Spark's driver holds every split of a query, pickled separately, until the query ends. A split takes two thirds of the
 bytes that `pickle` alone would need (0.6 kB, most of it the segment's descriptor), and a fifth of the CPU time.

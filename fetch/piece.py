@@ -1,4 +1,4 @@
-"""The result of a fetch: bytes of one tier as stored, and all a decoder needs to show exactly the right records."""
+"""The result of a fetch: bytes of one tier as stored, and all that a decoder needs to show exactly its records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIECES_AHEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class LogicalTopic:
-    """A topic as the broker knows it now. ``gone``: the broker does not know it, and the name is the topic id."""
+    """A topic as the broker knows it now. ``gone``: the broker does not know it, and ``name`` is its topic id."""
 
     name: str
     topic_id: TopicId
@@ -62,13 +62,13 @@ class LogicalBounds:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One piece of one tier: whole record batches as stored, offsets ascending.
+    """One piece of one tier: complete record batches as stored, offsets ascending.
 
     The first batch may begin below ``offset`` and the last may reach ``limit`` or beyond: a decoder shows the records
     of ``[offset, limit)``. ``aborted`` holds every aborted range that can touch the data, and is empty under
-    read_uncommitted. ``next_offset`` is where to continue. It is above ``offset`` whenever there is data, also when
-    every record in it is a marker, aborted, or missing. ``view_age_s``: the view's age, if no broker was asked.
-    ``topic_id``: the topic that was read. None: the topic that was asked for.
+    read_uncommitted. ``next_offset`` is the offset to continue at. It is above ``offset`` whenever there is data, even
+    if no record in the data is shown. ``view_age_s``: the view's age in seconds, if no broker was asked. ``topic_id``:
+    the topic that was read; None: the requested topic.
     """
 
     data: bytes | memoryview
@@ -81,12 +81,12 @@ class Fetched:
     view_age_s: float | None = None
     topic_id: TopicId | None = None
     read: ReadRemote | None = field(default=None, compare=False)
-    """Where it was read in the remote tier."""
+    """The route in the remote tier; None for the local tier."""
     position: int = field(default=0, compare=False)
-    """Of the plain log of its segment, where the data begins; 0 of the local tier."""
+    """The byte of the segment's plain log at which the data begins; 0 for the local tier."""
 
     def source(self, topic: str, partition: int) -> str:
-        """Return what an error of its records names: the log object, or the partition and the offset of the fetch."""
+        """Return the source that errors name: the log object, or the partition and the offset of the fetch."""
         if self.read is None:
             return f"{topic}-{partition}@{self.offset}"
         return object_key(self.read.segment.object_key, ObjectKind.LOG)
@@ -94,7 +94,7 @@ class Fetched:
 
 @contextmanager
 def naming(topic: str, partition: int, offset: int | None = None) -> Iterator[None]:
-    """Add the partition, and the offset that was asked for, to a CorruptData or ObjectNotFound of this block."""
+    """Add the partition and the requested offset to a CorruptData or ObjectNotFound that is raised in this block."""
     try:
         yield
     except (CorruptData, ObjectNotFound) as error:
@@ -103,18 +103,18 @@ def naming(topic: str, partition: int, offset: int | None = None) -> Iterator[No
 
 
 def _name(error: TierstateError, topic: str, partition: int, offset: int | None = None) -> None:
-    """Add the facts that ``error`` lacks. Where an object is damaged, ``next`` is the command that says how."""
+    """Add the facts that ``error`` lacks. If an object is damaged, ``next`` is the command that reports details."""
     facts: dict[str, object] = {"topic": topic, "partition": partition}
     if offset is not None:
         facts["offset"] = offset
-    if "/" in str(error.facts.get("file", "")):  # of the broker it is the partition's name
+    if "/" in str(error.facts.get("file", "")):  # in the local tier, ``file`` is the partition's name
         facts["next"] = f"tierstate verify {topic}:{partition} --level 3"
     for name, value in facts.items():
         error.facts.setdefault(name, value)
 
 
 def missing_object(error: ObjectNotFound, topic: str, partition: int, **facts: object) -> CorruptData:
-    """Return the error of an object that must be there, because the facts of now name it."""
+    """Return the error of a missing object that must exist, because current facts name it."""
     damage = CorruptData("an object of a live segment is missing", file=error.facts.get("key"), **facts)
     _name(damage, topic, partition)
     return damage

@@ -1,9 +1,9 @@
-"""A pinned plan: exact offset ranges cut by bytes, each with all an executor needs to read it without a view.
+"""A pinned plan: exact offset ranges cut by size, each with all that an executor needs to read it without a view.
 
-If the broker answers with the leader epoch of the view's newest term, a range is remote wherever an accepted segment in
-the lineage has the offset. Otherwise it is local first, and remote below that if the broker confirms the lineage there.
-A local split names the topic id and the leader epoch of its planning: records written again since (after an unclean
-election) carry a higher epoch in their batches and are refused, never read.
+If the broker's leader epoch is that of the view's newest term, the remote tier serves all offsets that it has in the
+lineage. Otherwise the local tier is preferred, and the remote tier serves offsets below it if the broker confirms their
+lineage. A local split names the topic id and the leader epoch at the time of the plan. After an unclean election, other
+records may have replaced the planned ones. Their batches have a higher epoch, so they are refused, never read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .reader import LogReader, beyond
 
 SPLIT_BYTES = 256 * 1024 * 1024
 GUESSED_BYTES_AN_OFFSET = 1024.0
-"""Assumed for a local range of a partition that has no copied segment to learn from."""
+"""The size assumed for local offsets of a partition that has no copied segment to learn from."""
 
 
 class Groups:
-    """Divides pieces in a row into groups of about ``target`` bytes. None has more than ``largest`` bytes, unless it is
-    one piece.
+    """Divides consecutive pieces into groups of about ``target`` bytes. A group has more than ``largest`` bytes only if
+    it is a single piece.
     """
 
     def __init__(self, target: int, largest: int) -> None:
@@ -34,7 +34,7 @@ class Groups:
         self._marks, self._size, self._total = 0, 0.0, 0.0
 
     def begins(self, added: float) -> bool:
-        """Return whether a piece of ``added`` bytes begins a group: the last one's end is nearer without it."""
+        """Add a piece of ``added`` bytes. Return whether it begins a group: the target is nearer without the piece."""
         beyond = self._total + added / 2 > self._marks * self.target
         begins = beyond or self._size + added > self._largest
         if begins:
@@ -45,18 +45,18 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """A whole range, routed but not cut. ``local_rate``: bytes per offset where no segment shows them."""
+    """A complete range, routed but not cut. ``local_rate``: the assumed bytes per offset of local parts."""
 
     whole: PlannedSplit
     local_rate: float
 
     @property
     def log_bytes(self) -> int:
-        """Return the bytes of log, as far as they are known: of the local tier only offsets are known."""
+        """Return the estimated bytes of log. For local parts, only the number of offsets is known."""
         return int(sum(len(part.offsets) * self._rate(part) for part in self.whole.parts))
 
     def cut(self, groups: Groups) -> Iterator[tuple[PlannedSplit, bool]]:
-        """Yield splits in order, and whether each begins a group. None contains offsets that are skipped."""
+        """Yield splits in order, and whether each begins a group. No split contains skipped offsets."""
         split: list[PlannedPart] = []
         first = False
         for part in self.whole.parts:
@@ -97,10 +97,9 @@ def planned(
 ) -> list[PlannedRange]:
     """Return the route of each ``(topic, partition) -> (start, end)``, end exclusive, in order, without empty ranges.
 
-    ``tier`` LOCAL and REMOTE use only that tier: OffsetOutOfRange if it lacks an offset. Time and memory grow with the
-    segments, however the ranges are cut later.
+    ``tier`` LOCAL and REMOTE use only that tier. Time and memory grow with the number of segments, not of splits.
 
-    Raises OffsetOutOfRange for a range that is not completely there, LogGap, UnknownTopic, Unavailable.
+    Raises OffsetOutOfRange if a range is not completely there. Also raises LogGap, UnknownTopic, Unavailable.
     """
     return [
         _planned(reader.partition(topic, partition), start, end, isolation, tier)
@@ -126,7 +125,7 @@ def _parts(
     position = start
     while position < end:
         where = log.route(position, isolation, tier)
-        position = begin_of(where)  # behind a gap that a person accepted
+        position = begin_of(where)  # after a gap that a person accepted
         if position >= end:
             break
         if isinstance(where, AtEnd):
@@ -134,7 +133,7 @@ def _parts(
         if isinstance(where, ReadRemote):
             part = PlannedPart(OffsetRange(where.offsets.start, Offset(min(where.offsets.end, end - 1))), where.segment)
             yield part
-            # parts that follow without a gap are served alike: routing them singly would ask for the view each time
+            # following parts without a gap are remote, too: routing each of them would check the view each time
             for segment, offsets in log.following(where, Ask(0, isolation, tier, end)):
                 part = PlannedPart(offsets, segment)
                 yield part
@@ -149,7 +148,7 @@ def _parts(
 
 
 def _equal_pieces(part: PlannedPart, rate: float, max_bytes: int) -> Iterator[PlannedPart]:
-    """Yield a part larger than a split in equal ranges of offsets. Border batches are read twice, but shown once."""
+    """Yield the part in equal ranges of about ``max_bytes``. A batch at a border is read twice, but shown once."""
     length, start = len(part.offsets), part.offsets.start
     count = min(length, max(1, -(-int(length * rate) // max_bytes)))
     for number in range(count):

@@ -5,10 +5,10 @@
     {"split": {"topic": "orders", "topic_id": "…", "partition": 0, "start": 0, "end": 12,
                "isolation_level": "read_committed", "leader_epoch": 3, "local_bytes_per_offset": 61.2,
                "parts": [{"start": 0, "end": 7, "segment_id": "…"}, {"start": 8, "end": 11, "segment_id": null}]}}
-    {"splits": 1}                                   the last line: nothing broke off
+    {"splits": 1}                                   the last line: the plan is complete
 
-A split is ``[start, end)``. Its parts include both ends, and have no segment if the broker serves them. They leave out
-offsets that neither tier has and a person accepted as lost.
+A split is ``[start, end)``. A part includes both its ends, and its segment is null if the broker serves the part. No
+part contains offsets that neither tier has and that a person accepted as lost.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .planned_split import PlannedPart, PlannedSplit
 
 @dataclass(frozen=True, slots=True)
 class PlanHead:
-    """``plan``: its name, empty if it has no lease; ``lease_s``: how long the lease lasts from now, in seconds."""
+    """``plan``: the plan's name, empty without a lease. ``lease_s``: seconds from now until the lease ends."""
 
     plan: str
     lease_s: float
 
 
 def plan_lines(head: PlanHead, ranges: Iterable[PlannedRange], split_bytes: int | None) -> Iterator[bytes]:
-    """Yield lines in order, the lines of a split together. ``split_bytes`` None: a range is one split."""
+    """Yield the lines in order. All lines of a split are one value. ``split_bytes`` None: each range is one split."""
     yield _line({"plan": head.plan, "lease_seconds": head.lease_s})
     count, last = 0, None
     for planned in ranges:

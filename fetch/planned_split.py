@@ -1,4 +1,4 @@
-"""The parts of a plan, which travel to its readers."""
+"""The parts of a plan, which are sent to its readers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """A part of a split: ``segment`` serves exactly ``offsets``. None: the local tier does."""
+    """A part of a split: ``segment`` serves exactly ``offsets``. None: the local tier serves them."""
 
     offsets: OffsetRange
     segment: RemoteSegment | None

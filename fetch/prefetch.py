@@ -1,13 +1,13 @@
-"""Load what a sequential reader requests next into the chunk cache before it does, also from the next segments.
+"""Load the chunks that a sequential reader will request next into the chunk cache, also from the next segments.
 
     reader at │ chunks loaded, or being loaded │ chunks to load │      `budget` bytes of log, counted from the reader
               └───────────── budget ────────────────────────────┘
 
-The reader joins a load that is running, and does a waiting load itself, so loading ahead never delays it. New loads
-begin when half of the budget is used up. They are requests of half of it, or of the end of a segment: a request costs
-the processor as much as receiving 4 MiB. An error is only counted: the reader gets it itself if it reads there.
-Memory: loaded data lies in the cache and takes at most half of it, including the waiting and running loads. Threads: at
-most `THREADS`, while there is something to load and `LINGER_S` longer; no caller waits for them.
+The reader joins a load that is running, and does a waiting load itself, so loading ahead never delays the reader. New
+loads begin when half of the budget is used up. Each requests half of the budget, or the end of a segment: a request
+costs as much CPU time as receiving 4 MiB. An error is only counted, because a reader that reads there gets it, too.
+Memory: loaded data is in the cache and takes at most half of the cache, including the waiting and running loads.
+Threads: at most `THREADS`, while there is something to load and `LINGER_S` longer. No caller waits for them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ THREADS = 2
 LINGER_S = 1.0
 """Seconds that a thread waits for more work: without it a steady reader starts more than a hundred threads a second."""
 FOLLOWED = 1024
-"""Places after which the next segments were searched. The least recently used is forgotten, and searched again."""
+"""The most places whose next segments were already searched. The least recently used one is searched again."""
 
 Following = Callable[[], Iterable[tuple[RemoteSegment, OffsetRange]]]
-"""The segments that a reader comes to after the current one, in order, and the offsets it needs of each."""
+"""Returns the segments that a reader needs after the current one, in order, and the needed offsets of each segment."""
 Open = Callable[[RemoteSegment], SegmentReader]
 
 
@@ -48,7 +48,7 @@ class _Job:
 
 
 class Prefetch:
-    """``budget`` bytes ahead of each reader, less if the cache cannot hold them; 0 loads nothing. Thread-safe."""
+    """Loads ``budget`` bytes ahead of each reader, fewer if the cache cannot hold them; 0: none. Thread-safe."""
 
     def __init__(self, cache: ChunkCache, open_segment: Open, budget: int) -> None:
         self._cache, self._open_segment = cache, open_segment
@@ -60,12 +60,12 @@ class Prefetch:
         self._jobs: deque[_Job] = deque()
         self._underway: set[Hashable] = set()
         self._followed: LRUCache[Hashable, int] = LRUCache(FOLLOWED)
-        """Evictions of the cache before the search. While there are no others, all that it found is still there."""
+        """The cache's evictions before each search. While their number is equal, all that it found is still there."""
         self._pending = self._threads = self._waiting = 0
         self.bytes = self.failures = 0
 
     def after(self, reader: SegmentReader, position: int, offsets: OffsetRange, following: Following) -> None:
-        """Note that a sequential reader of ``offsets`` reads up to byte ``position`` now. Never blocks or raises."""
+        """Load ahead of a sequential reader of ``offsets`` that reads up to byte ``position``. Never waits or fails."""
         if not self._budget or self._stop.is_set():
             return
         size = reader.manifest.chunks.chunk_bytes
@@ -130,7 +130,7 @@ class Prefetch:
         return _Job((reader.log.key, chunks[0].id), sum(chunk.plain_size for chunk in chunks), run)
 
     def _submit(self, job: _Job) -> None:
-        """Queue a job, unless it is underway already or there is no room for its data: the next read asks again."""
+        """Queue a job, unless it is underway already or its data has no room: then the next read submits it again."""
         with self._lock:
             full = job.size and self._pending + self._cache.unused_bytes + job.size > self._limit
             if full or job.name in self._underway or self._stop.is_set():
@@ -161,7 +161,7 @@ class Prefetch:
                 job.run()
             except Stopped:
                 pass
-            except Exception:  # of any kind: the reader gets it, or never comes here
+            except Exception:  # any error: a reader that reads here gets it, too
                 failed = 1
             with self._lock:
                 self.failures += failed

@@ -1,4 +1,4 @@
-"""Prove that a segment read from end to end is the one that was copied: correct batches alone do not prove it."""
+"""Prove that a segment read from end to end is the segment that was copied: correct batches alone do not prove that."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def another_log(segment: RemoteSegment, crc32c: int) -> AnotherLog:
 
 
 def is_right(data: bytes | memoryview, source: str) -> bool:
-    """Return whether each of these whole batches is right by itself."""
+    """Return whether each of these complete batches is right by itself."""
     with suppress(CorruptData):
         deque(iter_batches(data, source=source), 0)
         return True
@@ -37,8 +37,8 @@ def is_right(data: bytes | memoryview, source: str) -> bool:
 
 
 def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:
-    """Yield the pieces. Raises AnotherLog in place of the last one of a segment whose log is not the one that was
-    copied. If a batch of that piece is wrong by itself, it is yielded: the decoder reports which batch it is."""
+    """Yield the pieces. Raises AnotherLog in place of a segment's last piece if its log is not the one that was copied.
+    If a batch of this piece is wrong by itself, the piece is yielded, because the decoder reports the wrong batch."""
     segment: RemoteSegment | None = None
     """The segment that has been read from its start on so far."""
     crc32c = 0

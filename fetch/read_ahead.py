@@ -1,4 +1,4 @@
-"""Make pieces on a separate thread, a few ahead of the taker: the store answers while records are decoded."""
+"""Load pieces on a separate thread, a few ahead of the consumer: the store answers while records are decoded."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 def read_ahead(pieces: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """Yield the same pieces, at most ``depth`` of them waiting. An error comes after the pieces made before it.
+    """Yield the same pieces, at most ``depth`` of them waiting. An error is raised after the pieces before it.
 
-    Memory: ``depth`` waiting pieces, one being made, one in the taker's hands. A taker that leaves early (closes the
-    iterator) waits only for the piece being made.
+    Memory: ``depth`` waiting pieces, one that is being loaded, and one that the consumer holds. A consumer that closes
+    the iterator early waits only for the piece that is being loaded.
     """
     worker = _Worker(pieces, depth)
     try:
@@ -41,9 +41,9 @@ class _Worker(Generic[T]):
                 if self._stopped.is_set():
                     break
             if isinstance(self._pieces, Generator):
-                self._pieces.close()  # on the thread that ran it, before the taker learns of the end
+                self._pieces.close()  # on the thread that ran it, before the consumer sees the end
             self._made.put(None)
-        except BaseException as error:  # of any kind: the taker raises it
+        except BaseException as error:  # any error: `take` raises it
             self._made.put(error)
 
     def take(self) -> T | None:

@@ -1,8 +1,8 @@
-"""The log of any tiered topic as one: the gateway, Spark's driver and the command line read through this.
+"""Both tiers of any tiered topic as one log. The gateway, Spark's driver and the command line use this reader.
 
-Memory of a scan: (`PIECES_AHEAD` waiting + one being made + one in the caller's hands) x ``piece_bytes``, each plus the
-largest batch, in addition to the chunk cache. Memory of a fetch: ``max_bytes`` plus one batch. Data that is loaded
-ahead lies in the cache (`prefetch.py`).
+Memory of a scan: the chunk cache and a number of pieces, each of ``piece_bytes`` plus the largest batch. They are
+`PIECES_AHEAD` waiting pieces, one that is being loaded, and one that the caller holds. Memory of a fetch: ``max_bytes``
+plus one batch. Data that is loaded ahead is in the cache (`prefetch.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TOPIC_AGE_S = 1.0
 
 
 class LogReader:
-    """Thread-safe. `close` stops the background work of `remote`, and closes nothing else."""
+    """A reader of both tiers. Thread-safe. `close` stops the background work of `remote`, and closes nothing else."""
 
     def __init__(
         self, view: TierView, control: TopicDirectory, local: LocalTier, remote: RemoteTier, clock: Clock
@@ -60,13 +60,13 @@ class LogReader:
         self.remote.close()
 
     def topics(self) -> list[str]:
-        """Return the names of the topics that the broker has and the view has a partition of."""
+        """Return the names of the broker's topics of which the view has a partition."""
         topic_ids = {partition.topic_id for partition in self._view.partitions()}
         return [topic.name for topic in self._control.topics() if topic.topic_id in topic_ids]
 
     def is_tiered(self, topic: str) -> bool:
-        """Return whether the remote tier has any part of the topic, by a view that is seconds old. A view that is still
-        being read proves no absence. Raises UnknownTopic, AccessDenied, BrokerUnavailable, ViewBehind.
+        """Return whether a recent view (`recent_views.py`) has any partition of the topic. Raises ViewBehind while the
+        view is still being read. Also raises UnknownTopic, AccessDenied, BrokerUnavailable.
         """
         described = self.topic(topic)
         places = [TopicIdPartition(described.topic_id, number) for number in range(described.partitions)]
@@ -91,7 +91,7 @@ class LogReader:
             described = self._control.topic(name)
         except UnknownTopic:
             topic_id = gone_id(self._control, name)
-            if topic_id is None:  # the view may have to be read first: not for a misspelt name
+            if topic_id is None:  # a misspelt name must not wait for the view, which may have to be read first
                 raise
             numbers = [each.partition for each in self._view.partitions() if each.topic_id == topic_id]
             if not numbers:
@@ -100,7 +100,7 @@ class LogReader:
         return LogicalTopic(name, described.topic_id, len(described.partitions))
 
     def partition(self, topic: str, partition: int) -> LogicalPartition:
-        """Return a partition of the topic with this name now, or of a deleted topic, by its id. Raises UnknownTopic."""
+        """Return a partition of the topic with this name, or of a deleted topic by its id. Raises UnknownTopic."""
         described = self.topic(topic)
         if not 0 <= partition < described.partitions:
             raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
@@ -126,7 +126,7 @@ class LogReader:
     ) -> Extent:
         """Return the offsets that can be read now from this tier, or from both.
 
-        Raises LineageUnconfirmed if only the view has the answer, and it may describe a lost branch.
+        Raises LineageUnconfirmed if only the view has the answer, and the view may describe a lost branch.
         """
         log = self.partition(topic, partition)
         bounds = log.bounds()
@@ -150,9 +150,9 @@ class LogReader:
         end: Offset | None = None,
         wait_s: float = 0.0,
     ) -> Fetched:
-        """Return one piece; empty at the end of the log (after ``wait_s``) and at ``end``.
+        """Return one piece from ``offset``. It is empty at ``end``, and at the end of the log after ``wait_s`` seconds.
 
-        Raises OffsetOutOfRange (seek), LogGap, SegmentExpired, CorruptData, Fenced, Unavailable. Skips nothing.
+        Skips no record. Raises OffsetOutOfRange, LogGap, SegmentExpired, CorruptData, Fenced, Unavailable.
         """
         return self.partition(topic, partition).fetch(offset, Ask(max_bytes, isolation, tier, end, wait_s))
 
@@ -161,8 +161,8 @@ class LogReader:
     ) -> Fetched:
         """Return one piece of the remote tier, by the current view, while brokers do not answer.
 
-        The view must be ready (`READY_AGE_S`), else ViewBehind. Offsets that it lacks are not concluded to be missing:
-        they raise ViewBehind or BrokerUnavailable too. UnknownTopic: the name is not known without brokers.
+        Raises ViewBehind if the view is not ready (`READY_AGE_S`). An offset that the view lacks is not proven to be
+        missing, so it raises ViewBehind or BrokerUnavailable, too. Raises UnknownTopic for an unknown name.
         """
         place = self._place_without_brokers(topic, partition)
         local = NoBroker(self._view)
@@ -179,7 +179,8 @@ class LogReader:
         return TopicIdPartition(described.topic_id, partition)
 
     def topic_without_brokers(self, name: str) -> LogicalTopic:
-        """Return a broker's last description, or the view's if the name has one topic id only. Raises UnknownTopic."""
+        """Return the topic as a broker last described it. Else return the view's topic, if only one topic id has this
+        name. Raises UnknownTopic."""
         with self._lock:
             cached = self._topics.get(name)
         if cached is not None:
@@ -190,7 +191,7 @@ class LogReader:
             raise UnknownTopic("no such topic is known while no broker answers", topic=name)
         topic = LogicalTopic(name, ids.pop(), max(each.partition for each in partitions) + 1)
         with self._lock:
-            self._topics.setdefault(name, (float("-inf"), topic))  # too old: the broker is asked once it answers
+            self._topics.setdefault(name, (float("-inf"), topic))  # age -inf: `topic` still asks the broker
         return topic
 
     def tiered_without_brokers(self, topic: str) -> bool:
@@ -214,9 +215,9 @@ class LogReader:
         return sorted(named)
 
     def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]:
-        """Return the partition as last read from the tier-state topic, and how many seconds ago that was.
+        """Return the partition as last read from the tier-state topic, and the age of the view in seconds.
 
-        Raises UnknownTopic; ViewBehind for a view that is not ready (`READY_AGE_S`).
+        Raises UnknownTopic, and ViewBehind if the view is not ready (`READY_AGE_S`).
         """
         place = self._place_without_brokers(topic, partition)
         tier_partition = self._view.tier_partition(place)
@@ -234,9 +235,8 @@ class LogReader:
         tier: Tier = Tier.AUTO,
         piece_bytes: int = PIECE_BYTES,
     ) -> Iterator[Fetched]:
-        """Yield exactly the records of ``[start, end)``, read ahead. A segment inside the range as a whole is `proven`.
-
-        Raises OffsetOutOfRange when the log ends below ``end``: an answer is never cut short.
+        """Yield pieces with exactly the records of ``[start, end)``, read ahead. Segments that are completely in the
+        range are checked by `proven`. Raises OffsetOutOfRange if the log ends below ``end``: no result is cut short.
         """
         log = self.partition(topic, partition)
         if end > log.local_bounds().end(isolation):
@@ -247,24 +247,24 @@ class LogReader:
         return read_ahead(proven(pieces), PIECES_AHEAD)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
-        """Return the first record at or after a time, and its time; None when there is none."""
+        """Return the offset and time of the first record at or after a time. Returns None if there is none."""
         return offset_for_time(self.partition(topic, partition), self.remote, TimestampMs(timestamp_ms))
 
     def first_remote(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
-        """Return the first record or marker since a time below the local start, as the broker would if it had it."""
+        """Return the first record or marker below the local start at or after a time, by the broker's rule."""
         log = self.partition(topic, partition)
         return first_remote(log, self.remote, TimestampMs(timestamp_ms), log.local_bounds(), markers=True)
 
     def latest_remote(self, topic: str, partition: int, above_ms: int) -> tuple[Offset, TimestampMs] | None:
-        """Return, like `first_remote`, the record with the latest time, if that is ``above_ms`` or later."""
+        """Return, like `first_remote`, the record with the latest time, if this time is ``above_ms`` or later."""
         return latest_remote(self.partition(topic, partition), self.remote, TimestampMs(above_ms))
 
     def epoch_at(self, topic: str, partition: int, offset: int) -> LeaderEpoch | None:
-        """Return the leader epoch that owns an offset in the lineage of both tiers; None below its known part."""
+        """Return the leader epoch that owns an offset in the lineage of both tiers. None: below the known lineage."""
         return self.partition(topic, partition).view().lineage.epoch_at(offset)
 
     def remote_epoch_end(self, topic: str, partition: int, epoch: LeaderEpoch) -> EpochEnd | None:
-        """Return the result of `older_epochs.remote_epoch_end` for a partition."""
+        """Return the result of `older_epochs.remote_epoch_end` for this partition."""
         return remote_epoch_end(self.partition(topic, partition), epoch)
 
 

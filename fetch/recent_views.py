@@ -1,10 +1,10 @@
-"""The view that a read is routed by: seconds old, or older if the tier-state topic is unavailable, up to a limit.
+"""The view that routes a read: seconds old, or older if the tier-state topic is unavailable, up to a limit.
 
-An unavailable topic is asked again only now and then: each attempt takes its full timeout, and a read waits for it. An
-old view causes no false errors: a gap, a missing object or an offset out of range counts only by a view of this moment,
-and there is none. It serves no branch that an unclean election has lost since: the new leader's epoch has no term in
-this view, so the leader itself must confirm what is read (`state/routing.py`). One limit remains: the view does not
-know a log start that moved since.
+An unavailable topic is asked again only every `ASK_AGAIN_S` seconds, because a read waits for the attempt's timeout. An
+old view causes no false errors: only a current view can prove a gap, a missing object or an offset out of range. An old
+view serves no branch that an unclean election has lost since. The new leader's epoch has no term in this view, so the
+leader must confirm the lineage (`state/routing.py`). One limit remains: the view does not know a log start that moved
+since.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..state.errors import BrokerUnavailable, ViewBehind
 from ..state.view import TierView
 
 VIEW_AGE_S = 5.0
-"""The highest age of a view that a remote read is routed by. Expiry's grace (``expire.grace``) is far above it."""
+"""The highest age in seconds of a view that routes a remote read. Expiry's grace (``expire.grace``) is far above it."""
 ASK_AGAIN_S = 30.0
-"""Seconds in which a tier-state partition that did not answer is not asked again."""
+"""Seconds for which a tier-state partition that did not answer is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Away:
-    """A tier-state partition that does not answer. ``too_old``: the view is too old to read by, too."""
+    """A tier-state partition that does not answer. ``too_old``: the view is also too old to route reads."""
 
     ask_again: float
     because: BrokerUnavailable

@@ -1,10 +1,10 @@
-"""The remote tier as fetch sees it: whole batches of one copied segment, from an offset on.
+"""The remote tier for fetch: complete batches of one copied segment, from an offset on.
 
-An uncached read of one offset in our segments costs two requests, manifest and chunk: the manifest has the first batch
-offset of every chunk, and the batch is found in the chunk by that offset and its CRC. A foreign segment costs three:
-its offset index has the position. A reader that continues where it stopped looks nothing up.
-Memory: ``max_bytes`` and one batch a read, in addition to the chunk cache and `OPEN_SEGMENTS` manifests.
-A reader is sequential when it continues where an earlier read ended: then `prefetch.py` loads what comes next.
+In a segment written by tierstate, an uncached read of one offset costs two requests: manifest and chunk. The manifest
+has the first batch offset of every chunk; the batch is found in the chunk by this offset and its CRC. A foreign segment
+costs three requests, because its offset index has the position. A reader that continues where it stopped needs no
+lookup. Memory of a read: ``max_bytes`` and one batch, in addition to the chunk cache and `OPEN_SEGMENTS` manifests.
+A read is sequential if it begins where an earlier read ended: then `prefetch.py` loads the next chunks.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ REMEMBERED_POSITIONS = 4096
 
 @dataclass(frozen=True, slots=True)
 class RemotePiece:
-    """``data`` is empty when the segment holds no batch at or above the offset in the range. ``next_offset`` is then
-    behind the range."""
+    """``data`` is empty if the segment has no batch with offsets of the requested range. ``next_offset`` is then the
+    first offset after the range."""
 
     data: bytes | memoryview
     aborted: tuple[AbortedRange, ...]
     next_offset: Offset
     position: int = 0
-    """Of the plain log, where the data begins."""
+    """The byte of the plain log at which the data begins."""
 
 
 def open_segment(
     store: ObjectReads, segment: RemoteSegment, keys: KeyUnwrapper | None, cache: ChunkCache | None
 ) -> SegmentReader:
-    """Open a segment by its fact.
+    """Open the segment that a fact describes.
 
-    Raises ObjectNotFound, CorruptData (also when the objects are not what the descriptor says), InvalidRequest
-    (encrypted and no key ring given).
+    Raises ObjectNotFound, CorruptData (also if the objects contradict the descriptor), and InvalidRequest if the
+    segment is encrypted and ``keys`` is None.
     """
     require_own(segment)
     try:
@@ -98,7 +98,8 @@ def open_segment(
 def aborted_of(
     segment: RemoteSegment, reader: SegmentReader, touched: OffsetRange, isolation: Isolation
 ) -> tuple[AbortedRange, ...]:
-    """Return the segment's aborted ranges that touch these offsets. Raises CorruptData if they are not the fact's."""
+    """Return the aborted ranges that touch these offsets; none under read_uncommitted. Raises CorruptData if the
+    manifest has other ranges than the fact."""
     if isolation is Isolation.READ_UNCOMMITTED or segment.aborted.count == 0:
         return ()
     entries = segment.aborted.entries
@@ -124,7 +125,7 @@ class RemoteTier:
     """Reads segments by their descriptor. Thread-safe. ``prefetch``: bytes loaded ahead of a sequential reader.
     ``names``: the current names of segments, used by `known` only.
 
-    `close` stops loading ahead and releases the cache's disk. ``store`` and ``keys`` are for readers without the cache.
+    `close` stops loading ahead and releases the cache's disk. Readers without the cache use ``store`` and ``keys``.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class RemoteTier:
         """SHA-256 of the time indexes that were verified."""
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
-        """Open a segment like `open_segment`, once."""
+        """Return the reader of `open_segment`, and keep it for later calls."""
         with self._lock:
             cached = self._open.get(segment.object_key)
         if cached is not None and cached[0] == segment:  # another fact may name the same objects
@@ -161,9 +162,9 @@ class RemoteTier:
         return reader
 
     def time_index(self, segment: RemoteSegment) -> bytes:
-        """Return Kafka's time index as it was copied. A wrong time would skip records, and no other check would notice.
+        """Return Kafka's time index, verified: a wrong time would skip records, and no other check would detect it.
 
-        One checksum covers all indexes, so all are read, once. Raises ObjectNotFound, CorruptData.
+        One checksum covers all indexes of a segment, so the first call reads all. Raises ObjectNotFound, CorruptData.
         """
         reader = self.open(segment)
         index = reader.indexes(IndexKind.TIME) or b""
@@ -181,7 +182,7 @@ class RemoteTier:
         return index
 
     def close(self) -> None:
-        """Stop loading ahead. Reads still work without it. Idempotent, and waits for nothing."""
+        """Stop loading ahead, and release the cache's disk. Reads still work. Idempotent; does not wait."""
         self.prefetch.close()
         self.cache.close()
 
@@ -193,11 +194,11 @@ class RemoteTier:
         isolation: Isolation,
         following: Following = nothing,
     ) -> RemotePiece:
-        """Return whole batches with offsets of ``offsets``, from its start, about ``max_bytes``, at least one.
+        """Return complete batches with offsets of ``offsets``, from its start: about ``max_bytes``, but at least one.
 
-        The batches before a damaged one are returned. A read that begins at the damaged one raises CorruptData. So
-        does one with a marker that contradicts the segment's aborted ranges. A chunk that is not what was sent is
-        returned only if `unproven` finds one of its batches wrong by itself.
+        If a batch is damaged, the batches before it are returned. A read that begins at the damaged batch raises
+        CorruptData, and so does a marker that contradicts the segment's aborted ranges. A chunk with other bytes than
+        those copied is used only if `unproven` finds one of its batches wrong by itself.
         """
         reader = self.open(segment)
         try:
@@ -215,9 +216,9 @@ class RemoteTier:
     def _before(
         self, damage: CorruptData, segment: RemoteSegment, reader: SegmentReader, offsets: OffsetRange
     ) -> tuple[WindowBatches | None, int]:
-        """Return what `_taken` does, of the batches before ``damage``. Raises it where there are none.
+        """Return the result of `_taken` for the batches before ``damage``. Raises ``damage`` if there are none.
 
-        Where offsets may be missing, only the next batch tells that one was moved. So the last one is left out.
+        If offsets may be missing, only the next batch shows that a batch was moved. So the last batch is left out.
         """
         position, _ = self._position(segment, reader, offsets.start)
         chunk, stop = damage.facts.get("chunk"), damage.facts.get("position")
@@ -242,7 +243,7 @@ class RemoteTier:
         max_bytes: int,
         following: Following | None,
     ) -> tuple[WindowBatches | None, int]:
-        """Return the batches and the byte of the plain log behind them. ``following`` None: nothing is loaded ahead."""
+        """Return the batches, and the byte of the plain log after them. ``following`` None: load nothing ahead."""
         position, order = self._position(segment, reader, offsets.start)
         alone = not self._goes_on(segment, offsets.start)
         if not alone and following is not None:
@@ -294,7 +295,7 @@ class RemoteTier:
             return (segment.partition, offset) in self._ends
 
     def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> tuple[int, BatchOrder]:
-        """Return where a batch begins, at or before the one with ``offset``, and the checks for what follows."""
+        """Return the position of a batch at or before the one with ``offset``, and the checks for the read from it."""
         with self._lock:
             position = self._positions.get((segment.object_key, offset))
         if position is not None:
@@ -306,7 +307,7 @@ class RemoteTier:
     def _window(
         self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int, alone: bool
     ) -> memoryview:
-        """Return at least one whole batch from ``position``."""
+        """Return bytes from ``position`` on, with at least one complete batch. Raises CorruptData if there is none."""
         stop = position + max(room, BATCH_PREFIX.size)
         window = joined(reader.plain_range(position, stop, alone=alone))
         if holds_a_batch(window):
@@ -319,7 +320,7 @@ class RemoteTier:
 
 
 def _past_those_before(reader: SegmentReader, position: int, offset: Offset, order: BatchOrder) -> int:
-    """Return the position after the batches that end before ``offset``, as far as their chunk is in memory."""
+    """Return the position after the batches that end before ``offset``. Skips only batches in a cached chunk."""
     chunk_bytes = reader.manifest.chunks.chunk_bytes
     cached = reader.held(position, (position // chunk_bytes + 1) * chunk_bytes)
     if cached is None:

@@ -1,15 +1,15 @@
-"""Read copied segments from their first needed batch to their last: each byte once, returned from where it was read to.
+"""Read copied segments from their first needed batch to their last. Each byte is read once, and returned in place.
 
     manifests ┆ windows, requests in flight    ┆ whole batches      ┆ the caller
     ──ahead───┆──ahead, into buffers used again┆──────────── where they lie ────
 
-There is no cache, because a reader in order needs each byte once. A batch that lies in two windows is joined in the
-second one's buffer. A near store (a folder) is read in the caller's thread, by small windows that fit the processor's
+There is no cache, because a reader in order needs each byte once. A batch that is in two windows is joined in the
+second window's buffer. A near store (a folder) is read in the caller's thread, by small windows that fit the CPU's
 caches; the kernel reads ahead of them. A piece that is still held keeps its buffer, so its bytes never change.
 Memory: `WINDOW_BYTES`, or one chunk if that is larger, for each of `PARALLEL` requests, for the piece in the caller's
 hands and for the next one: 48 MiB. Chunks to be decrypted or decompressed need their stored bytes, too. Add one batch
 and the manifests of `PARALLEL` segments. A near store needs three windows of `NEAR_BYTES` or one chunk. A batch larger
-than that is held twice. A caller that leaves early (closes the iterator) leaves no thread and no request behind.
+than that is held twice. If a caller closes the iterator early, no thread and no request remains.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class PartPiece:
-    """Whole batches of one part, at least one, that hold offsets from ``offset`` to below ``next_offset``."""
+    """Complete batches of one part, at least one, with the offsets from ``offset`` to below ``next_offset``."""
 
     part: int
     data: memoryview
@@ -59,7 +59,7 @@ class PartPiece:
     offset: Offset
     next_offset: Offset
     position: int
-    """Of the plain log, where the data begins."""
+    """The byte of the plain log at which the data begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ _Loaded = tuple["_Reading", Window, bool]
 
 
 def read_parts(parts: Sequence[Part], reads: RemoteReads) -> Generator[PartPiece, None, None]:
-    """Yield whole batches with the offsets of each part, part by part. An error comes after the pieces before it.
+    """Yield complete batches with the offsets of each part, part by part. An error follows the pieces before it.
 
-    Raises ObjectNotFound, CorruptData (also where a marker contradicts the segment's aborted ranges), Unavailable;
-    AnotherLog for a part that is a whole segment.
+    Raises ObjectNotFound, Unavailable, CorruptData (also if a marker contradicts the segment's aborted ranges), and
+    AnotherLog if a part is a complete segment with another log than the copied one.
     """
     parallel = 1 if isinstance(reads.store, NearStore) else PARALLEL
     buffers = Buffers(parallel + 1)
@@ -97,7 +97,7 @@ def _loads(opening: Iterator[_Reading]) -> Iterator[Work[_Loaded]]:
     try:
         for reading in opening:
             yield from reading.loads()
-    except Exception as error:  # of any kind: it comes after the work that began before it
+    except Exception as error:  # any error is raised after the results of the work that began before it
         yield partial(_raise, error)
 
 
@@ -127,11 +127,11 @@ class _Reading:
         self._loaded = self._position
         """The position up to which the plain log was taken."""
         self._tails: list[bytes] = []
-        """Its last bytes, from ``_position`` on: the beginning of a batch that lacks at least ``_missing`` bytes."""
+        """The last bytes taken, from ``_position`` on: a batch's beginning that lacks at least ``_missing`` bytes."""
         self._missing = 0
 
     def _begin(self, left: threading.Event) -> tuple[Window | None, int]:
-        """Return where a batch begins, at or before the one with the first offset, and the window read to find it."""
+        """Return the position of a batch at or before the first offset, after the window that was read to find it."""
         reader, base = self._reader, self._segment.offsets.start
         chunk_id = reader.chunk_for_offset(self._offsets.start)
         if chunk_id:
@@ -168,7 +168,7 @@ class _Reading:
             return unproven(self._reader, error, self._segment).load(plain, self._buffers, left)
 
     def _stop(self, position: int) -> int:
-        """Return where to stop. Bytes behind are needed only for a larger batch, or if the chunk table is wrong."""
+        """Return where windows stop. Later bytes are needed only for a larger batch, or if the chunk table is wrong."""
         last = self._reader.chunk_for_offset(self._offsets.end)
         if last is None:
             return self._reader.plain_bytes
@@ -176,7 +176,7 @@ class _Reading:
         return max(position, min(chunk.plain_stop + BEYOND_BYTES, self._reader.plain_bytes))
 
     def rest(self) -> Iterator[PartPiece]:
-        """Read on after the windows: only the last offset or the end of the log proves that nothing is left."""
+        """Read on after the windows until a batch passes the last offset or the log ends: only that ends the part."""
         for plain in self._reader.ranges(self._loaded, self._reader.plain_bytes, min(self._window_bytes, MIB)):
             if self._finished:
                 return
@@ -193,7 +193,8 @@ class _Reading:
         return another_log(self._segment, self._crc)
 
     def take(self, window: Window) -> Iterator[PartPiece]:
-        """Yield the batches that end in the window. At the end of another log, they are held back if each is right."""
+        """Yield the batches that end in the window. At the end of another log, raise AnotherLog instead if each batch
+        is right by itself."""
         data = self._joined(window)
         if data is None:
             return
@@ -205,7 +206,7 @@ class _Reading:
         try:
             for piece in self._pieces(data):
                 pieces.append(piece)
-        except CorruptData:  # this error says more
+        except CorruptData:  # this error is more precise than AnotherLog
             yield from pieces
             raise
         raise wrong
@@ -228,10 +229,10 @@ class _Reading:
             self._missing = self._missing_of(data[at:], after, self._position)
 
     def _joined(self, window: Window) -> memoryview | None:
-        """Return the window after the tails. None while their batch is incomplete, and when nothing else is needed."""
+        """Return the window after the tails. None: their batch is still incomplete, or the part is finished."""
         if self._finished:
             return None
-        skipped = self._loaded - window.start  # whole chunks are loaded
+        skipped = self._loaded - window.start  # only complete chunks are loaded
         fresh = window.data[skipped:]
         self._loaded += len(fresh)
         if self._crc is not None:
@@ -246,7 +247,7 @@ class _Reading:
         return window.after(tail)
 
     def _missing_of(self, tail: memoryview, after: int, position: int) -> int:
-        """Return the least number of further bytes of the batch that begins here. Raises CorruptData for none."""
+        """Return the least number of bytes that the batch in ``tail`` lacks. Raises CorruptData if it is no batch."""
         wrong = iter_batches(
             tail, source=self._source, position=position, verify_crc=False, partial_tail_ok=True, after=after
         )
@@ -286,7 +287,7 @@ class _Reading:
         columns = (rows[:, each] for each in (kernels.BASE, kernels.LAST, kernels.SIZE, kernels.EPOCH))
         if self._order.holds(positions, *columns):
             return
-        for at in rows[:, kernels.POSITION].tolist():  # one of them says what is wrong
+        for at in rows[:, kernels.POSITION].tolist():  # `check` raises for the wrong one
             self._order.check(read_header(data, at, self._source, self._position))
 
     def _inside_a_batch(self) -> CorruptData:

@@ -1,6 +1,6 @@
-"""A reader that continues through the remote tier, while the route names its place before every piece.
+"""A reader that continues through the remote tier, and compares its place with the current route before every piece.
 
-Reading ahead only makes bytes arrive sooner: a piece is returned only if it is what the route says now.
+Reading ahead only makes bytes arrive sooner: a piece is returned only if it begins where the current route says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RemoteRun:
         self._pieces = read_parts(parts, reads)
 
     def take(self, where: ReadRemote) -> RemotePiece | None:
-        """Return the next piece if it begins where the route says. None: this run does not reach that place or is over.
+        """Return the next piece if it begins at ``where``. None: it begins elsewhere, or the run is over.
 
         Raises ObjectNotFound, CorruptData, Unavailable.
         """
@@ -32,5 +32,5 @@ class RemoteRun:
         return RemotePiece(piece.data, piece.aborted, next_offset, position=piece.position)
 
     def close(self) -> None:
-        """End the run. No thread and no request is left. Idempotent."""
+        """End the run, its threads and its requests. Idempotent."""
         self._pieces.close()

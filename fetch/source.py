@@ -1,6 +1,6 @@
-"""The source of records, behind one seam: both tiers by our reader, the gateway, or Kafka's own client.
+"""One protocol for sources of records: tierstate's reader of both tiers, the gateway, or Kafka's own client.
 
-`consume` and `digest` read through it, so two ways to the same records differ in the way only.
+`consume` and `digest` use it, so only the source differs if they read the same records in two ways.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SearchedSource(RecordSource, Protocol):
     def found(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """Yield, like `RecordSource.records`, only records that match ``search``; a batch of them may be empty."""
+        """Yield, like `RecordSource.records`, only records that match ``search``. A batch may be empty."""
         ...
 
 

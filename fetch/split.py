@@ -1,7 +1,7 @@
 """Read a planned split in any process: exactly its records, remote parts from the store, local ones from a broker.
 
-Records that were written again since the plan (after an unclean election) carry a higher epoch in their batches, and
-are refused, never read.
+After an unclean election, other records may have replaced the planned ones. Their batches have a higher leader epoch,
+so they are refused, never read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .remote_parts import RemoteReads, read_parts
 
 
 class LocalBatches(Protocol):
-    """Whole batches of the local tier, and the aborted ranges in them."""
+    """Complete batches of the local tier, and the aborted ranges in them."""
 
     @property
     def data(self) -> bytes: ...
@@ -58,11 +58,11 @@ def read_split(
     piece_bytes: int = WINDOW_BYTES,
     reroute: Reroute | None = None,
 ) -> Iterator[Fetched]:
-    """Yield exactly the planned records, in an executor. Memory of remote parts: see `remote_parts.py`; of local ones:
-    as a scan's (`reader.py`). A piece that is kept keeps its memory.
+    """Yield exactly the planned records, in an executor. Memory for remote parts: as in `remote_parts.py`; for local
+    parts: as for a scan (`reader.py`). A piece that is still held keeps its memory.
 
     ``piece_bytes``: the most bytes of a request; for a local part never more than `PIECE_BYTES`.
-    Raises PlannedRangeLost when the range can no longer be read as planned, ObjectNotFound when a planned segment
+    Raises PlannedRangeLost if the range can no longer be read as planned, and ObjectNotFound if a planned segment
     expired.
     """
     reads = RemoteReads(store, keys, split.isolation, piece_bytes)

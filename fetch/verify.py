@@ -1,7 +1,7 @@
-"""Level 0 of `verify`: the consistency of a partition's view, by itself and with the broker's bounds. It is pure.
+"""Level 0 of `verify`: a partition's view must be consistent with itself and with the broker's bounds. Without I/O.
 
 Severities, worst first: *corrupt* (a state that must never be: page a human), *gap* (offsets that belong to no tier),
-*finding* (a person must look at it; nothing is lost), *waiting* (as it should be: it ends by itself, by a grace period,
+*finding* (a person must examine it; nothing is lost), *waiting* (a normal state that ends by itself, by a grace period,
 the archive or retention).
 """
 
@@ -45,9 +45,10 @@ class Finding:
 
 
 def check_view(view: PartitionView, bounds: LocalBounds | None) -> Iterator[Finding]:
-    """Yield every contradiction of the view with itself, the broker, or what should have happened by now.
+    """Yield the findings: contradictions within the view or with the broker, gaps, and unfinished operations.
 
-    ``bounds`` None: no answer from the broker. Checks that need it are left out; gaps are found in the remote tier.
+    ``bounds`` None: the broker did not answer. Then checks against the broker are left out, and gaps are found only
+    between remote segments.
     """
 
     def found(severity: Severity, what: str, segment_id: RemoteSegmentId | None = None) -> Finding:
@@ -74,7 +75,7 @@ def check_view(view: PartitionView, bounds: LocalBounds | None) -> Iterator[Find
 
 
 def overlap_bytes(view: PartitionView) -> int:
-    """Return about how many bytes of plain logs exist twice: each segment's share of offsets that others serve."""
+    """Return the estimated bytes of plain logs that exist twice: of offsets that another segment serves."""
     owned = _owned(view)
     return sum(_overlap(view, segment, owned.get(segment.segment_id, 0)) for segment in view.readable)
 
@@ -95,7 +96,7 @@ def _bounds(view: PartitionView, bounds: LocalBounds | None) -> Iterator[tuple[S
                 yield Severity.WAITING, f"offsets {rest} are lost: {fact.accepted_by} accepted it ({fact.reason})"
     if bounds is None:
         return
-    ours = in_force(view, bounds)  # else a branch that the leader lost explains it, and readers do not get it
+    ours = in_force(view, bounds)  # else a branch that an election lost explains it, and it is not served
     severity, why = (Severity.CORRUPT, "") if ours else (Severity.FINDING, ", and the leader's epoch has no term yet")
     if start is not None and start > bounds.high_watermark:
         yield severity, f"the log start {start} is above the high watermark {bounds.high_watermark}{why}"
@@ -137,7 +138,7 @@ def _life(segment: SegmentMeaning) -> Iterator[tuple[Severity, str]]:
 
 def _descriptor(segment: RemoteSegment) -> Iterator[tuple[Severity, str]]:
     offsets, epochs = segment.offsets, segment.leader_epochs.entries
-    # above their start: DeleteRecords cut the log, and its epoch checkpoint, inside the segment before the copy
+    # epochs may begin above the start: DeleteRecords cut the log and its epoch checkpoint there before the copy
     if epochs[0].start_offset < offsets.start or epochs[-1].start_offset > offsets.end:
         yield Severity.CORRUPT, f"its epochs are not of its offsets {offsets}: {epochs}"
     if epochs[-1].epoch > segment.term.epoch:
@@ -164,7 +165,7 @@ def _place(view: PartitionView, segment: RemoteSegment, owned: int) -> Iterator[
 
 
 def out_of_lineage(view: PartitionView, segment: RemoteSegment) -> int:
-    """Return how many of its offsets above the log start are on a branch that an election lost, and are not served."""
+    """Return the number of its offsets from the log start on that are not served: an election lost their branch."""
     start = max(segment.offsets.start, view.log_start or 0)
     inside = sum(max(0, part.end + 1 - max(part.start, start)) for part in readable_ranges(segment, view.lineage))
     return max(0, segment.offsets.end + 1 - start) - inside

@@ -27,10 +27,11 @@ PLAIN_BYTES = 16 << 20
 
 
 class ChunkTable:
-    """The check of one log: `take` its plain bytes in order, then `check`. Memory: one plain batch, an offset a chunk.
+    """The check of one log: `take` its plain bytes in order, then `check`. Memory: a batch, and an offset per chunk.
 
-    ``of_transactions`` is called with each transactional batch, and with whole markers: header, bytes, position of the
-    bytes. ``undecodable``: base offset of the first batch that readers refuse, by the manifest or by its records.
+    ``of_transactions`` is called for each transactional batch and each complete marker, with its header, bytes, and the
+    position of the bytes. ``undecodable``: base offset of the first batch that readers refuse, by the manifest or by
+    its records.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class ChunkTable:
         self._seen = self._next = 0
 
     def take(self, piece: bytes) -> None:
-        """Check the next bytes. Never raises: their own checksum shows whether they are the right bytes at all."""
+        """Check the next bytes. Never raises: only a checksum shows whether the bytes are right."""
         stop = self._seen + len(piece)
         data = self._tail + piece if self._tail else piece
         if self._next + HEADER_BYTES <= stop:
@@ -82,8 +83,8 @@ class ChunkTable:
                 self.undecodable = Offset(header.base_offset)
 
     def check(self) -> None:
-        """Raises CorruptData: for a log that is not batches from end to end; or naming the manifest and the first chunk
-        that begins with another batch than it says."""
+        """Raises CorruptData if the log is not complete batches from end to end, or if a chunk begins with another
+        batch than the manifest says."""
         if self._next != self._seen:
             log_key = object_key(self._base_key, ObjectKind.LOG)
             raise CorruptData("the log is not whole batches", file=log_key, bytes=self._seen)

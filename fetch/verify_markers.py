@@ -1,7 +1,7 @@
 """Level 3 of `verify`, in addition to the checksums: a copied segment's aborted ranges, compared with its markers.
 
-Two objects list them: the manifest, which we read by, and Kafka's transaction index, which Kafka's readers of the same
-objects use. A broker's index has no checksum, and versions before 0029 trusted it.
+Two objects list the ranges: the manifest, which tierstate's readers use, and Kafka's transaction index, which Kafka's
+readers of the same objects use. A broker's index has no checksum. Before decision 0029, tierstate trusted it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CopiedMarkers:
         self._wrong: CorruptData | None = None
 
     def add(self, batch: BatchHeader, data: bytes, position: int) -> None:
-        """Check a batch. Never raises: its own checksum shows whether these are the right bytes at all."""
+        """Check a batch, and keep the first error for `check`: only a checksum shows whether the bytes are right."""
         try:
             self._index.add(batch, data, position)
             self.manifest.add(batch, data, position)
@@ -61,7 +61,9 @@ class AcrossSegments:
         self._open: dict[int, list[tuple[RemoteSegment, Offset | None, Offset | None]]] = {}
 
     def push(self, segment: RemoteSegment, check: MarkerCheck | None) -> Iterator[tuple[RemoteSegment, str]]:
-        """Yield segments whose manifest contradicts a marker in ``segment``. ``check`` None: not all was read."""
+        """Yield earlier segments whose manifest contradicts a marker in ``segment``, and the contradiction.
+
+        ``check`` None: ``segment`` was not read completely."""
         if check is None or segment.offsets.start != self._next:  # a marker may lie in between
             self._open.clear()
         self._next = Offset(segment.offsets.end + 1)

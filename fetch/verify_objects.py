@@ -1,12 +1,12 @@
 """Levels 1 to 3 of `verify`: the objects behind a view.
 
 Level 1: the three objects of every readable segment exist, and facts name every existing object. Level 2: sizes are as
-described, and each manifest has the description of its fact, field by field. Level 3: every byte, by checksum; the
-manifest's chunk table, its aborted ranges and the transaction index, by the real batches; and records that readers
-refuse although Kafka serves them.
+described, and each manifest has the description of its fact, field by field. Level 3: every byte is checked by
+checksum. The manifest's chunk table and aborted ranges and the transaction index are compared with the real batches.
+Records that readers refuse although Kafka serves them are found.
 
-A partition changes while it is verified: a finding counts only if it is still there in a view taken afterwards.
-Memory: the findings, and what `AT_ONCE` segments need at a time.
+A partition changes while it is verified: a finding counts only if a view taken afterwards confirms it.
+Memory: the findings, and the memory that `AT_ONCE` segments need at a time.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ WINDOW = 128
 
 @dataclass(slots=True)
 class Checked:
-    """Counts of checked objects. ``object_bytes``: of objects whose size was compared; ``bytes_read``: at level 3.
+    """Counts of checked objects. ``object_bytes``: the size of all existing objects; ``bytes_read``: bytes of level 3.
 
-    ``markers``: those of one segment that was completely read, without errors.
+    ``markers``: the markers of one segment that was completely read, without errors.
     """
 
     segments: int = 0
@@ -89,7 +89,7 @@ class Verifier:
                 yield Finding(1, Severity.FINDING, view.partition, what, segment.segment_id, stray.key)
 
     def _strays(self, view: PartitionView) -> Iterator[ObjectInfo]:
-        """Yield objects below the partition's prefix that no fact names as living: LIST first, then the facts again."""
+        """Yield objects below the partition's prefixes that ``view`` does not name as living. A later view may."""
         if view.topic is None:
             return
         gone = SegmentState.DELETE_SEGMENT_FINISHED

@@ -1,6 +1,6 @@
-"""Find the whole batches with the requested offsets in a window: bytes of the plain log that begin with a batch.
+"""Find the complete batches with the requested offsets in a window: bytes of the plain log that begin with a batch.
 
-Headers are read, not records. Checking CRCs is left to the decoder.
+Only headers are read, no records. The decoder checks the CRCs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..state.offsets import Offset, OffsetRange
 from .batch_order import NO_OFFSET, BatchOrder
 
 _ROWS, _FEW = 4096, 8
-"""Batches handled together; and the number up to which handling them one by one is faster."""
+"""The most batches handled together, and the number up to which it is faster to handle them one by one."""
 _MANY = 1024
-"""The number of batches of one window from which loading numba pays, which takes half a second, once."""
+"""From this number of batches in one window on, it is worth loading numba, which takes half a second, once."""
 BATCH_PREFIX = struct.Struct(">qi")
-"""Base offset, and the length of what follows it: enough to know where a batch ends."""
+"""Base offset, and the number of bytes after these two fields: enough to know where a batch ends."""
 _HEADER = struct.Struct(">qiib4xhi30xi")
 """Base offset, length, leader epoch, magic, attributes, last offset delta and record count of a batch."""
 POSITION, BASE, SIZE, ATTRIBUTES, LAST, EPOCH = range(6)
@@ -44,9 +44,9 @@ def holds_a_batch(window: bytes | memoryview) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WindowBatches:
-    """``data``: the requested batches of a window, which end at ``stop``. ``finished``: the next batch is behind them.
+    """``data``: the requested batches of a window, which end at ``stop``. ``finished``: no later batch is requested.
 
-    ``of_transactions``: the transactional batches among them, and markers.
+    ``of_transactions``: the transactional batches among them, and the markers.
     """
 
     data: memoryview
@@ -85,9 +85,9 @@ def batches_of(
 
 
 def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
-    """Return an int64 table [n, 6] of the whole batches, up to the first that ends at ``final`` or later.
+    """Return an int64 table [n, 6] of the complete batches, up to the first that ends at ``final`` or later.
 
-    The kernel is used if it is loaded, or worth loading. In the proxy, with producers' usual batches, it never is.
+    The kernel is used if it is loaded or worth loading. In the proxy, producers' usual batches are never worth it.
     """
     if _KERNELS not in sys.modules:
         walked = _walk(window, final)
@@ -123,7 +123,7 @@ def _walk(window: memoryview, final: Offset) -> list[tuple[int, ...]]:
 
 
 def _require_cut_off(window: memoryview, rows: npt.NDArray[np.int64], source: str, position: int) -> None:
-    """Raises CorruptData if the bytes after these batches are no batch, and not the beginning of one."""
+    """Raises CorruptData if the bytes after these batches are neither a batch nor the beginning of a batch."""
     at, after = 0, -1
     if len(rows):
         at, after = int(rows[-1, POSITION] + rows[-1, SIZE]), int(rows[-1, LAST])

@@ -1,1 +1,1 @@
-"""The follower role: the tier-state topic materialised."""
+"""The follower role: materialises the tier-state topic as a view."""

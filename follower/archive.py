@@ -1,10 +1,10 @@
-"""Write the archive: facts and tombstones with their positions, before compaction can drop them. The commit point is
-one put-if-absent a piece.
+"""Writes the archive: facts and tombstones with their positions, before compaction can remove them. The commit point
+of each piece is one put-if-absent.
 
-    LIST  →  read on from the furthest piece  →  put the next pieces, each naming the hash of the one before
+    LIST  →  read from the end of the furthest piece  →  put the next pieces, each with the hash of its predecessor
 
-One agent writes: the one whose broker leads the tier-state partition. Around a leader change there may be two. An agent
-that meets a piece of the other starts again after it; overlapping pieces of both agree (`archive_chain.py`).
+The agent whose broker leads the tier-state partition writes. Around a leader change, two agents may write. An agent
+that finds a new piece of the other agent continues after it. Overlapping pieces of both agree (`archive_chain.py`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from .same_history import parted
 from .shelf import Shelf
 
 ROUNDS = 10
-"""How often in a row another writer may be faster before this one leaves the rest to a later call."""
+"""After another writer was faster this many times, a call ends with Unavailable; a later call does the rest."""
 FEW = MAX_PLAIN_BYTES // (64 * 1024)
-"""Fewer records never fill a piece by their size: a fact has 64 KiB at most."""
+"""Fewer records than this never reach the maximum size of a piece, because a fact has at most 64 KiB."""
 POLL_S = 0.2
 SILENT_POLLS = 150
 
@@ -59,14 +59,16 @@ def archive(
     floor: Position = START,
     people_spoke: bool = False,
 ) -> Generator[str, None, Position]:
-    """Bring the archive of one partition up to the end captured now, and return the new result of `archived_to`.
+    """Archive one tier-state partition up to the end captured now. Yields before each put; returns `archived_to`.
 
     A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``, and at once
-    when it has a fact by people (``people_spoke``: it may have one; its records are read to see). ``floor``: an earlier
-    result, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic does not continue where
-    the archive ends, TierStateLost when it begins above that, CorruptData when the pieces were deleted, or the
-    furthest is damaged and there is something to write (remove that object, and the next call writes it again, as long
-    as the topic has its records), and what store and broker raise.
+    if it has a fact by people. ``people_spoke``: it may have such a fact, so its records are read. ``floor``: an
+    earlier result, which shortens the LIST. Memory: two pieces.
+
+    Raises HistoryBroken if the topic does not continue where the archive ends, and TierStateLost if the topic begins
+    above that position. Raises CorruptData if the pieces were deleted, or if the furthest piece is damaged and there is
+    something to write. After an operator removed a damaged piece, the next call writes it again, as long as the topic
+    has its records. Also raises Unavailable if other writers are faster, and the errors of store and broker.
     """
     objects, place, tier_partition = shelf.objects, shelf.place, shelf.tier_partition
     for _ in range(ROUNDS):
@@ -84,7 +86,7 @@ def archive(
         for draft in _drafts(topic, tier_partition, reached, end):
             if not draft.full and not _waited(draft, before):
                 return archived_to(objects, place, floor)
-            # after these records were read, so that they belong to the history that is compared
+            # checked after these records were read, so that they belong to the compared history
             check_continues(topic, place, furthest)
             data = encode_piece(shelf.identity, tier_partition, draft, furthest)
             name = PieceName(draft.first, draft.last, place.piece(draft.first, draft.last))
@@ -102,7 +104,7 @@ def archive(
 
 
 def _names(objects: ObjectReader, place: TierPlace, floor: Position) -> list[PieceName]:
-    """Return the names of the last pieces, with the one to continue from. Raises CorruptData if they were deleted."""
+    """Return the names of the pieces from the window of ``floor`` on. Raises CorruptData if they were deleted."""
     names = list(place.pieces(objects, since=max(floor - 1, 0) // WINDOW * WINDOW))
     if not names and (floor or place.bases(objects)):
         raise CorruptData("the pieces of the archive are gone", file=place.pieces_prefix, position=floor)
@@ -118,8 +120,8 @@ def check_continues(topic: TierTopic, place: TierPlace, furthest: Piece | None) 
 
 
 def _check_epoch(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> None:
-    """Raise HistoryBroken when the topic lost archived records, judged by leader epochs: the record that would show it
-    may be compacted away.
+    """Raise HistoryBroken if leader epochs show that the topic lost archived records, or TierStateLost if it lost its
+    first records. `check_continues` misses a loss if compaction removed the record that it compares.
     """
     if furthest is None or furthest.header.epoch == UNKNOWN_EPOCH:
         return
@@ -132,7 +134,7 @@ def _check_epoch(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> 
             reader.close()
     except PositionLost as lost:
         start = topic.starts([tier_partition]).get(tier_partition, START)
-        if start > following:  # the same history without its head: no other history may begin on the rest
+        if start > following:  # the same history without its first records: no new history may begin on the rest
             raise TierStateLost(*lost_heads("the tier-state topic", {tier_partition: start})) from lost
         raise broken_history(place, furthest.name, str(lost)) from lost
 
@@ -140,16 +142,16 @@ def _check_epoch(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> 
 def _nothing_to_write(
     topic: TierTopic, tier_partition: int, reached: Position, end: Position, before: TimestampMs
 ) -> bool:
-    """Return whether too few records for a full piece wait, all appended after ``before``; False if that is unknown.
+    """Return whether the unarchived records fill no piece and were all appended after ``before``; False if unknown.
 
-    Reads no record and no piece, which every quiet partition would otherwise do every minute.
+    Reads no records and no pieces, because this is called every minute for every quiet partition.
     """
     few = end < border_after(reached) and end - reached < FEW
     return few and topic.position_at(tier_partition, TimestampMs(before + 1)) <= reached
 
 
 def _furthest(shelf: Shelf[ObjectReader], names: Sequence[PieceName]) -> Piece | None:
-    """Return the piece to continue from, verified; None when there is none."""
+    """Read and verify the piece after which to continue. Returns None if there are no pieces."""
     name = furthest_of(names)
     if name is None:
         return None
@@ -160,13 +162,13 @@ def _furthest(shelf: Shelf[ObjectReader], names: Sequence[PieceName]) -> Piece |
 
 
 def _waited(draft: Draft, before: int) -> bool:
-    """Return whether to put the draft now. Facts by people do not wait: only those by agents are in objects, too."""
+    """Return whether to put the draft now. Facts by people do not wait: objects have copies of agents' facts only."""
     old = bool(draft.entries) and draft.entries[0].timestamp <= before
     return old or any(said_by_people(each.entry.key) for each in draft.entries)
 
 
 def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Position) -> Iterator[Draft]:
-    """Yield the records of ``[first, end)``, cut at the windows' borders and by size; the last may not be full."""
+    """Yield drafts of the records in ``[first, end)``, cut at window borders and by size. The last may not be full."""
     if first >= end:
         return
     entries: list[ArchivedEntry] = []
@@ -192,7 +194,10 @@ def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Positio
 
 
 def batches_until(reader: TierReader, tier_partition: int, end: Position) -> Iterator[TierBatch]:
-    """Yield batches until ``end``, then close the reader. Raises BrokerUnavailable after half a minute of silence."""
+    """Yield batches until ``end`` is reached, then close the reader. The last batch may have records beyond ``end``.
+
+    Raises BrokerUnavailable if no records come for half a minute.
+    """
     silent = 0
     try:
         while True:

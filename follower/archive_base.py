@@ -1,7 +1,7 @@
-"""Cut off the oldest part of an archive, without losing facts that are still live.
+"""Removes the oldest pieces of an archive without losing facts that are still live.
 
-A fact that was never erased may be older than any record that is kept. So old pieces are deleted only after the live
-set at the cut was put next to them, as the *base* that every reader begins with.
+A live fact may be older than every piece that is kept. So the live set at the cut is put first, as the *base* with
+which every reader begins. Only then are the older pieces deleted.
 
     base at the cut  →  delete pieces below it, oldest first  →  delete older bases
 """
@@ -26,14 +26,14 @@ def cut_archive(
     older_than: TimestampMs,
     new_store: Callable[[], ViewStore],
 ) -> Generator[str, None, Position]:
-    """Remove whole windows whose newest record is older than ``older_than`` (ms); return where the archive begins.
+    """Remove complete windows whose newest record is older than ``older_than`` (ms). Returns the archive's new start.
 
-    ``new_store``: an empty view to build the base in, closed at the end. Raises CorruptData when a piece to be cut is
-    damaged, or pieces are missing anywhere: then nothing is removed.
+    Yields before each step. The base is built in an empty view of ``new_store``, which is closed at the end. Raises
+    CorruptData, and removes nothing, if a piece to be removed is damaged or any piece is missing.
     """
     objects, place = shelf.objects, shelf.place
     chain = chain_of(objects, place)
-    if chain.missing is not None:  # also where nothing is to be cut: all names are checked once a day
+    if chain.missing is not None:  # also if there is nothing to remove: all names are checked once a day
         first, last = chain.missing
         raise CorruptData("pieces of the archive are missing", file=place.pieces_prefix, first=first, last=last)
     cut = _cut(objects, chain, older_than)
@@ -46,7 +46,7 @@ def cut_archive(
                 table = write_live_set(store, shelf.identity, shelf.tier_partition, folder, holes=result.holes)
                 yield "put archive base"
                 try:
-                    # From here on readers begin at the cut, whatever objects are left below it.
+                    # From here on readers begin at the cut, whatever objects remain below it.
                     put_live_set(objects, place.base(cut), BASE, table)
                 except ObjectExists:
                     pass  # another agent cut here too
@@ -64,7 +64,7 @@ def cut_archive(
 
 
 def _cut(objects: ObjectReader, chain: Chain, older_than: TimestampMs) -> Position:
-    """Return the end of the last whole window whose records are all older; the last piece always stays."""
+    """Return the window border below which all records are older than ``older_than``. The last piece always remains."""
     cut = chain.start
     for name in chain.names:
         if name.first % WINDOW == 0:

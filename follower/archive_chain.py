@@ -1,9 +1,9 @@
-"""The pieces that form the archive: listed by one LIST, and checked one after the other as they are read.
+"""The chain of pieces that forms the archive: found by listing, and verified piece by piece when it is read.
 
-Two agents may write at once around a leader change, so pieces may overlap. The chain is the furthest piece and its
-predecessors; every other piece is a *side piece*: legal when it agrees with the chain wherever both have a record (a
-record that only one of them has was compacted away before the other was written).
-After a cut (`archive_base.py`) the chain begins at the base, and pieces below it are ignored.
+Around a leader change, two agents may write at the same time, so pieces may overlap. The chain is the furthest piece
+and its predecessors. Every other piece is a *side piece*. It is valid if it agrees with the chain at all positions
+where both have a record. (A record that only one has was compacted away before the other piece was written.)
+After a cut (`archive_base.py`) the chain begins at the base, and pieces below the base are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_PIECE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFinding:
-    """A defect of an archive. ``position``: None when it is not at one position."""
+    """A defect of an archive. ``position`` is None if the defect is not at a single position."""
 
     object_key: str
     position: Position | None
@@ -37,9 +37,9 @@ class ArchiveFinding:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """``base``: the live set at ``start`` when older pieces were cut off; without one the chain starts at 0.
+    """``base``: the live set with which the chain starts, or None if the chain starts at 0. ``sides``: side pieces.
 
-    ``names`` in order; where one does not begin at the end of the one before it, pieces are missing.
+    ``names``: the pieces in order. If a piece does not begin where its predecessor ends, pieces are missing there.
     """
 
     place: TierPlace
@@ -53,7 +53,7 @@ class Chain:
 
     @property
     def missing(self) -> tuple[Position, Position] | None:
-        """The first missing positions, both included, judged by the names of pieces alone; None: none is missing."""
+        """The first missing range of positions (inclusive), judged by the names of pieces alone, or None."""
         reached = self.start
         for name in self.names:
             if name.first > reached:
@@ -68,9 +68,9 @@ class Chain:
 
 
 def archived_to(objects: ObjectReader, place: TierPlace, floor: Position = START) -> Position:
-    """Return the position below which every record is archived. One LIST; ``floor`` (an earlier result) shortens it.
+    """Return the position below which every record is archived. ``floor``, an earlier result, saves LIST requests.
 
-    Judged by names, which suffices for the gate before erasing; `verify_archive` checks the contents of pieces.
+    Only the names of pieces are read, which suffices for the check before erasing. `verify_archive` reads the contents.
     """
     bases = place.bases(objects) if floor == 0 else []
     reach = max([floor, *(base.position for base in bases)])
@@ -79,7 +79,7 @@ def archived_to(objects: ObjectReader, place: TierPlace, floor: Position = START
 
 
 def reached_by(names: Iterable[PieceName], reach: Position) -> Position:
-    """Return how far these pieces, in the order of a LIST, reach without a gap if all below ``reach`` is archived."""
+    """Return how far ``names``, in LIST order, extend ``reach`` without a gap. All below ``reach`` must be archived."""
     for name in names:
         if name.first > reach:
             break
@@ -88,7 +88,7 @@ def reached_by(names: Iterable[PieceName], reach: Position) -> Position:
 
 
 def furthest_of(names: Iterable[PieceName]) -> PieceName | None:
-    """Return the piece that a writer continues: the longest of those that reach furthest."""
+    """Return the piece after which a writer continues: the longest of those that end last. None if there are none."""
     return min(names, key=lambda name: (-name.last, name.first), default=None)
 
 
@@ -99,12 +99,12 @@ def newest_base(objects: ObjectReader, place: TierPlace) -> PositionName | None:
 
 
 def chain_of(objects: ObjectReader, place: TierPlace) -> Chain:
-    """Return the chain by names. Two LIST, and one small read for each piece with several possible predecessors."""
+    """Return the chain by names. Two LISTs, and one small read for each piece with several possible predecessors."""
     return chain_after(objects, place, newest_base(objects, place))
 
 
 def chain_after(objects: ObjectReader, place: TierPlace, base: PositionName | None) -> Chain:
-    """Return the chain that continues a live set, which may end within a piece. Names below it are not listed."""
+    """Return the chain from ``base`` on, which may end within a piece. Windows below ``base`` are not listed."""
     start = base.position if base else START
     # no piece crosses a border
     names = [name for name in place.pieces(objects, since=start // WINDOW * WINDOW) if name.last >= start]
@@ -116,7 +116,7 @@ def chain_after(objects: ObjectReader, place: TierPlace, base: PositionName | No
     path = [_longest(ending[max(ending)])]
     while path[-1].first > start:
         before = ending.get(path[-1].first - 1)
-        if before is None:  # a gap: the chain goes on below it, and its reader meets the gap
+        if before is None:  # a gap: the chain continues below it, and `checked` reports it
             lower = [last for last in ending if last < path[-1].first]
             if not lower:
                 break
@@ -134,7 +134,7 @@ def _named_by(objects: ObjectReader, place: TierPlace, name: PieceName, candidat
     try:
         first = read_header(objects, place, name).previous_first
     except (CorruptData, InvalidRequest):
-        return _longest(candidates)  # the reader of this chain meets the damaged piece
+        return _longest(candidates)  # `checked` reports the damaged piece
     return next((each for each in candidates if each.first == first), _longest(candidates))
 
 
@@ -144,14 +144,14 @@ def read_header(objects: ObjectReader, place: TierPlace, name: PieceName) -> Pie
 
 
 def read_piece(objects: ObjectReader, place: TierPlace, name: PieceName) -> Piece:
-    """Return one piece, verified by itself. Raises CorruptData, InvalidRequest."""
+    """Return one piece, verified without its neighbours. Raises CorruptData, InvalidRequest."""
     return decode_piece(objects.get(name.key, MAX_PIECE_BYTES), place, name)
 
 
 def checked(objects: ObjectReader, chain: Chain) -> Iterator[Piece | ArchiveFinding]:
-    """Yield the pieces of the chain in order, each verified by itself, by its predecessor and by its side pieces.
+    """Yield the pieces of the chain in order, each verified alone and against its predecessor and its side pieces.
 
-    A defect is yielded as a finding in its place. Memory: three pieces.
+    A finding is yielded instead of an unreadable piece, and before a piece with another defect. Memory: three pieces.
     """
     before: Piece | None = None
     reached = chain.start

@@ -1,11 +1,11 @@
 """One piece of the archive: every record of a range of positions, as the tier-state topic had them.
 
-Header (`envelope.py`), then a zstd frame of entries: position int64, timestamp int64 (ms), key length uint32, value
-length int32 (-1 for a tombstone), key, value; big endian. A piece never crosses a border of `WINDOW` positions, and
-names the SHA-256 of the whole object before it, so pieces form a chain.
+A header (`envelope.py`) is followed by a zstd frame of entries: position int64, timestamp int64 (ms), key length
+uint32, value length int32 (-1 for a tombstone), key, value; big endian. A piece never crosses a border of `WINDOW`
+positions. It names the SHA-256 of the whole previous object, so pieces form a chain.
 
-A piece covers the positions ``first`` to ``last``. Fewer entries than positions mean that some records were already
-compacted away when the topic was read: `Piece.holes` counts them, so that such a piece is not taken for exact history.
+A piece covers the positions ``first`` to ``last`` (inclusive). If it has fewer entries than positions, some records
+were compacted away before the topic was read. `Piece.holes` counts them: such a piece is not exact history.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .rocksdb_view import ViewIdentity
 KIND = "archive"
 WINDOW = 10_000
 MAX_PLAIN_BYTES = 16 * 1024 * 1024
-"""A piece ends before its window does when its entries have reached this size, which has to fit into memory."""
+"""A piece ends before its window does if its entries reach this size uncompressed, because they are in memory."""
 NO_PREVIOUS = "0" * 64
 _ENTRY = struct.Struct(">qqIi")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEntry:
-    """A record and its append time by the broker's clock (-1: unknown)."""
+    """A record and its append time by the broker's clock (ms; -1 if unknown)."""
 
     entry: Entry
     timestamp: TimestampMs
@@ -50,15 +50,15 @@ class ArchivedEntry:
 
     @property
     def size(self) -> int:
-        """Bytes in the body of a piece, before compression."""
+        """The size in bytes in the body of a piece, before compression."""
         return _ENTRY.size + len(self.entry.key.encode()) + len(self.entry.value or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The content of a piece to be written. ``epoch``: leader epoch of the tier-state topic then, -1 unknown.
+    """The content of a piece to be written. ``epoch``: leader epoch of the last record read, or -1 if unknown.
 
-    ``full``: nothing can be added, because the next record is in another window or the piece has its size.
+    ``full``: nothing can be added, because the next record is in another window or the maximum size is reached.
     """
 
     first: Position
@@ -70,9 +70,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class PieceHeader:
-    """``previous``: SHA-256 (hex) of the object before it, which covers ``previous_first`` to ``first`` - 1.
+    """``previous``: SHA-256 (hex) of the previous object, which covers ``previous_first`` to ``first`` - 1.
 
-    The first piece of all has `NO_PREVIOUS` and -1. ``anchor_…``: the last record in or before it; -1 and "": unknown.
+    The archive's first piece has `NO_PREVIOUS` and -1. ``anchor_…``: anchor of the last record in or before the piece;
+    -1 and "" if unknown.
     """
 
     cluster_id: str
@@ -97,7 +98,7 @@ class PieceHeader:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece that was read and verified. ``sha256`` (hex): of the whole object; the next piece must name it."""
+    """A piece that was read and verified. ``sha256`` (hex) covers the whole object; the next piece must name it."""
 
     name: PieceName
     header: PieceHeader
@@ -111,7 +112,7 @@ class Piece:
 
     @property
     def anchor(self) -> Anchor | None:
-        """The anchor of the last record in the piece, or of the last one before it where the piece has none."""
+        """The anchor of the last record in the piece, or before it if the piece has no records; None if unknown."""
         return self.entries[-1].anchor if self.entries else anchor_in(self.header)
 
 
@@ -126,7 +127,7 @@ def encode_piece(
     draft: Draft,
     previous: Piece | None,
 ) -> bytes:
-    """Return the whole object. Raises InvalidRequest for a range that no piece may have."""
+    """Return the bytes of the object. Raises InvalidRequest if the draft's range or entries are invalid."""
     first, last, entries = draft.first, draft.last, draft.entries
     positions = [each.position for each in entries]
     ascending = all(one < two for one, two in itertools.pairwise(positions))
@@ -161,7 +162,7 @@ def encode_piece(
 
 
 def anchor_in(header: PieceHeader) -> Anchor | None:
-    """Return a header's anchor; None in the first format, and where nothing but holes was ever archived."""
+    """Return a header's anchor. None in the first format, and if no record was ever archived."""
     return Anchor(Position(header.anchor_position), header.anchor_sha256) if header.anchor_position >= 0 else None
 
 
@@ -172,7 +173,7 @@ def _encode(each: ArchivedEntry) -> bytes:
 
 
 def decode_header(data: bytes, place: TierPlace, name: PieceName) -> tuple[PieceHeader, int]:
-    """Return the header, and where the body begins. Raises CorruptData when it does not match its name."""
+    """Return the header, and the body's offset in bytes. Raises CorruptData if the header does not match ``name``."""
     header, start = unseal(data[:HEAD_BYTES], KIND, PieceHeader, source=name.key)
     if (TierPlace(header.topic_id, header.tier_partition, header.history), header.first, header.last) != (
         place,

@@ -1,4 +1,4 @@
-"""Read the archive: piece by piece, every byte verified; or only look for defects."""
+"""Reads the archive piece by piece and verifies every byte, or only searches it for defects."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .rocksdb_view import ViewIdentity
 
 
 def read_archive(objects: ObjectReader, chain: Chain, before: Position | None = None) -> Iterator[Piece]:
-    """Yield the pieces that begin below ``before``, in order.
+    """Yield the pieces that begin below ``before``, or all if it is None, in order.
 
-    Raises CorruptData naming object, position and reason at the first defect: a changed byte, a missing or swapped
+    Raises CorruptData with object, position and reason at the first defect: a changed byte, a missing or swapped
     piece, a fork. Memory: three pieces.
     """
     for piece in checked(objects, chain):
@@ -33,10 +33,10 @@ def read_archive(objects: ObjectReader, chain: Chain, before: Position | None = 
 
 
 def archived_topics(objects: ObjectReader, history: int | None = None) -> list[ViewIdentity]:
-    """Return every tier-state topic with an archive in the store, by the header of one piece each, in its newest
-    history or in this one.
+    """Return the identity of each tier-state topic with an archive in the store, from the header of one of its pieces.
 
-    So an archive can be read when its cluster no longer exists. Raises CorruptData.
+    ``history`` None means each topic's newest history. With an identity, an archive can be read when its cluster no
+    longer exists. Raises CorruptData.
     """
     identities: dict[str, ViewIdentity] = {}
     for place in places(objects, history):

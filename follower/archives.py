@@ -1,7 +1,8 @@
-"""How far each tier-state partition is archived, and whether topic and archive still have the same history.
+"""Checks how far each tier-state partition is archived, and whether topic and archive still have the same history.
 
-Every agent checks this before it decides, not only the one that writes the archive: an archive of a lost future
-allows no agent to erase or delete. An agent that sees topic and archive diverge records it for all others.
+Every agent checks this before it decides, not only the agent that writes the archive. While the archive has records
+that the topic lost, no agent may erase or delete. An agent that sees a divergence records it for all others. A rule
+marked * prevents a loss that a model or a review found.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NOT_YET = "topic and archive have not been compared yet"
 
 
 class Archives:
-    """The archives of one history of one topic, as far as this process knows. It forgets nothing. Thread-safe."""
+    """This process's knowledge of one topic's archives in one history. Positions never decrease. Thread-safe."""
 
     def __init__(
         self,
@@ -53,34 +54,34 @@ class Archives:
         return self._positions.get(tier_partition, START)
 
     def reached(self, tier_partition: int, position: Position) -> None:
-        """Note that the archive has everything below ``position``."""
+        """Record that all records below ``position`` are archived."""
         with self._lock:
             self._positions[tier_partition] = max(position, self.known(tier_partition))
 
     def listen(self, event: Event) -> None:
-        """Note facts by people, which are to be archived soon. A `Listener`."""
+        """Record facts by people, which must be archived soon. This method is a `Listener`."""
         if isinstance(event, FactsApplied) and event.said_by_people:
             self.unheard(event.tier_partition)
 
     def spoken(self, tier_partition: int) -> bool:
-        """Return whether there may be facts by people that are not archived yet; a new process does not know."""
+        """Return whether there may be unarchived facts by people. True in a new process, which does not know."""
         return tier_partition not in self._quiet
 
     def unheard(self, tier_partition: int) -> None:
-        """Note that there may be facts by people that are not archived."""
+        """Record that there may be unarchived facts by people."""
         self._quiet.discard(tier_partition)
 
     def heard(self, tier_partition: int) -> None:
-        """Note that all facts by people until now are about to be archived."""
+        """Record that all facts by people until now are about to be archived."""
         self._quiet.add(tier_partition)
 
     def archived_to(self, tier_partition: int) -> Position:
-        """Return how far the archive reaches, at most a minute old; while the store does not answer, as last known."""
+        """Return the position below which all records are archived. Older than a minute only while the store fails."""
         self._look_if_due(tier_partition)
         return self.known(tier_partition)
 
     def problem(self, tier_partition: int) -> str | None:
-        """Return why nothing irreversible may be done about facts there, or None; at most a minute old."""
+        """Return why nothing irreversible may be done about the partition's facts, or None. At most a minute old."""
         self._look_if_due(tier_partition)
         broken = self._broken
         return str(broken) if broken is not None else self._compared.get(tier_partition, NOT_YET)
@@ -91,14 +92,14 @@ class Archives:
         return self._broken
 
     def check(self, tier_partition: int) -> None:
-        """Look now. Raises HistoryBroken, and what store and broker raise."""
+        """Compare topic and archive now. Raises HistoryBroken, and the errors of store and broker."""
         with self._looking:
             self._look(tier_partition)
         if self._broken is not None:
             raise self._broken
 
     def check_over(self) -> None:
-        """Raise Fenced once a person began another history: this process cannot continue with it."""
+        """Raise Fenced if a person began another history: this process cannot continue in that history."""
         if self._broken is None:
             return
         newest = newest_history(self._objects, self._identity.topic_id)
@@ -108,14 +109,14 @@ class Archives:
             )
 
     def _look_if_due(self, tier_partition: int) -> None:
-        with self._looking:  # one thread asks, however many need the answer
+        with self._looking:  # one thread queries, however many need the result
             now = self._clock.monotonic()
             if now - self._asked_at.get(tier_partition, now - self._every_s) < self._every_s:
                 return
             self._asked_at[tier_partition] = now
             try:
                 self._look(tier_partition)
-            except TierstateError as error:  # the last answer stands; without one, nothing is done
+            except TierstateError as error:  # the last result stays valid; without one, nothing is deleted
                 if self._compared.get(tier_partition, NOT_YET) is not None:
                     self._compared[tier_partition] = f"{NOT_YET}: {error}"
 
@@ -130,7 +131,7 @@ class Archives:
         self.reached(tier_partition, reach)
 
     def _ask_others(self, place: TierPlace) -> None:
-        """Read what other agents and people recorded, once a minute*: it may be newer than this process."""
+        """Read the divergences and new histories that others recorded, once a minute*, not only at the start."""
         now = self._clock.monotonic()
         if now - self._asked_others < self._every_s:
             return
@@ -153,12 +154,12 @@ class Archives:
         self._compared[tier_partition] = None
 
     def _is_same_topic(self, tier_partition: int, position: Position) -> bool:
-        """Return False for a re-created topic of this name: it has not diverged, and this process ends by itself."""
-        self._topic.anchor_at(tier_partition, position)  # raises UnknownTopic: the leader knows it before all others
+        """Return False for a re-created topic of this name: that is no divergence, and this process ends by itself."""
+        self._topic.anchor_at(tier_partition, position)  # raises UnknownTopic: the leader knows it first
         return self._topic.current_topic_id() == self._topic.topic_id
 
     def _anchor(self, tier_partition: int, furthest: PieceName) -> Anchor | None:
-        """Return the piece's anchor by one small read for each new piece; a piece older than anchors is read whole."""
+        """Return the piece's anchor, by one small read per new piece. A piece of the first format is read fully."""
         key, anchor = self._ends.get(tier_partition, ("", None))
         if key != furthest.key:
             place = self._identity.place(tier_partition)
@@ -170,7 +171,7 @@ class Archives:
 
     def _part(self, tier_partition: int, furthest: PieceName, why: str) -> None:
         self._broken = self._broken or broken_history(self._identity.place(tier_partition), furthest, why)
-        with suppress(Unavailable):  # recorded again at the next look; all others look, too
+        with suppress(Unavailable):  # the next check records it again; all other agents check, too
             say_parted(
                 self._objects,
                 self._identity.topic_id,

@@ -1,8 +1,9 @@
-"""The as-of of a view*: the last time at which it is known to have been at the end of the topic.
+"""The as-of of a view: the last time at which the view is known to have been at the end of the topic.
 
-Half of ``delete.retention.ms`` later, tombstones that the view has not read may be deleted from the topic, and the
-facts that they erased would stay in the view for ever: it is rebuilt. The as-of is the age of the position, not of the
-process: a follower that runs but is cut off, or sleeps with its machine, ages too.
+After ``delete.retention.ms``, tombstones that the view has not read may be deleted from the topic. The facts that they
+erased would stay in the view for ever, so a view is rebuilt after half of that time. The as-of is the age of the
+position, not of the process: it also grows while a running follower is disconnected or its machine sleeps. (A model or
+a review found a loss without this rule.)
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from ..state.view import ViewStore
 MAX_AGE_MS = 15 * 24 * 3600 * 1000
 """Half of the 30 days of ``delete.retention.ms`` that the tier-state topic must have at least."""
 MIN_COMPACTION_LAG_MS = 24 * 3600 * 1000
-"""The lag that the tier-state topic must have at least: no younger record was ever compacted."""
+"""The minimum of the tier-state topic's ``min.compaction.lag.ms``: no younger record was ever compacted."""
 LOOK_S = 60.0
-"""How often a running follower asks for the ends."""
+"""Seconds between two queries of the ends by a running follower."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndReached:
-    """``asked_s``: the monotonic second at which ``end`` was the end; ``generation``: of the view that asked."""
+    """A captured end. ``asked_s`` (monotonic) and ``asked_ms``: when ``end`` was queried, for view ``generation``."""
 
     tier_partition: int
     end: Position
@@ -43,10 +44,10 @@ class AsOf:
         self._ends: dict[int, EndReached] = {}
         self._looked: float | None = None
         self._oldest = 0
-        """No as-of of the view is older (ms), so that not all are checked in every iteration of the tail."""
+        """Lower bound (ms) of the as-ofs of all tier-state partitions, so that few iterations check each of them."""
 
     def begin(self, store: ViewStore) -> None:
-        """Start with a view that begins to follow. Raises PositionLost for one with facts of unknown age."""
+        """Start to keep the as-of of this view. Raises PositionLost if the view has records but no as-of."""
         self._ends.clear()
         self._looked, self._oldest = None, 0
         for number in self._numbers:
@@ -71,20 +72,20 @@ class AsOf:
         self._oldest = min((store.as_of(number) for number in self._numbers), default=0)
 
     def in_time(self, store: ViewStore, tier_partition: int) -> bool:
-        """Return whether every tombstone since the view's as-of is still in the topic."""
+        """Return whether the as-of is young enough that every tombstone since then is still in the topic."""
         return self._clock.now_ms() - store.as_of(tier_partition) <= MAX_AGE_MS
 
     def reached(self, store: ViewStore) -> list[EndReached]:
-        """Return which of the captured ends the view has reached, and note its new as-of."""
+        """Return the captured ends that the view has reached, and record their times as its as-of."""
         ends = [each for number, each in self._ends.items() if store.position(number) >= each.end]
         for each in ends:
             store.mark_as_of(each.tier_partition, each.asked_ms)
-            self._oldest = min(self._oldest, each.asked_ms)  # a clock that was set back
+            self._oldest = min(self._oldest, each.asked_ms)  # the clock may have been set back
             del self._ends[each.tier_partition]
         return ends
 
     def keep_up(self, store: ViewStore, generation: int) -> None:
-        """Ask for the ends again when it is time. Raises BrokerUnavailable."""
+        """Capture the ends again every `LOOK_S` seconds. Raises BrokerUnavailable."""
         now = self._clock.monotonic()
         if self._looked is None or now - self._looked >= LOOK_S:
             self._looked = now

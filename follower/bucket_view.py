@@ -1,8 +1,8 @@
-"""A view from the bucket alone: the newest checkpoint and the archive after it, or the archive up to an earlier moment.
-No broker is asked.
+"""A view from the bucket alone, without a broker: the newest checkpoint and the archive after it, or the archive up to
+an earlier moment.
 
-The view does not change: it shows the facts up to its newest one. It cannot know whether the current leaders have the
-same log, so its age is part of every answer (decision 0047).
+The view never changes. It cannot know whether the current leaders have the same log, so its age is part of every answer
+(decision 0047). A rule marked * prevents a loss that a model or a review found.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .time_travel import END, Replayed, Target, replay_archive
 from .view_identity import ViewIdentity
 
 AT_ONCE = 16
-"""Tier-state partitions that are read concurrently: most of the time is spent waiting for a store."""
+"""Number of tier-state partitions that are read concurrently, because most of the time is spent waiting."""
 _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class BucketView:
-    """A `TierView` that never gets fresher. Thread-safe. ``kept``: how far each tier-state partition goes."""
+    """A `TierView` that never changes. Thread-safe. ``kept``: the result of each tier-state partition's replay."""
 
     def __init__(self, identity: ViewIdentity, store: MemoryView, kept: Iterable[Replayed]) -> None:
         self.identity = identity
@@ -99,10 +99,10 @@ class BucketView:
 
 
 def find_kept(objects: ObjectReader, topic_id: str = "", history: int | None = None) -> tuple[ViewIdentity, str | None]:
-    """Return whose archive and checkpoints to read, and the recorded reason why they are no longer the topic's, if any.
+    """Return the identity of the archive and checkpoints to read, and why the topic diverged from them, or None.
 
-    ``topic_id``: needed where several tier-state topics are kept. ``history`` None: the newest. Raises InvalidRequest
-    where there is none or it is not clear which, HistoryBroken for one that diverged and was not named by its number.
+    ``topic_id`` is needed if the bucket has several topics. ``history`` None means the newest. Raises InvalidRequest if
+    no topic or history matches, or several do. Raises HistoryBroken if ``history`` is None and the newest diverged.
     """
     topics = kept_topics(objects)
     if topic_id and topic_id not in topics:
@@ -131,7 +131,7 @@ def find_kept(objects: ObjectReader, topic_id: str = "", history: int | None = N
 
 
 def _identity(objects: ObjectReader, topic_id: str) -> ViewIdentity:
-    """Return the identity in the header of any object. Raises CorruptData when none of them can be read."""
+    """Return the identity in the first readable header. If there is none, raises InvalidRequest or the last error."""
     problem: TierstateError = InvalidRequest(
         "neither a checkpoint nor a piece of an archive is kept", topic_id=topic_id
     )
@@ -142,7 +142,7 @@ def _identity(objects: ObjectReader, topic_id: str) -> ViewIdentity:
         try:
             identity = _identity_in(objects, place, each.key)
         except (CorruptData, InvalidRequest, ObjectNotFound) as error:
-            problem = error  # the next one has it too
+            problem = error  # the next object has the same identity
             continue
         if identity is not None:
             return identity
@@ -167,7 +167,7 @@ def _identity_in(objects: ObjectReader, place: TierPlace, key: str) -> ViewIdent
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The view to open from the bucket. ``tier_partition``: this one alone; None: all of them."""
+    """The part of the bucket to read: up to ``to``, of ``tier_partition`` or, if None, of all tier-state partitions."""
 
     to: Target = END
     tier_partition: int | None = None
@@ -183,10 +183,10 @@ def open_bucket_view(
     refused: Refused,
     advance: Callable[[int], None] = lambda amount: None,
 ) -> BucketView:
-    """Open a view in memory. ``refused`` is called with each checkpoint that was skipped, and why; ``advance`` after
-    each partition of ``identity.partitions`` that was read.
+    """Open a view in memory. ``refused`` is called with the key of each skipped checkpoint and the reason. ``advance``
+    is called with 1 after each tier-state partition that was read.
 
-    Raises InvalidRequest for a moment that is not kept, CorruptData for a damaged archive, and what the store raises.
+    Raises InvalidRequest if the bucket lacks the moment, CorruptData if the archive is damaged, and the store's errors.
     """
     numbers = range(identity.partitions) if moment.tier_partition is None else (moment.tier_partition,)
     if any(number >= identity.partitions for number in numbers):
@@ -219,16 +219,16 @@ def _read(shelf: Shelf[ObjectReader], store: MemoryView, to: Target, refused: Re
 
 
 def _lost_archive(shelf: Shelf[ObjectReader]) -> bool:
-    """Return whether there is no archive, but a checkpoint above position 0: it has nothing from before it was made."""
+    """Return whether there is no archive but a checkpoint above position 0. A checkpoint shows no earlier time."""
     objects, place = shelf.objects, shelf.place
     has_facts = any(name.position for name in place.checkpoints(objects))
     return has_facts and next(place.pieces(objects), None) is None
 
 
 def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) -> None:
-    """Raise InvalidRequest where the archive has another record than the last one of the checkpoint.
+    """Raise InvalidRequest if the archive has another record at the position of the checkpoint's last record.
 
-    The archive followed the topic to where it is now; a checkpoint may have records that the topic lost since*.
+    The archive continues with the topic's current records. A checkpoint may have records that the topic lost since*.
     """
     anchor = header.anchor
     if anchor is None:
@@ -251,10 +251,10 @@ def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) 
 
 
 def _take_checkpoint(shelf: Shelf[ObjectReader], store: MemoryView, below: Position | None, refused: Refused) -> None:
-    """Take the newest readable checkpoint up to this position, however old: the archive has every tombstone since."""
+    """Load the newest readable checkpoint up to this position. It may be old: the archive has every tombstone since."""
     objects, place = shelf.objects, shelf.place
     base = newest_base(objects, place)
-    first = base.position if base else 0  # the records after an older one were cut off
+    first = base.position if base else 0  # the records after an older checkpoint were cut off
     for name in reversed(place.checkpoints(objects)):
         if name.position < first or (below is not None and name.position > below):
             continue

@@ -1,8 +1,8 @@
-"""Checkpoints: a view's live set in the store, so that a new follower need not replay everything.
+"""Checkpoints: live sets in the object store, so that a new follower need not replay the whole topic.
 
-They are written only from a view that is ready and whole: a checkpoint of a view that lags, or holds wrong entries,
-would pass that on to every later follower. Checkpoints are a cache of the topic: any of them may be lost, and one that
-is damaged, foreign or too old is skipped for the next older one, and finally for a plain replay.
+A checkpoint is written only from a view that is ready and has every partition. Otherwise all later followers would
+inherit the view's lag or wrong entries. Checkpoints are a cache of the topic: any of them may be lost. If a checkpoint
+is damaged, foreign or too old, the next older one is used. If none is usable, the topic is replayed from its beginning.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def checkpoint(
     new_store: Callable[[], ViewStore],
     refused: Refused,
 ) -> Generator[str, None, Position]:
-    """Put a checkpoint of one partition as it ends now, and delete all but the ``keep`` newest; return its position.
+    """Put a checkpoint of one tier-state partition up to its current end, and delete all but the ``keep`` newest.
 
-    An agent's own view has only the partitions it hosts, so a whole one is built in ``new_store()`` (closed at the
-    end), from the previous checkpoint. Raises ViewBehind when the view is not ready, IllegalTransition while an
-    integrity hold stands or a key has two values, CorruptData for a key that no tierstate minted, and what topic and
-    store raise.
+    Yields before each step; returns the position. The agent's view has only the partitions that its broker hosts, so a
+    complete view is built in ``new_store()`` from the previous checkpoint, and closed at the end. Raises ViewBehind if
+    the view is not ready, IllegalTransition while an integrity hold exists or a key has two values, and CorruptData for
+    a foreign key. Also raises the errors of topic and store.
     """
     objects, place, tier_partition = shelf.objects, shelf.place, shelf.tier_partition
     names = place.checkpoints(objects)
@@ -81,7 +81,7 @@ def checkpoint(
                 table = write_live_set(view, shelf.identity, tier_partition, folder, _refuse_holds)
                 name = PositionName(position, place.checkpoint(position))
                 yield "put checkpoint"
-                with suppress(ObjectExists):  # another agent was here, at the same position: it is the same live set
+                with suppress(ObjectExists):  # another agent put the same live set at this position
                     put_live_set(objects, name.key, CHECKPOINT, table)
                 names = sorted({*names, name})
     finally:
@@ -99,9 +99,9 @@ def _caught_up(
     clock: Clock,
     seed: CheckpointSeed | None,
 ) -> Position:
-    """Bring a view up to an end captured now, from a checkpoint or from the beginning; return its position.
+    """Fill an empty view up to an end captured now, from a checkpoint or from the beginning; return its position.
 
-    Raises ViewBehind when that took so long that the view is not ready.
+    Raises ViewBehind if this took longer than `READY_AGE_S`.
     """
     began, now_ms = clock.monotonic(), clock.now_ms()
     end = topic.end(tier_partition)
@@ -115,7 +115,7 @@ def _caught_up(
 
 
 def _refuse_what_is_doubtful(view: ViewStore, tier_partition: int) -> None:
-    """Raise for foreign keys, second values and partitions that were left out. `_refuse_holds` checks for holds."""
+    """Raise for foreign keys, second values and dropped partitions. `_refuse_holds` checks for holds."""
     foreign = view.foreign(tier_partition)
     if foreign:
         raise CorruptData("no checkpoint of a view with foreign keys", tier_partition=tier_partition, first=foreign[0])
@@ -141,9 +141,9 @@ def _refuse_holds(entry: Entry) -> None:
 
 
 class CheckpointSeed:
-    """Fills an empty view for a follower (`follower.Seed`). Each checkpoint is used once in the life of a process.
+    """Fills an empty view from a checkpoint (`rebuild.Seed`). Each checkpoint is used at most once in a process.
 
-    If the view that began with it is lost again, the checkpoint may be the reason (the log was truncated below it).
+    If its view is lost again, the checkpoint may be the reason: the log may have been truncated below its position.
     """
 
     def __init__(
@@ -154,11 +154,11 @@ class CheckpointSeed:
         self._used: set[str] = set()
 
     def __call__(self, store: ViewStore, tier_partition: int, end: Position) -> LiveSetHeader | None:
-        """Take the newest usable checkpoint into an empty ``store``; return None when there is none: replay everything.
+        """Load the newest usable checkpoint into an empty ``store``. Returns its header, or None if there is none.
 
-        ``end``: of the tier-state partition now; a checkpoint beyond it has truncated records. Raises DiskFull
-        and what the view itself raises; errors of the store or of an object go to ``refused``, also that it belongs
-        to another history.
+        ``end``: the current end of the tier-state partition. A checkpoint beyond it has truncated records and is not
+        used. Unusable checkpoints and errors of the object store are passed to ``refused``. Raises DiskFull and the
+        errors of ``store``.
         """
         shelf, now_ms = Shelf(self._objects, self._identity, tier_partition), self._clock.now_ms()
         try:
@@ -186,14 +186,14 @@ class CheckpointSeed:
 def read_checkpoint(
     shelf: Shelf[ObjectReader], name: PositionName, end: Position, now_ms: TimestampMs
 ) -> tuple[LiveSetHeader, int]:
-    """Return the header, and where the table begins, if the checkpoint may be used according to its header.
+    """Return the header, and the offset of the table in bytes, if the header allows the use of the checkpoint.
 
-    Raises CorruptData (damaged), InvalidRequest (foreign, too old, beyond the topic's end), each naming the object.
+    Raises CorruptData if the header is damaged, and InvalidRequest if it is foreign, too old or beyond ``end``.
     """
     header, start = read_header(shelf.objects, name, CHECKPOINT, shelf.place, shelf.identity)
     if header.position > end:
         raise InvalidRequest("checkpoint is beyond the end of the topic", file=name.key, end=end)
     if now_ms - header.as_of > MAX_AGE_MS:
-        # Tombstones that it lacks may be deleted from the topic: the facts that they erased would stay for ever.
+        # Tombstones after its position may be deleted from the topic: the facts that they erased would stay for ever.
         raise InvalidRequest("checkpoint is too old", file=name.key, as_of=header.as_of)
     return header, start

@@ -1,4 +1,4 @@
-"""Two views compared: the facts that differ, in order of tier-state partition and key."""
+"""Compares two views: yields the facts that differ, in order of tier-state partition and key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..state.view import ViewStore
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
-    """A key that is in one view only, or has two positions or two values. None: not in that view."""
+    """A key that is in one view only, or has different positions or values. None: the key is not in that view."""
 
     tier_partition: int
     key: str
@@ -20,7 +20,7 @@ class FactDifference:
 
 
 def differences(left: ViewStore, right: ViewStore, only: int | None = None) -> Iterator[FactDifference]:
-    """Yield every difference, or those in ``only`` this tier-state partition.
+    """Yield the differences in tier-state partition ``only``, or in all of them if it is None.
 
     Memory: one tier-state partition of each view at a time.
     """

@@ -1,8 +1,8 @@
-"""Two digests of a partition, both independent of order: what is live, and what it means.
+"""Two digests: one of a live set, one of a partition's meaning. Both are independent of the order of elements.
 
-The live-set digest covers key, position and value, and is comparable between ready followers at one position. The
-meaning digest covers readable segments and the log start, no positions, and is comparable with a recovered topic.
-Order independence: the sum modulo 2^256 of SHA-256 over each entry.
+The live-set digest covers key, position and value. Ready followers at the same position have the same one. The meaning
+digest covers readable segments and the log start, but no positions, so it can be compared with a recovered topic. Each
+digest is the sum modulo 2^256 of the SHA-256 of each element.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def meaning_digest(view: PartitionView) -> str:
     digest = SetDigest()
     for segment in view.readable:
         record = descriptor_to_json(segment)
-        del record["term"]  # its position is a place in one topic, not a meaning
+        del record["term"]  # the term's position belongs to one topic, not to the meaning
         digest.add(b"segment", orjson.dumps(record, option=orjson.OPT_SORT_KEYS))
     digest.add(b"log-start", str(view.log_start).encode())
     return digest.hexdigest()
@@ -63,7 +63,7 @@ def meaning_digest(view: PartitionView) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ViewDigests:
-    """The digests of a whole view. ``meanings``: partition, topic's name, meaning digest."""
+    """The digests of a view. ``facts``: number of entries. ``meanings``: partition, topic name and meaning digest."""
 
     facts: int
     live_set: str
@@ -71,7 +71,7 @@ class ViewDigests:
 
 
 def digests_of(store: ViewStore, only: Collection[TopicIdPartition] | None = None) -> ViewDigests:
-    """Return both digests of a whole store, or of ``only`` these partitions (others share their tier partition)."""
+    """Return both digests of a store. ``only`` limits them to these user partitions; None means all."""
     prefixes = None if only is None else tuple(partition_prefix(each) for each in only)
     live = live_set_digest(
         (number, entry) for number, entry in store.entries() if prefixes is None or entry.key.startswith(prefixes)

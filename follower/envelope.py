@@ -1,9 +1,9 @@
-"""The beginning of every object of the tier-state topic's history: its kind, and hashes that cover every byte of it.
+"""The header of every object of the tier-state topic's history: the object's kind, and hashes of all its bytes.
 
-    magic (8) ‖ length of the header (uint32, big endian) ‖ header (JSON) ‖ SHA-256 of all this (32) ‖ body
+    magic (8) ‖ length of the header (uint32, big endian) ‖ header (JSON) ‖ SHA-256 of all before it (32) ‖ body
 
-The header names the body's length and SHA-256, so a changed, missing or added byte anywhere is found, and the kind
-of an object is known from its first kilobytes.
+The header contains the body's length and SHA-256, so each changed, missing or added byte is found. The first
+kilobytes of an object are enough to know its kind.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 MAGIC = b"tierobj\n"
 FORMAT = 2
 READABLE = (1, FORMAT)
-"""Headers of the first format lack the fields that have defaults."""
+"""The formats that can be read. Headers of format 1 lack the fields that have defaults."""
 MAX_HEADER_BYTES = 16 * 1024
 _LENGTH = struct.Struct(">I")
 _BEFORE = len(MAGIC) + _LENGTH.size
 _HASH_BYTES = 32
 HEAD_BYTES = _BEFORE + MAX_HEADER_BYTES + _HASH_BYTES
-"""This many bytes from the start contain any header."""
+"""The header always ends within this number of bytes from the start of the object."""
 
 H = TypeVar("H", bound="DataclassInstance")
 _KINDS = {"str": str, "int": int, "Position": int, "TimestampMs": int}
@@ -37,7 +37,7 @@ _KINDS = {"str": str, "int": int, "Position": int, "TimestampMs": int}
 
 
 def seal(kind: str, header: DataclassInstance) -> bytes:
-    """Return the bytes before the body. Raises InvalidRequest for a header that is too large."""
+    """Return the bytes before the body. Raises InvalidRequest if the header is too large."""
     text = orjson.dumps({"kind": kind, "format": FORMAT, **asdict(header)})
     if len(text) > MAX_HEADER_BYTES:
         raise InvalidRequest("header is too large", bytes=len(text), limit=MAX_HEADER_BYTES)
@@ -46,10 +46,10 @@ def seal(kind: str, header: DataclassInstance) -> bytes:
 
 
 def unseal(data: bytes, kind: str, header: type[H], *, source: str) -> tuple[H, int]:
-    """Return the header as a ``header`` (a flat dataclass of texts and numbers), and where the body begins.
+    """Return an instance of ``header`` (a flat dataclass of texts and numbers), and the body's offset in bytes.
 
-    ``data``: at least the first `HEAD_BYTES` of the object, or all of it. Raises CorruptData naming ``source``, and
-    InvalidRequest for an object of another kind or of a newer format.
+    ``data``: at least the first `HEAD_BYTES` of the object, or all of it. Raises CorruptData that names ``source``,
+    and InvalidRequest for an object of another kind or of a newer format.
     """
     if len(data) < _BEFORE or data[: len(MAGIC)] != MAGIC:
         raise CorruptData("not an object of the tier-state topic's history", file=source, position=0)

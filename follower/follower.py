@@ -1,7 +1,7 @@
-"""The follower: tails the tier-state topic into a view store, and is the `TierView` that all other code sees.
+"""The follower tails the tier-state topic into a view store, and is the `TierView` that all other code uses.
 
-One iteration of the tail: a lost view is rebuilt, partitions that became wanted are taken back, records are applied. A
-thread iterates for ever (``tail``), or callers that wait iterate themselves (a deterministic test, a one-shot tool).
+An iteration of the tail rebuilds a lost view, adds partitions that are wanted again, and applies new records. If
+``tail`` is set, a thread runs the iterations. Otherwise the callers that wait run them (a test, a one-shot tool).
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ from .until_stopped import UntilStopped
 
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
-"""How often a running tail checks that the topic is still the same, with the same history."""
+"""Seconds between two checks of a running tail that the topic has the same topic id and the same history."""
 BROKER_RETRY_S = 1.0
 RETRY_S = 3.0
-"""After any other error that may pass, above all a full disk."""
+"""Seconds until the next iteration after any other error of `MAY_PASS`, for example a full disk."""
 MAY_PASS = (Unavailable, UnknownTopic, TierStateLost, AccessDenied)
-"""Errors that do not end the tail: it tries again, and until then callers that wait for the view get them."""
+"""Errors after which the tail retries. Until a retry succeeds, callers that wait for a tail thread get the error,
+except BrokerUnavailable."""
 _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class Follower:
-    """A `TierView` over a store and a topic. ``lost``: why there is no store yet."""
+    """A `TierView` over a store and a topic. ``lost`` is the reason why ``store`` is None, and is otherwise ignored."""
 
     def __init__(
         self,
@@ -90,7 +91,10 @@ class Follower:
         self._thread = threading.Thread(target=inherited(self._run), name="follower", daemon=True)
 
     def start(self) -> Follower:
-        """Begin to tail. The view is usable at once and fresh after `require_fresh`."""
+        """Rebuild a missing or lost view, and start the tail thread if ``tail`` is set.
+
+        The view is usable when this returns, and fresh after `require_fresh`.
+        """
         if self._store is not None:
             try:
                 self._as_of.begin(self._store)
@@ -98,7 +102,7 @@ class Follower:
                 self._lose(str(lost))
         if self._lost is not None:
             self._replace(self._lost)
-        with suppress(Unavailable, TierStateLost):  # else the first iteration does it, or raises
+        with suppress(Unavailable, TierStateLost):  # then the first iteration settles, or raises
             self._settle()
         if self._tail:
             self._thread.start()
@@ -118,24 +122,24 @@ class Follower:
 
     @property
     def store(self) -> ViewStore:
-        """The store that facts are applied to. Raises ViewBehind before `start`."""
+        """The store to which facts are applied. Raises ViewBehind if there is no store yet, or after `close`."""
         if self._store is None:
             raise ViewBehind("the view is not open")
         return self._store
 
     @property
     def lost(self) -> str | None:
-        """The reason of a rebuild that is due, or None. Until the rebuild the view answers as it is."""
+        """The reason why the view must be rebuilt, or None. Until the rebuild, the old view is still readable."""
         return self._lost
 
     @property
     def trouble(self) -> TierstateError | None:
-        """The error that stops the tail now, and may pass: a full disk, a topic that lost its head*."""
+        """The error that blocks the tail while it retries, or None. For example: the disk is full."""
         return self._progress.trouble
 
     @property
     def failure(self) -> TierstateError | None:
-        """The error that ended the tail for good; None while it follows, or may follow again."""
+        """The error that ended the tail for good, or None while the tail runs or retries."""
         return self._progress.failure
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
@@ -191,7 +195,10 @@ class Follower:
             )
 
     def _wait(self, reached: Callable[[], bool], timeout: float) -> None:
-        """Wait until ``reached``, or until records stop coming. Raises what stops the tail, also if it may pass."""
+        """Wait until ``reached``, for at most ``timeout`` seconds. Raises `failure` or `trouble` if one of them is set.
+
+        Without a tail thread, run iterations until ``reached`` or until no more records come.
+        """
         if self._tail:
             self._progress.wait(reached, timeout)
         else:
@@ -204,7 +211,7 @@ class Follower:
 
     def require_fresh(self, tier_partition: int, max_age: float, timeout: float = 30.0) -> None:
         if tier_partition in self._partitions and not self._as_of.in_time(self.store, tier_partition):
-            self._lose("the view was last at the end too long ago")  # a machine that slept: the tail does not know yet
+            self._lose("the view was last at the end too long ago")  # after a machine sleep, before the tail sees it
         while True:
             with self._applied:
                 generation, captured = self._generation, self._captured.get(tier_partition)
@@ -212,7 +219,7 @@ class Follower:
             if captured is not None and at - captured < max_age and self._progress.stopped_by is None:
                 return
             if not self._tail:
-                self.advance()  # so that a truncation is noticed, also when there is nothing to wait for
+                self.advance()  # so that a truncation is noticed even if there is nothing to wait for
             before = self.store.position(tier_partition)
             end = self._topic.end(tier_partition)
             if generation == self._generation and before > end:
@@ -234,23 +241,23 @@ class Follower:
     # --- which partitions are kept -----------------------------------------------------------------------------
 
     def keep_only(self, keep: Keep | None) -> None:
-        """Keep other partitions than before; None: all of them. Takes effect as `reconsider` does."""
+        """Replace the function that selects the partitions to keep; None keeps all. Calls `reconsider`."""
         with self._applied:
             self._interest.keep = keep
             self.reconsider()
 
     def reconsider(self) -> None:
-        """Ask ``keep`` again about every partition.
+        """Call ``keep`` again for every partition in the next iteration. From now on, nothing counts as fresh.
 
-        At once nothing counts as fresh. The next iteration drops unwanted partitions; a partition that is wanted now
-        raises ViewBehind until all of its facts are in the view, in one step.
+        The next iteration drops unwanted partitions. A partition that is wanted again raises ViewBehind until all of
+        its facts were added to the view, in one step.
         """
         with self._applied:
             self._settled = False
             self._outdate()
 
     def _settle(self) -> None:
-        """Drop and take back partitions until the store has those that ``keep`` wants."""
+        """Drop partitions that ``keep`` no longer selects, and add partitions again that it selects."""
         with self._applied:
             generation = self._generation
             self._interest.reconsider()
@@ -262,10 +269,10 @@ class Follower:
     # --- the tail ----------------------------------------------------------------------------------------------
 
     def advance(self) -> int:
-        """Run one iteration without waiting: apply new records, and return how many were read (0: none came).
+        """Run one iteration without waiting: apply new records, and return the number of records read.
 
-        Only without a tail. Raises what stops the tail: BrokerUnavailable, DiskFull and the like may pass, and the
-        next call tries again.
+        Only for a follower without a tail thread. Raises the error that stopped the iteration. After an error of
+        `MAY_PASS` the next call retries. After any other error, each later call raises that error again.
         """
         if self.failure is not None:
             raise self.failure
@@ -284,14 +291,14 @@ class Follower:
             try:
                 self._turn(self._poll_s)
             except BrokerUnavailable:
-                # reads go on from the view as it is; require_fresh raises for callers that need a fresh one
+                # callers read the view as it is; require_fresh raises for callers that need a fresh view
                 self._stop.wait(BROKER_RETRY_S)
             except MAY_PASS:
                 self._stop.wait(RETRY_S)
             except TierstateError as error:
                 self._progress.fails(error)
                 break
-            except Exception as error:  # a bug: callers that wait for this view must get it too
+            except Exception as error:  # a bug: callers that wait for this view must get the error too
                 self._progress.fails(ViewBehind(f"the follower died: {error!r}"))
                 raise
 
@@ -308,11 +315,11 @@ class Follower:
                 self._keep_fresh()
             except (PositionLost, CorruptData) as lost:
                 self._lose(str(lost))
-                if self._unproven:  # else a view that cannot be rebuilt would be rebuilt without a pause
+                if self._unproven:  # without this, a view that is lost again and again would be rebuilt without a pause
                     raise ViewBehind("the view was lost again as soon as it was rebuilt", reason=lost) from lost
                 return 0
             except MAY_PASS as error:
-                self._close_reader()  # the next one reads again what was not applied
+                self._close_reader()  # the next reader reads unapplied records again
                 if not isinstance(error, BrokerUnavailable):
                     self._progress.meets(error)
                 raise
@@ -321,7 +328,10 @@ class Follower:
             return read
 
     def _keep_fresh(self) -> None:
-        """Note reached ends, even without requests: when the topic goes away, reads go on from what was fresh."""
+        """Record the captured ends that the view has reached, and capture new ends when they are due.
+
+        This needs no request of a caller: when the broker becomes unavailable, reads use a recently fresh view.
+        """
         for each in self._as_of.reached(self.store):
             with self._applied:
                 if each.generation == self._generation:
@@ -358,7 +368,7 @@ class Follower:
             self._builder.check_same(self.store)
 
     def _replace(self, reason: str) -> None:
-        """Replace the view by a fresh one that has caught up to ends captured now."""
+        """Replace the view by a new one that was built up to ends captured now. Close and delete the old view."""
         self._close_reader()
         self._listener(ViewRebuilt(reason))
         fresh = self._builder.rebuilt(self._as_of)
@@ -372,13 +382,13 @@ class Follower:
         self._generations.clean()
 
     def _lose(self, reason: str) -> None:
-        """Mark the view as lost: until it is rebuilt, no caller gets it as fresh."""
+        """Mark the view as lost. It does not count as fresh for any caller until it is rebuilt."""
         with self._applied:
             self._lost = self._lost or reason
             self._outdate()
 
     def _outdate(self) -> None:
-        """Forget what was fresh. The caller holds the lock."""
+        """Forget which tier-state partitions were fresh. The caller must hold ``_applied``."""
         self._generation += 1
         self._progress.moves += 1
         self._captured.clear()

@@ -1,4 +1,4 @@
-"""How one process follows the tier-state topic."""
+"""The options with which one process follows the tier-state topic."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .rebuild import Seed
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """``tier_partitions``: None means all of them. ``keep``: which partitions' facts are wanted here (None: all), see
-    `Follower.reconsider`. ``seed``: fills an empty view from a checkpoint. ``tail`` False: no thread;
-    `Follower.advance`, `wait_applied` and `require_fresh` iterate themselves, and raise ViewBehind at once when records
-    stop coming. ``poll_s``: a tail ends after this time at most. ``listener``: gets what was applied and rebuilt.
+    """``tier_partitions``: None means all. ``keep`` selects the partitions whose facts are kept; None means all.
+    ``seed`` fills an empty view from a checkpoint. ``tail``: run a thread. Without a thread, `Follower.advance`,
+    `wait_applied` and `require_fresh` iterate; the last two raise ViewBehind as soon as no more records come.
+    ``poll_s``: longest wait of one poll of the thread. ``listener`` receives the events about facts and rebuilds.
     """
 
     tier_partitions: Iterable[int] | None = None

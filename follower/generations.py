@@ -1,4 +1,4 @@
-"""The places where a follower's views are made and kept, one after another: the newest whole one counts."""
+"""Storage of a follower's views. Each rebuild creates a new view (a generation); the last installed one is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rocksdb_view import RocksView, ViewIdentity
 
 
 class Generations(Protocol):
-    """A place where views are made and kept; `open.py` selects one of the two below."""
+    """Creates views and keeps the installed view. `open.py` selects one of the two implementations below."""
 
     def fresh(self) -> ViewStore:
         """Return a new, empty view."""
@@ -23,7 +23,7 @@ class Generations(Protocol):
         ...
 
     def clean(self) -> None:
-        """Remove the previous view, which is closed."""
+        """Delete all views but the installed one. The previous view must be closed."""
         ...
 
     def close(self) -> None: ...

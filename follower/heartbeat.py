@@ -1,8 +1,8 @@
 """The heartbeat of a process that may change the bucket: one small object, written again every few seconds.
 
-A copy of the cluster has the same cluster id, topic ids, folders and keys. It lacks the records that were appended to
-the other cluster's tier-state topic after the copy. So a heartbeat names a record of that topic, the *signature*,
-and a reader of the heartbeat looks for that record in the topics of its own cluster.
+A copy of a cluster has the same cluster id, topic ids, folders and keys. After the copy, each of the two clusters
+lacks the records that are appended to the other cluster's tier-state topic. So a heartbeat names a record of its
+writer's topic, the *signature*. A reader of the heartbeat looks for that record in the topics of the reader's cluster.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MAX_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """``process`` is drawn by the process when it starts, ``token`` for each write: a process that was copied with its
-    memory draws another one.
+    """``process``: a random id that the process draws when it starts. ``token``: a random id of each write, so that a
+    process that was copied with its memory writes a different heartbeat.
 
-    ``place``: the broker's address, the folders, and what differs in a copy of them: it identifies a restart.
-    ``topic_id``, ``position`` and ``sha256`` are the signature; ``answers`` are the processes whose heartbeats its
-    writer had read before it signed, separated by spaces. ``stopped`` is 1 after a clean stop. ``trial_s``: for so
-    many seconds the process deletes nothing yet, or `NO_PROOF_YET`. ``kept``: the newest decision that gave the prefix
-    to this cluster, or 0.
+    ``place``: the broker's address, the folders, and values that differ in a copy of the folders. An equal place shows
+    a restart. ``topic_id``, ``position`` and ``sha256`` are the signature. ``answers``: ids of the processes whose
+    heartbeats the writer had read before it signed, separated by spaces. ``stopped`` is 1 after a clean stop.
+    ``trial_s``: seconds for which the process will delete nothing, or `NO_PROOF_YET`. ``kept``: number of the newest
+    decision that gave the prefix to this cluster, or 0.
     """
 
     process: str
@@ -56,7 +56,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """The process that claims. ``broker_id`` -1: a command. ``place``: see `Heartbeat`. ``period_s``: of heartbeats."""
+    """The process that claims the prefix; ``broker_id`` -1 is a command. ``period_s``: seconds between heartbeats."""
 
     cluster_id: str
     broker_id: int
@@ -68,7 +68,10 @@ class Claimant:
 
 @dataclass(slots=True)
 class SeenHeartbeat:
-    """A heartbeat of another process. ``mark``: changes in the listing when it is written again."""
+    """A heartbeat of another process. ``mark``: its modification time and size in the listing, to detect a new write.
+
+    ``is_older``: it was first seen before this process had a proof. ``changed_s``: when this process last saw a change.
+    """
 
     beat: Heartbeat
     ours: bool
@@ -79,7 +82,7 @@ class SeenHeartbeat:
 
 
 def sign(topic: TierTopic, process: str) -> Anchor:
-    """Append a signature and return the record. Raises UnknownOutcome, BrokerUnavailable."""
+    """Append a signature to the topic and return the record's anchor. Raises UnknownOutcome and BrokerUnavailable."""
     position = topic.append(SIGNATURES, signature_key(process), None)
     record = topic.anchor_at(SIGNATURES, position)
     if record is None:
@@ -88,7 +91,7 @@ def sign(topic: TierTopic, process: str) -> Anchor:
 
 
 class Signed(Protocol):
-    """A heartbeat, or a decision."""
+    """A heartbeat or a decision (`keeper.py`): both contain a signature."""
 
     @property
     def topic_id(self) -> str: ...
@@ -104,7 +107,7 @@ OtherTopics = Callable[[str], AbstractContextManager[TierTopic | None]]
 
 @contextmanager
 def no_other_topics(topic_id: str) -> Iterator[None]:
-    """Yield None: for a cluster with one tier-state topic."""
+    """Yield None. Used for a cluster with only one tier-state topic."""
     yield None
 
 
@@ -117,7 +120,7 @@ def is_signed_here(topic: TierTopic, others: OtherTopics, signed: Signed) -> boo
 
 
 def read_heartbeat(store: ObjectReader, key: str) -> Heartbeat | None:
-    """Return the heartbeat, or None if it was deleted. A damaged one counts as another cluster's."""
+    """Return the heartbeat, or None if it was deleted. A damaged heartbeat counts as another cluster's."""
     try:
         return unseal(store.get(key, MAX_BYTES), KIND, Heartbeat, source=key)[0]
     except ObjectNotFound:

@@ -1,14 +1,14 @@
-"""The histories of a tier-state topic: which one counts, and how a person begins the next.
+"""The histories of a tier-state topic: which history is current, and how a person begins the next one.
 
-A broker that is restored from a backup gives a topic another history: its newest records are lost, and others come in
-their place. The archive, which has the lost records, must not continue with the others. No process can know which of
-the two is wanted, so a person decides: archive and checkpoints start again with the records of the topic, under the
-prefix of the next history; the objects of the previous history stay as they are. History 0 is the first.
+A broker that is restored from a backup gives a topic another history: the newest records are lost, and new records
+take their positions. The archive has the lost records, so it must not continue with the new records. No process can
+know which history is wanted, so a person decides. Then archive and checkpoints start again with the topic's records,
+under the prefix of the next history. The objects of the previous history stay unchanged. History 0 is the first.
 
-    parted/<n>     put by the process that first sees that the topic is no longer of history n: for ever, because the
-                   records that show it may be compacted away
-    history/<n>    put by a person: from now on history n counts. Names where the previous history was left, and the
-                   segments that it alone knew, which no recovery brings back
+    parted/<n>     put by the first process that sees that the topic is no longer of history n. It is never deleted,
+                   because the records that prove it may be compacted away
+    history/<n>    put by a person: from now on history n is the current one. It contains the reason, and the segments
+                   that only the previous history knew, which no recovery restores
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_BODY = hashlib.sha256(b"").hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class HistoryHeader:
-    """``at``: when it was put (ms). The body is a list of segment ids (JSON)."""
+    """The header of both objects. ``at``: when the object was put (ms). The body of a history: segment ids as JSON."""
 
     topic_id: str
     number: int
@@ -47,7 +47,7 @@ class HistoryHeader:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history that a person began. ``left``: segments that only the previous history knew, lost with it."""
+    """A history that a person began. ``left``: segments that only the previous history knew."""
 
     number: int
     at: TimestampMs
@@ -56,12 +56,12 @@ class History:
 
 
 def newest_history(objects: ObjectReader, topic_id: str) -> int:
-    """Return the number of the history that counts."""
+    """Return the number of the current history, which is the highest."""
     return max(numbers_under(objects, history_key(topic_id, 0)), default=0)
 
 
 def places(objects: ObjectReader, history: int | None = None) -> list[TierPlace]:
-    """Return every partition of every tier-state topic with kept objects, in its newest history or in this one."""
+    """Return the tier-state partitions with objects, of all topics. ``history`` None: each topic's newest history."""
     newest: dict[str, int] = {}
     partitions = first_places(objects)
     for place in partitions:
@@ -73,7 +73,7 @@ def places(objects: ObjectReader, history: int | None = None) -> list[TierPlace]
 def begin_history(
     objects: ObjectWriter, topic_id: str, number: int, at: TimestampMs, why: str, left: Collection[RemoteSegmentId]
 ) -> None:
-    """Make history ``number`` the one that counts. Raises InvalidRequest when another caller was faster."""
+    """Make history ``number`` the current one. Raises InvalidRequest if this history has begun already."""
     body = orjson.dumps(sorted(left))
     header = HistoryHeader(topic_id, number, at, why, len(body), hashlib.sha256(body).hexdigest())
     try:
@@ -99,7 +99,7 @@ def read_histories(objects: ObjectReader, topic_id: str) -> list[History]:
 
 
 def left_behind(objects: ObjectReader, topic_id: str, history: int | None = None) -> frozenset[RemoteSegmentId]:
-    """Return the segments that only histories before the newest, or before this one, knew. Raises CorruptData."""
+    """Return the segments that only histories before ``history`` (None: the newest) knew. Raises CorruptData."""
     histories = read_histories(objects, topic_id)
     return frozenset(chain.from_iterable(each.left for each in histories if history is None or each.number <= history))
 
@@ -110,11 +110,11 @@ def say_parted(objects: ObjectWriter, topic_id: str, number: int, at: TimestampM
     try:
         objects.put_if_absent(parted_key(topic_id, number), seal(PARTED, header))
     except ObjectExists:
-        return  # others saw it first
+        return  # another process recorded it first
 
 
 def has_parted(objects: ObjectReader, topic_id: str, number: int) -> HistoryBroken | None:
-    """Return the recorded end of history ``number``; None when no process recorded one. Raises CorruptData."""
+    """Return the recorded divergence from history ``number``, or None if none is recorded. Raises CorruptData."""
     key = parted_key(topic_id, number)
     try:
         header, _ = unseal(objects.get(key), PARTED, HistoryHeader, source=key)

@@ -1,8 +1,8 @@
-"""Which partitions a view keeps. The records of all others are read and dropped undecoded.
+"""Selects the partitions that a view keeps. The records of all other partitions are read, and dropped undecoded.
 
-A view never shows a partition of which a record was left out: it remembers dropped partitions, on disk, and takes such
-a partition back only as a whole, from a replay of its tier-state partition up to where the view stands. ``meta/topic``
-and foreign keys are always kept.
+A view never shows a partition of which a record was dropped. The store records which partitions were dropped. It adds
+such a partition again only with all its facts, by a replay of the tier-state partition up to the view's position.
+``meta/topic`` and foreign keys are always kept.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..state.place import Places
 from ..state.view import Entry, MemoryView, ViewStore
 
 Keep = Callable[[int, TopicIdPartition], bool]
-"""Returns whether facts are wanted here, by tier-state partition and user partition."""
+"""Returns whether a view keeps the facts of a user partition. Arguments: tier-state partition, user partition."""
 
 
 class Interest:
-    """``keep`` None: everything. Its answers are remembered until `reconsider`: a view's choice changes only there."""
+    """The selection by ``keep``; None selects all. `reconsider` alone changes the selection: answers are cached."""
 
     def __init__(self, partitions: int, keep: Keep | None = None) -> None:
         self.keep = keep
@@ -28,7 +28,7 @@ class Interest:
         self._answers: dict[TopicIdPartition, bool] = {}
 
     def reconsider(self) -> None:
-        """Ask ``keep`` again about every partition."""
+        """Clear the cache, so that ``keep`` is called again for every partition."""
         self._answers.clear()
 
     def wants(self, tier_partition: int, partition: TopicIdPartition) -> bool:
@@ -54,7 +54,7 @@ class Interest:
         return kept, dropped
 
     def named(self, tier_partition: int, entries: Sequence[Entry]) -> frozenset[TopicIdPartition]:
-        """Return the partitions that these entries are about."""
+        """Return the partitions to which the keys of these entries belong."""
         partitions = (self._places.of(tier_partition, entry.key).partition for entry in entries)
         return frozenset(partition for partition in partitions if partition is not None)
 
@@ -73,5 +73,5 @@ def missed(store: ViewStore, interest: Interest, tier_partition: int) -> frozens
 
 
 def undecoded(partitions: int) -> MemoryView:
-    """Return a store for entries whose facts are never read."""
+    """Return a memory store that does not decode values, for entries whose facts are never read."""
     return MemoryView(lambda key, value: UnknownFact(key, "not decoded"), partitions)

@@ -1,7 +1,7 @@
-"""A person's decision which cluster keeps the prefix: an object that both sides read, put once and never replaced.
+"""A person's decision about which cluster keeps the prefix: an object that is put once and never replaced.
 
-It names a signature in the topic of the cluster that keeps the prefix, and the processes of others. The others neither
-copy nor delete from then on, and no new process of theirs writes a heartbeat.
+The decision names a signature in the topic of the cluster that keeps the prefix, and the processes of other clusters.
+From then on the other clusters neither copy nor delete, and their new processes write no heartbeat.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .object_names import kept_key
 KIND = "kept"
 MAX_BYTES = 64 * 1024
 BY_A_PERSON = -1
-"""Instead of a broker id."""
+"""Used in place of a broker id for a person's command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """``others``: processes of other clusters, separated by spaces. ``chosen`` is 1 if a person gave the prefix to the
-    cluster of the signature, and 0 if a recovery left behind processes that had ended: that takes it from no cluster.
+    """``others``: ids of other clusters' processes, separated by spaces. ``chosen`` is 1 if a person gave the prefix to
+    the signature's cluster. It is 0 if a recovery only listed processes that had ended: no cluster loses the prefix.
     """
 
     number: int
@@ -40,12 +40,12 @@ class Keeper:
 
 
 def chosen_of(keepers: Iterable[Keeper]) -> Keeper | None:
-    """Return the newest decision that gave the prefix to a cluster. ``keepers``: in ascending order."""
+    """Return the newest decision that gave the prefix to a cluster, or None. ``keepers`` must be in ascending order."""
     return next((each for each in reversed(list(keepers)) if each.chosen), None)
 
 
 def read_keeper(store: ObjectReader, cluster_id: str, number: int) -> Keeper:
-    """Return one decision. Raises CorruptData, ObjectNotFound."""
+    """Return the decision with this number. Raises CorruptData and ObjectNotFound."""
     key = kept_key(cluster_id, number)
     return unseal(store.get(key, MAX_BYTES), KIND, Keeper, source=key)[0]
 
@@ -63,7 +63,7 @@ class Decision:
 
 
 def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision: Decision) -> Keeper:
-    """Give the prefix to this cluster. Raises InvalidRequest if another person decided first."""
+    """Sign and write the decision. Raises InvalidRequest if another decision has the same number already."""
     record = sign(topic, decision.process)
     others, chosen = " ".join(sorted(decision.others)), int(decision.chosen)
     keeper = Keeper(

@@ -1,8 +1,8 @@
 """The live set of one tier-state partition as one object: a checkpoint, or the base of a cut archive.
 
-Header (`envelope.py`), then a RocksDB table of the ``live`` family (`docs/decisions/0010-checkpoints-are-tables.md`).
-RocksDB needs files, so it passes through a scratch folder in both directions. Memory: a megabyte, and the table's index
-while it is written; disk: one table.
+A header (`envelope.py`) is followed by a RocksDB table of the ``live`` family
+(`docs/decisions/0010-checkpoints-are-tables.md`). RocksDB needs files, so the table is in a scratch folder while it is
+written or read. Memory: one MiB, and the table's index while it is written. Disk: one table.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ BATCH_ENTRIES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LiveSetHeader:
-    """``position``: of the next record, and ``epoch`` the leader epoch before it (-1 unknown). ``as_of``: when (ms) a
-    view at this position was last known to have applied a then-current end; in a base, the time of its newest record.
-    ``holes``: in a base, positions below it that no piece had a record of. ``anchor_…``: of the last record below the
-    position; -1 and "": unknown.
+    """``position``: that of the next record. ``epoch``: leader epoch of the record before it; -1 if unknown. ``as_of``
+    (ms): the view's as-of (`as_of.py`); in a base, the append time of the newest record. ``holes``: in a base, the
+    number of positions below it without a record in any piece. ``anchor_…``: anchor of the last record below the
+    position; -1 and "" if unknown.
     """
 
     cluster_id: str
@@ -72,8 +72,8 @@ class Table:
 
 @contextmanager
 def scratch_folder(store: ViewStore | None) -> Iterator[Path]:
-    """Yield a folder that is removed at the end, or with its view after a kill: a RocksDB view takes files only from
-    its own file system. Raises DiskFull, Unavailable.
+    """Yield a folder that is removed at the end, or after a kill together with its view. For a RocksDB view, it is in
+    the view's folder, because RocksDB ingests files only from its own file system. Raises DiskFull, Unavailable.
     """
     near = store.path if isinstance(store, RocksView) else None
     try:
@@ -92,13 +92,13 @@ def write_live_set(
     check: Callable[[Entry], None] = lambda entry: None,
     holes: int = 0,
 ) -> Table:
-    """Write one partition of a store as a table in ``folder``. Nothing may be applied to the store at the same time.
+    """Write one tier-state partition of a store as a table in ``folder``. The store must not change meanwhile.
 
-    ``check`` may raise for an entry that must not be kept.
+    ``check`` is called with each entry, and raises for an entry that must not be kept.
     """
     digest = SetDigest()
     rows: Iterable[Entry] = (entry for _, entry in store.entries(tier_partition))
-    if not isinstance(store, RocksView):  # which has them in order of key anyway
+    if not isinstance(store, RocksView):  # a RocksView yields entries in order of key
         rows = sorted(rows, key=lambda entry: entry.key)
 
     def seen() -> Iterator[Entry]:
@@ -134,7 +134,7 @@ def write_live_set(
 
 
 def put_live_set(objects: ObjectWriter, key: str, kind: str, table: Table) -> None:
-    """Put one object, whole or not at all. Raises ObjectExists, and what the store raises."""
+    """Put the object atomically. Raises ObjectExists and the store's errors."""
     objects.put_stream(key, itertools.chain((seal(kind, table.header),), _pieces(table.path)))
 
 
@@ -147,10 +147,10 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def read_header(
     objects: ObjectReader, name: PositionName, kind: str, place: TierPlace, identity: ViewIdentity | None
 ) -> tuple[LiveSetHeader, int]:
-    """Return the header and where the body begins. ``identity`` None: any identity.
+    """Return the header, and the offset of the body in bytes. If ``identity`` is None, any identity is accepted.
 
-    Raises CorruptData when it is damaged or does not match its name, InvalidRequest when it belongs to another cluster,
-    topic or mapping.
+    Raises CorruptData if the header is damaged or does not match the object's name. Raises InvalidRequest if the header
+    is of another cluster, topic, mapping or layout.
     """
     data = objects.get_range(name.key, ByteRange(0, HEAD_BYTES))
     header, start = unseal(data, kind, LiveSetHeader, source=name.key)
@@ -170,7 +170,7 @@ def read_header(
 
 
 def check_body(objects: ObjectReader, key: str, header: LiveSetHeader, start: int) -> Iterator[bytes]:
-    """Yield the body in pieces. Raises CorruptData, at the latest at the end, for a missing, added or changed byte."""
+    """Yield the body in pieces. Raises CorruptData, maybe only after the last piece, if any byte differs."""
     hashed = hashlib.sha256()
     if objects.head(key).size != start + header.body_bytes:
         raise CorruptData("live set has another size than its header says", file=key, position=start)
@@ -183,7 +183,7 @@ def check_body(objects: ObjectReader, key: str, header: LiveSetHeader, start: in
 
 
 def fetch_table(objects: ObjectReader, key: str, header: LiveSetHeader, start: int, folder: Path) -> Table:
-    """Read the body into ``folder``, and check every byte. Raises CorruptData."""
+    """Download the body to a file in ``folder`` and verify every byte. Raises CorruptData."""
     path = folder / "table"
     with path.open("wb") as file:
         for piece in check_body(objects, key, header, start):
@@ -192,9 +192,9 @@ def fetch_table(objects: ObjectReader, key: str, header: LiveSetHeader, start: i
 
 
 def take_table(table: Table, store: ViewStore, folder: Path) -> None:
-    """Load a fetched table without foreign keys (a checkpoint's) into a store that has nothing of this partition.
+    """Load a checkpoint's table, which has no foreign keys, into a store without records of this tier-state partition.
 
-    A RocksDB view takes it as it is. Raises InvalidRequest, CorruptData.
+    A RocksDB view ingests the file without reading it. Raises InvalidRequest if the store has records, or CorruptData.
     """
     header = table.header
     if isinstance(store, RocksView):
@@ -205,7 +205,7 @@ def take_table(table: Table, store: ViewStore, folder: Path) -> None:
 
 
 def apply_table(table: Table, store: ViewStore, folder: Path) -> None:
-    """Load a fetched table, entry by entry, into a store that has nothing of this partition. Raises as `take_table`."""
+    """Load a table entry by entry, otherwise like `take_table`. The table may have foreign keys."""
     header = table.header
     number = header.tier_partition
     if store.position(number):

@@ -1,6 +1,6 @@
-"""The live set of one tier-state partition as a file: a RocksDB table (SST) that a view takes whole, unread.
+"""The live set of one tier-state partition as a file: a RocksDB table (SST) that a view ingests unread.
 
-Laid out as the ``live`` family of `rocksdb_view.py`: tier-state partition (uint32) ‖ key → position (int64) ‖ value.
+The layout of the ``live`` family (`rocksdb_view.py`): tier-state partition (uint32) ‖ key → position (int64) ‖ value.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _POSITION = struct.Struct(">q")
 
 
 def write_live_table(path: Path, tier_partition: int, entries: Iterable[Entry]) -> None:
-    """Write a table, or an empty file for an empty live set. ``entries`` in order of key.
+    """Write a table, or an empty file for an empty live set. ``entries`` must be in order of key.
 
-    Raises DiskFull, Unavailable, and what ``entries`` raises.
+    Raises DiskFull, Unavailable, and the errors of ``entries``.
     """
     prefix = _PARTITION.pack(tier_partition)
     rows = ((prefix + each.key.encode(), _POSITION.pack(each.position) + (each.value or b"")) for each in entries)
@@ -33,9 +33,10 @@ def write_live_table(path: Path, tier_partition: int, entries: Iterable[Entry]) 
 
 
 def read_live_table(path: Path, scratch: Path) -> Iterator[Entry]:
-    """Yield what `write_live_table` wrote, in order of key. Only a database reads tables: ``scratch`` becomes one.
+    """Yield the entries of a file of `write_live_table`, in order of key.
 
-    Raises CorruptData before the first entry for a file that is not a table.
+    Creates a database in the folder ``scratch``, because only a database can read a table. Raises CorruptData before
+    the first entry if the file is not a table.
     """
     if path.stat().st_size == 0:
         return

@@ -3,14 +3,14 @@
     _tierstate/<tier-state topic id>/<tier partition>/checkpoint/<position>
     _tierstate/<tier-state topic id>/<tier partition>/archive/<first>-<last>
     _tierstate/<tier-state topic id>/<tier partition>/archive-base/<position>
-    _tierstate/<tier-state topic id>/<tier partition>/history-<number>/…    the same in a later history than the first
+    _tierstate/<tier-state topic id>/<tier partition>/history-<number>/…    the same names in a later history
     _tierstate/<tier-state topic id>/history/<number>                      begun by a person (`histories.py`)
     _tierstate/<tier-state topic id>/parted/<number>                       topic and archive of a history have diverged
     _tierstate/agents/<cluster id>/<broker id>/<process id>                heartbeat of a process (`heartbeat.py`)
     _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`keeper.py`)
-    _tierstate/lock                                                        what runs alone (`prefix_lock.py`)
+    _tierstate/lock                                                        lock of exclusive work (`prefix_lock.py`)
 
-Positions have 20 digits, so that a LIST is in their order. Keys are relative to the store's URL.
+Positions have 20 digits, so that a LIST returns them in ascending order. Keys are relative to the store's URL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLACE = re.compile("_tierstate/([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})/(?:histo
 
 @dataclass(frozen=True, slots=True, order=True)
 class PieceName:
-    """A piece of the archive: positions ``first`` to ``last``, both included."""
+    """The name of a piece of the archive with the positions ``first`` to ``last`` (inclusive)."""
 
     first: Position
     last: Position
@@ -43,7 +43,7 @@ class PieceName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PositionName:
-    """A checkpoint, or the base of a cut archive: the live set below ``position``."""
+    """The name of a checkpoint or of the base of a cut archive: the live set of the records below ``position``."""
 
     position: Position
     key: str
@@ -51,7 +51,7 @@ class PositionName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TierPlace:
-    """One partition of one history of a tier-state topic. Raises InvalidRequest for a text that is no topic id."""
+    """One partition of one history of a tier-state topic. Raises InvalidRequest if ``topic_id`` is not a topic id."""
 
     topic_id: str
     tier_partition: int
@@ -102,7 +102,7 @@ class TierPlace:
                 yield name
 
     def parse_piece(self, key: str) -> PieceName | None:
-        """Return the name; None for a key that is not a piece of this partition's archive."""
+        """Return the name in a key, or None if the key is not that of a piece of this partition's archive."""
         bounds = _PIECE.fullmatch(key, len(self.pieces_prefix)) if key.startswith(self.pieces_prefix) else None
         if bounds is None or not int(bounds[1]) <= int(bounds[2]) < 2**63:
             return None
@@ -132,7 +132,7 @@ def agents_prefix(cluster_id: str) -> str:
 
 
 def heartbeat_key(cluster_id: str, broker_id: int, process: str) -> str:
-    """Return the key of one process's heartbeat. ``broker_id`` -1: a command, not an agent."""
+    """Return the key of one process's heartbeat. ``broker_id`` is -1 for a command."""
     return f"{agents_prefix(cluster_id)}{broker_id}/{process}"
 
 
@@ -159,7 +159,7 @@ def numbers_under(store: ObjectReader, key: str) -> list[int]:
 
 
 def place_of_key(key: str) -> TierPlace | None:
-    """Return the place whose archive or checkpoint an object belongs to; None for any other object."""
+    """Return the place to which an object of an archive or a checkpoint belongs, or None for any other object."""
     parts = _PLACE.match(key)
     with suppress(InvalidRequest):
         return TierPlace(parts[1], int(parts[2]), int(parts[3] or 0)) if parts else None
@@ -167,7 +167,7 @@ def place_of_key(key: str) -> TierPlace | None:
 
 
 def kept_topics(store: ObjectReader) -> list[str]:
-    """Return the id of every tier-state topic that anything is kept of. One LIST each."""
+    """Return the ids of tier-state topics with an archive or a checkpoint. One LIST for each, and per other object."""
     topics: list[str] = []
     after: str | None = None
     while (entry := next(iter(store.list(ROOT, after)), None)) is not None:
@@ -180,8 +180,8 @@ def kept_topics(store: ObjectReader) -> list[str]:
 
 
 def first_places(store: ObjectReader) -> list[TierPlace]:
-    """Return every partition of every tier-state topic that anything is kept of, in its first history: one LIST request
-    each, not all keys.
+    """Return the tier-state partitions with an archive or a checkpoint, of all topics, as places of history 0.
+    One LIST request for each of them, and for each object outside of them.
     """
     places: list[TierPlace] = []
     after: str | None = None

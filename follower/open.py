@@ -1,4 +1,4 @@
-"""Wiring: from settings and the caller's topic to a running follower."""
+"""Creates and starts a follower from settings and the caller's topic."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def open_view(
     *,
     state_dir: Path | None = None,
 ) -> Follower:
-    """Return a started follower: into ``state_dir``/view on disk, or in memory for a one-shot command.
+    """Return a started follower. Its view is in ``state_dir``/view, or in memory if ``state_dir`` is None.
 
-    Close it when done. A view that is damaged, too old or of another cluster or topic is rebuilt. Raises Unavailable
-    when another process follows into the same folder, BrokerUnavailable.
+    The caller must close the follower. A view that is damaged, too old or of another cluster or topic is rebuilt.
+    Raises Unavailable if another process uses the same folder. Also raises BrokerUnavailable.
     """
     if state_dir is None:
         memory = InMemory(topic.mapped_partitions)

@@ -18,10 +18,10 @@ from .shelf import Shelf
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The result for one tier-state partition. ``common``: the last position with the same record in both; None: none.
+    """The result for one tier-state partition. ``common``: the last position with the same record in both, or None.
 
-    ``lost``: the archive's records above it. ``at``: the first of these where the topic has another record, or its end;
-    None: they have not diverged, and compaction took the records that the topic lacks.
+    ``at``: the first position above ``common`` at which the topic has another record or has ended. None means that they
+    have not diverged. ``lost``: the archive's records above ``common``; empty if they have not diverged.
     """
 
     tier_partition: int
@@ -33,7 +33,7 @@ class Parting:
 
 
 def find_parting(topic: TierTopic, shelf: Shelf[ObjectReader]) -> Parting:
-    """Compare both whole. Memory: the lost records. Raises CorruptData for a damaged archive, BrokerUnavailable."""
+    """Compare the whole archive with the topic. Memory: the lost records. Raises CorruptData, BrokerUnavailable."""
     objects, tier_partition = shelf.objects, shelf.tier_partition
     end = topic.end(tier_partition)
     chain = chain_of(objects, shelf.place)
@@ -52,7 +52,7 @@ def find_parting(topic: TierTopic, shelf: Shelf[ObjectReader]) -> Parting:
             differs = archived.position >= end or (record is not None and record.position == archived.position)
             at = archived.position if at is None and differs else at
     if at is None and chain.end > end:
-        at = end  # all that the archive has from there on are holes
+        at = end  # from there on, the archive has only positions without a record
     return Parting(tier_partition, common, at, chain.end, end, tuple(lost) if at is not None else ())
 
 

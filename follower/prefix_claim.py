@@ -2,7 +2,7 @@
 
     write own heartbeat -> list all heartbeats -> read those that are new -> judge
 
-In this order: of two processes that start at once at least one sees the other.
+This order matters: if two processes start at the same time, at least one of them sees the other's heartbeat.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from .keeper import Keeper, chosen_of, read_keeper
 from .object_names import ROOT, agents_prefix, heartbeat_key, is_heartbeat, kept_number
 
 SIGN_AGAIN_S = 3600.0
-"""A copy that was taken longer ago does not know the newest signature."""
+"""Seconds between two signatures. A copy of the cluster that is older than this lacks the newest signature."""
 FORGET_S = 24 * 3600.0
-"""Heartbeats of processes that ended are deleted after so long."""
+"""Seconds of silence after which the heartbeat of an ended process is deleted."""
 LOOKS = 10
-"""Looks in a period, while answers are waited for."""
+"""Number of beats per period while this process waits for answers."""
 NOT_LOOKED = NotYet("the heartbeats in the bucket have not been read yet")
 WAY_OUT = (
     "tierstate keep-prefix shows both sides, and gives the prefix to one (docs/operations.md#a-copy-of-the-cluster)"
@@ -62,7 +62,7 @@ WAY_OUT = (
 
 
 class PrefixClaim:
-    """One thread beats; any thread asks."""
+    """The claim of one process on its prefix. One thread calls `run`; any thread may call the other methods."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class PrefixClaim:
         self._trouble: str | None = None
         self._over = False
         self.heartbeats_lost = 0
-        """How often the bucket did not have the heartbeat that this process wrote last."""
+        """The number of times that the bucket lacked the heartbeat that this process wrote last."""
         self._begin()
 
     def _begin(self) -> None:
-        """Start over as a process that no other process has seen."""
+        """Start over with a new process id, as a process that no other process has seen."""
         self._verdict = NOT_LOOKED
         self._process = FactId.of(self._ids.uuid())
         self._written, self._attempts = b"", list[bytes]()
@@ -108,7 +108,7 @@ class PrefixClaim:
 
     @property
     def proof(self) -> PrefixProof:
-        """The operations that may be done now. New segments have random names, so copying waits for no answer."""
+        """The reasons not to copy, trim or delete now. New segments have random names, so copies need no answers."""
         if self.contested is not None:
             contested = Why(Reason.PREFIX_CONTESTED, self.contested)
             alive = isinstance(self._verdict, Contested) and self._verdict.alive
@@ -132,14 +132,14 @@ class PrefixClaim:
         return self.proof.trim is None and self.proof.delete is not None
 
     def require(self, *, harms: bool) -> None:
-        """Return if the bucket may be changed now (`claimed_store.py`). Raises Unavailable: nothing was done."""
+        """Raise Unavailable if `proof` forbids the change now: `proof.delete` if it ``harms``, else `proof.copy`."""
         proof = self.proof
         why = proof.delete if harms else proof.copy
         if why is not None:
             raise Unavailable(f"nothing is changed in the bucket: {why}")
 
     def check(self) -> None:
-        """Raises PrefixContested when a person must decide."""
+        """Raise PrefixContested if a person must decide."""
         if self.contested is not None:
             raise PrefixContested(self.contested)
 
@@ -156,7 +156,7 @@ class PrefixClaim:
         return self._trial_s if since is None else max(0.0, self._trial_s - (self._clock.monotonic() - since))
 
     def run(self, stop: threading.Event) -> None:
-        """Beat again and again until ``stop`` is set; more often while answers are waited for."""
+        """Call `beat` once per period until ``stop`` is set, or `LOOKS` times per period while waiting for answers."""
         go_round("heartbeat", stop, self.beat, self._pause_s)
 
     def _pause_s(self) -> float:
@@ -165,7 +165,7 @@ class PrefixClaim:
     def wait(self, stop: threading.Event) -> None:
         """Wait until there is a proof, or ``stop`` is set. Raises PrefixContested.
 
-        Raises Unavailable when the store or the topic has taken no heartbeat for `PROOF_PERIODS`.
+        Raises Unavailable if `PROOF_PERIODS` periods have passed and the last beat failed.
         """
         latest = self._clock.monotonic() + PROOF_PERIODS * self._claimant.period_s
         while not stop.is_set():
@@ -178,7 +178,7 @@ class PrefixClaim:
             stop.wait(min(0.05, self._claimant.period_s))
 
     def beat(self) -> None:
-        """Write, look and judge once. After an error the proof stays as old as it is."""
+        """Write the heartbeat, read the others and judge once. An error is recorded, and the proof is not renewed."""
         with self._beating:
             if self._over:
                 return
@@ -189,13 +189,13 @@ class PrefixClaim:
                 self._trouble = str(error)
 
     def leave(self) -> None:
-        """Say goodbye: the next process need not wait. This process changes nothing from now on."""
+        """Mark the heartbeat as stopped, so that the next process need not wait. From now on there is no proof."""
         with self._beating:
             was, self._over = self._over, True
             if was or self._signature is None or isinstance(self._verdict, Contested):
                 return
             with suppress(TierstateError):
-                self._sign()  # a copy that was taken before does not know it
+                self._sign()  # a copy of the cluster that was made before lacks this signature
                 self._write(stopped=True)
             if self._claimant.broker_id < 0:
                 with suppress(TierstateError):
@@ -207,7 +207,7 @@ class PrefixClaim:
 
     def _beat(self) -> None:
         now = self._clock.monotonic()
-        # a process of the other side writes nothing once a person has decided
+        # once a person gave the prefix to another cluster, this process writes nothing
         if (self._signature is None or self.contested) and not self._look(self._list(), now):
             return
         if self._signature is None:
@@ -227,7 +227,7 @@ class PrefixClaim:
             )
         if not self._look(listed, now):
             return
-        if not self._answers.issuperset(each.beat.process for each in self._others.values()):  # they wait
+        if not self._answers.issuperset(each.beat.process for each in self._others.values()):  # wait for answers
             self._sign()
             self._write()
         peers = [self._peer(each, now) for each in self._others.values()]
@@ -258,7 +258,7 @@ class PrefixClaim:
         try:
             done = self._store.replace_if_same(self._key, data, self._written)
         except ObjectNotFound:
-            return  # the listing shows it
+            return  # the next listing shows that the heartbeat was deleted
         if not done:
             self._written = self._attempt_that_landed()
             done = self._store.replace_if_same(self._key, data, self._written)
@@ -299,7 +299,7 @@ class PrefixClaim:
             self._first_written_s = self._clock.monotonic()
 
     def _attempt_that_landed(self) -> bytes:
-        """Return the heartbeat as written. Raises Unavailable if a copy of this process, with its memory, wrote it."""
+        """Return the stored heartbeat. If this process did not write it, start over and raise Unavailable."""
         standing = self._store.get(self._key)
         if standing not in self._attempts:
             self.heartbeats_lost += 1
@@ -310,7 +310,7 @@ class PrefixClaim:
         return standing
 
     def _look(self, listed: dict[str, ObjectInfo], now: float) -> bool:
-        """Take in what was listed. Return False if a person gave the prefix to another cluster."""
+        """Read new heartbeats and decisions. Return False if a person gave the prefix to another cluster."""
         cluster = self._claimant.cluster_id
         keys = {key for key in listed if is_heartbeat(cluster, key) and key != self._key}
         for key in self._others.keys() - keys:
@@ -323,26 +323,27 @@ class PrefixClaim:
         if keeper is None or self._kept == keeper.number:
             return True
         knowing = [each for each in self._agents() if each.ours and each.beat.kept >= keeper.number]
-        if not knowing and not self._is_here(keeper):
+        # agents that start together all use the decision: it is used up once one of them has its proof
+        is_used_up = any(each.beat.trial_s != NO_PROOF_YET for each in knowing)
+        if not is_used_up and not self._is_here(keeper):
             self._verdict = Contested(
                 f"{keeper.by} gave this prefix to another cluster: give this one another store.url"
             )
             return False
         self._kept = keeper.number
-        # it counts for agents that start together: until one of them has its proof, the decision is not used up
-        if all(each.beat.trial_s == NO_PROOF_YET for each in knowing):
+        if not is_used_up:
             self._chosen, self._trial_s = True, 0.0
         return True
 
     def _agents(self) -> list[SeenHeartbeat]:
-        """Return the other processes but for commands, whose heartbeats are deleted as they end."""
+        """Return the heartbeats of other agents. Commands are left out: their heartbeats are deleted when they end."""
         return [each for each in self._others.values() if each.beat.broker_id >= 0]
 
     def _read(self, key: str, info: ObjectInfo, now: float) -> None:
         mark, seen = (int(info.modified_at), info.size), self._others.get(key)
         if seen is not None and seen.mark == mark:
             return
-        if seen is not None and seen.answered:  # once is enough: it belongs to this cluster as long as it lives
+        if seen is not None and seen.answered:  # one answer is enough: a process never changes its cluster
             seen.mark, seen.changed_s = mark, now
             return
         beat = read_heartbeat(self._store, key)
@@ -363,12 +364,12 @@ class PrefixClaim:
         return Peer(name, seen.ours, seen.answered, stopped, rival, disowned, now - since)
 
     def _is_of_our_broker(self, beat: Heartbeat) -> bool:
-        """Return False for commands, which have no broker, and for agents with another tier-state topic."""
+        """Return whether the heartbeat has our broker id and tier-state topic. Commands have no broker: False."""
         own = (self._claimant.broker_id, self._topic.topic_id)
         return self._claimant.broker_id >= 0 and (beat.broker_id, beat.topic_id) == own
 
     def _begin_trial(self, listed: dict[str, ObjectInfo], now: float) -> None:
-        """Start the trial with the first proof. The store's own clock shows how long no process wrote."""
+        """Start the trial with the first proof. The silence before it is measured by the object store's clock."""
         claimant, written_at = self._claimant, listed[self._key].modified_at
         proven = [each for each in self._agents() if each.beat.trial_s != NO_PROOF_YET]
         before = []
@@ -382,18 +383,18 @@ class PrefixClaim:
             self._trial_s = 0.0
         elif proven:
             self._trial_s = trial_of(before, claimant.trial_s)
-        else:  # a person's command waits only where agents do
+        else:  # no agent has a proof: a person's command does not wait
             first = min(claimant.trial_s, FIRST_TRIAL_S)
             self._trial_s = 0.0 if claimant.broker_id < 0 or self._began_empty else first
         self._first_proof_s = now
 
     def _is_empty(self) -> bool:
-        """Return whether the bucket has only the objects that agents keep about the topic."""
+        """Return whether the bucket has no objects outside `ROOT`."""
         outside = (next(iter(self._store.list("", after)), None) for after in (None, ROOT[:-1] + "0"))
         return all(each is None or each.key.startswith(ROOT) for each in outside)
 
     def _tidy(self, now: float) -> None:
-        """Delete heartbeats of processes that ended: of the predecessor at once, of the others after a day."""
+        """Delete heartbeats of ended processes: that of the predecessor at once, others after `FORGET_S`."""
         for key, each in list(self._others.items()):
             peer = self._peer(each, now)
             is_old = (peer.ours and self._is_of_our_broker(each.beat)) or peer.silent_s >= FORGET_S

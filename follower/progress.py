@@ -1,4 +1,4 @@
-"""Wakes callers that wait for a view: when it moves, when something stops it for now, or when it has ended."""
+"""Wakes callers that wait for a view: when the view changes, when an error blocks its tail, or when the tail ended."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..state.errors import TierstateError
 
 
 class Progress:
-    """``lock`` guards all state of the view; ``moves`` grows with every step. ``trouble`` may pass, ``failure`` does
-    not.
+    """``lock`` guards the follower's shared state. ``moves`` counts the changes of the view. ``trouble`` blocks the
+    tail while it retries; ``failure`` ended the tail.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Progress:
             self.lock.notify_all()
 
     def meets(self, trouble: TierstateError | None) -> None:
-        """Set the trouble that stops the view, or None once it has passed."""
+        """Set the error that blocks the tail, or None once the tail works again."""
         if trouble is not self.trouble:
             with self.lock:
                 self.trouble = trouble
@@ -41,6 +41,6 @@ class Progress:
             self.lock.notify_all()
 
     def wait(self, reached: Callable[[], bool], timeout: float) -> None:
-        """Wait until ``reached``, or until something stops the view."""
+        """Wait until ``reached``, until an error stops the tail, or for ``timeout`` seconds."""
         with self.lock:
             self.lock.wait_for(lambda: self.stopped_by is not None or reached(), timeout)

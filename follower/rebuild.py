@@ -1,4 +1,4 @@
-"""Builds a whole view: from a checkpoint where there is a good one, then from the topic, up to captured ends."""
+"""Builds a complete view: from a usable checkpoint if there is one, then from the topic up to captured ends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .same_history import check_same
 from .until_stopped import UntilStopped
 
 Seed = Callable[[ViewStore, int, Position], object]
-"""Fills an empty store's tier-state partition from a checkpoint below this end, when there is a good one."""
+"""Fills a tier-state partition of an empty store from a checkpoint not beyond this end, if a usable one exists."""
 
 
 class Builder:
-    """Builds views, and gives a view the partitions that `Interest` wants. For the one thread that writes."""
+    """Builds views, and adds and drops partitions as `Interest` selects. Only the writing thread may use it."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class Builder:
         self._clock, self._numbers, self._stop = clock, tier_partitions, topic.stop
 
     def rebuilt(self, as_of: AsOf) -> ViewStore:
-        """Return a fresh, installed view. Raises ViewBehind when it must be retried, and what topic and disk raise."""
+        """Return a new, installed view. Raises ViewBehind if a retry is needed, and the errors of topic and disk."""
         try:
             try:
                 return self._installed(as_of, self._seed)
             except PositionLost:
                 if self._seed is None:
                     raise
-                return self._installed(as_of, None)  # a checkpoint of a branch of the log that was lost
+                return self._installed(as_of, None)  # the checkpoint is of a lost branch of the log
         except (PositionLost, CorruptData) as lost:
             raise ViewBehind("a rebuild of the view failed, and is tried again", reason=lost) from lost
 
@@ -58,7 +58,7 @@ class Builder:
         return fresh
 
     def _fill(self, fresh: ViewStore, seed: Seed | None) -> None:
-        self.check_topic_id()  # first: another topic may lack the partitions that are asked for now
+        self.check_topic_id()  # first: a re-created topic may lack the partitions that are queried next
         at_ms = self._clock.now_ms()
         ends = {number: self._topic.end(number) for number in self._numbers}
         if seed is not None:
@@ -68,13 +68,13 @@ class Builder:
         catch_up(self._topic, fresh, ends, self._stop, interest=self._interest)
         if self._stop.is_set():
             raise ViewBehind("stopped during a rebuild")
-        self.settle(fresh)  # a checkpoint has every partition
+        self.settle(fresh)  # a checkpoint also has unwanted partitions
         for number in self._numbers:
             fresh.mark_as_of(number, at_ms)
-        self.check_topic_id()  # never the facts of another topic
+        self.check_topic_id()  # a view must not have facts of a re-created topic
 
     def settle(self, store: ViewStore) -> None:
-        """Drop what is no longer wanted, take back what is wanted again."""
+        """Drop partitions that are no longer wanted, and add those wanted again. Raises ViewBehind if stopped."""
         for number, partition in unwanted(store, self._interest, self._topic.mapped_partitions):
             store.drop(number, partition)
         for number in self._numbers:
@@ -83,7 +83,7 @@ class Builder:
                 raise ViewBehind("stopped while taking partitions back", tier_partition=number)
 
     def check_same(self, store: ViewStore) -> None:
-        """Raise PositionLost when the topic is no longer the one that the store was read from."""
+        """Raise PositionLost if the topic no longer has the history that the store was read from."""
         for number in self._numbers:
             check_same(self._topic, number, store.anchor(number), store.as_of(number), self._clock.now_ms())
 

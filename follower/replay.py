@@ -1,4 +1,4 @@
-"""Replay: apply the topic to a store, from where the store stands up to captured ends."""
+"""Replay: apply the tier-state topic to a store, from the store's position up to captured ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .interest import Interest, undecoded
 
 
 def reader_at(topic: TierTopic, store: ViewStore, tier_partitions: Collection[int]) -> TierReader:
-    """Return a tail from where the store stands. Raises PositionLost when the log no longer has that place."""
+    """Return a reader that begins at the store's positions. Raises PositionLost if the log begins above one of them."""
     positions = {number: store.position(number) for number in tier_partitions}
     epochs = {number: epoch for number in tier_partitions if (epoch := store.epoch(number)) != UNKNOWN_EPOCH}
     return topic.reader(positions, epochs)
 
 
 def check_place(topic: TierTopic, store: ViewStore, tier_partitions: Collection[int]) -> None:
-    """Raise PositionLost when the log no longer has the place at which the store stands, also when that is the end."""
+    """Raise PositionLost if the log begins above one of the store's positions, or was truncated below it."""
     reader = reader_at(topic, store, tier_partitions)
     try:
         reader.poll(0)
@@ -40,11 +40,11 @@ def catch_up(
     interest: Interest | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Apply everything below ``ends``; return the number of records read.
+    """Apply all records below ``ends``, and return the number of records read.
 
-    ``keep`` drops entries before they are applied (a view from which a fact is withheld is how `diff` is tested).
-    ``interest`` drops partitions, which the store records. Ends early, without an error, when ``stop`` is set. Raises
-    PositionLost when the topic was truncated during the replay.
+    An entry is not applied if ``keep`` returns False: tests of `diff` withhold a fact in this way. Partitions that
+    ``interest`` does not want are dropped, and the store records that. ``progress`` is called with the number of
+    records read so far. Ends early, without an error, if ``stop`` is set. Raises PositionLost after a truncation.
     """
     interest = interest or Interest(topic.mapped_partitions)
     behind = {number: end for number, end in ends.items() if store.position(number) < end}
@@ -77,7 +77,7 @@ def catch_up(
 
 
 def _check_ends(topic: TierTopic, ends: Mapping[int, Position]) -> None:
-    """Check that the ends still exist when no records come."""
+    """Raise PositionLost if the topic now ends below one of ``ends``. Called when no records come."""
     for number, end in ends.items():
         now = topic.end(number)
         if now < end:
@@ -91,9 +91,10 @@ def take_back(
     partitions: Collection[TopicIdPartition],
     stop: threading.Event,
 ) -> bool:
-    """Take back partitions that a view had dropped, up to where it stands. Return False when ``stop`` was set first.
+    """Add dropped partitions to the store again, by a replay of the topic up to the store's position.
 
-    The view's other partitions stay untouched all the while; memory: the live sets of those that are taken back.
+    Returns False if ``stop`` was set before the replay ended; then the store is unchanged. The store's other partitions
+    are never changed. Memory: the live sets of ``partitions``.
     """
     position = store.position(tier_partition)
     scratch = undecoded(topic.mapped_partitions)

@@ -1,8 +1,8 @@
-"""Resume a view where it stopped, or rebuild it into a fresh directory that replaces the old one atomically.
+"""A view's folder on disk: resumes the view after a restart, and replaces it atomically after a rebuild.
 
-``<state_dir>/view/<generation>/`` holds one RocksDB each; the file ``CURRENT`` names the generation in use and is
-replaced by rename. A generation that ``CURRENT`` does not name is a rebuild that never finished, and is removed.
-``LOCK`` is held by the process that follows into the folder.
+Each ``<state_dir>/view/<generation>/`` has one RocksDB database. The file ``CURRENT`` names the generation in use and
+is replaced by a rename. Any other generation is a previous one or an unfinished rebuild, and is removed. The process
+that uses the folder holds ``LOCK``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ViewFolder:
         path.mkdir(parents=True, exist_ok=True)
 
     def lock(self) -> None:
-        """Reserve the folder for this process. Raises Unavailable when another process follows into it."""
+        """Reserve the folder for this process. Raises Unavailable if another process has reserved it."""
         file = (self.path / "LOCK").open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,15 +49,15 @@ class ViewFolder:
             self._lock = None
 
     def current(self) -> Path | None:
-        """Return the generation in use; None when there is none."""
+        """Return the folder of the generation in use, or None if there is none."""
         pointer = self.path / "CURRENT"
         name = pointer.read_text(errors="replace").strip() if pointer.exists() else ""
         return self.path / name if name.isdigit() and (self.path / name).is_dir() else None
 
     def resume(self, identity: ViewIdentity, now_ms: int) -> RocksView | None:
-        """Return the current generation; None when there is none, or it is damaged, too old, or of another topic.
+        """Return the current view. Returns None and sets `refused` if it is missing, damaged, too old or foreign.
 
-        Raises Unavailable when another process has it open, DiskFull.
+        Raises Unavailable if another process has it open. Also raises DiskFull.
         """
         generation = self.current()
         if generation is None:
@@ -76,13 +76,13 @@ class ViewFolder:
         return view
 
     def fresh(self, identity: ViewIdentity) -> RocksView:
-        """Return an empty generation; it counts only once `install` has named it."""
+        """Delete unused generations and return an empty view in a new one, which is unused until `install`."""
         self.clean()
         numbers = [int(entry.name) for entry in self.path.iterdir() if entry.name.isdigit()]
         return RocksView(self.path / f"{max(numbers, default=0) + 1:06d}", identity, self._decode)
 
     def install(self, view: RocksView) -> None:
-        """Make this generation the view, also after a restart. Raises DiskFull, Unavailable."""
+        """Make this view the current one, also after a restart. Raises DiskFull and Unavailable."""
         pointer = self.path / "CURRENT.new"
         try:
             with pointer.open("w") as file:

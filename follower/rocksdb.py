@@ -1,8 +1,8 @@
-"""RocksDB: only this file uses it. Column families, write batches, point reads and scans, with typed errors.
+"""RocksDB with typed errors: column families, write batches, point reads and scans. Only this file uses rocksdict.
 
-It avoids two traps. An iterator of rocksdict that meets a damaged block just ends (seen, 0.3.29): every scan asks for
-the iterator's status. And a database whose write failed (a full disk) refuses all later writes until it is opened
-again: the next batch does that.
+This file works around two problems. At a damaged block, an iterator of rocksdict ends without an error (seen in
+0.3.29), so every scan checks the iterator's status. After a failed write (a full disk), a database refuses all later
+writes until it is reopened, so the next batch reopens it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ..state.errors import CorruptData, DiskFull, TierstateError, Unavailable
 
 BLOOM_BITS = 10
 MEMTABLE_BLOOM_RATIO = 0.01
-"""Share of the 64 MiB of a family: 10 bits for each of half a million keys. Opening a view touches all of it."""
+"""Bloom filter's share of a family's 64 MiB memtable: 10 bits for 500,000 keys. Opening a view touches all of it."""
 LOCK_FILE = "/LOCK"
 _FULL = ("No space left", "File too large", "Disk quota exceeded")
 _DAMAGED = ("Corruption", "No such file", "does not exist", "Invalid argument", "Not implemented", "missing")
 
 
 class Batch:
-    """Puts and deletes that happen together."""
+    """Puts and deletes that `Database.write` applies atomically."""
 
     def __init__(self, families: dict[str, Any]) -> None:
         self._raw, self._families = RawBatch(raw_mode=True), families
@@ -52,13 +52,13 @@ class Batch:
 
 
 class Database:
-    """One RocksDB in one folder. One writer, readers on any thread.
+    """One RocksDB database in one folder. It has one writer; any thread may read.
 
-    Every call raises CorruptData when the data on disk is damaged, DiskFull, and Unavailable for everything else.
+    Every call raises CorruptData if the data on disk is damaged, DiskFull, and Unavailable for any other error.
     """
 
     def __init__(self, path: Path, families: Sequence[str], *, create: bool) -> None:
-        """Raises Unavailable when another process has it open, CorruptData when it is damaged or no database."""
+        """Raises Unavailable if another process has the database open, CorruptData if it is damaged or missing."""
         self.path, self._names = path, tuple(families)
         self._lock = threading.RLock()
         self._failed = False
@@ -68,7 +68,7 @@ class Database:
         options = Options(raw_mode=True)
         options.create_if_missing(create)
         options.create_missing_column_families(True)
-        options.set_atomic_flush(True)  # without its write-ahead log a database is older, never inconsistent
+        options.set_atomic_flush(True)  # a database without its write-ahead log is older, but consistent
         try:
             self._db = Rdict(str(self.path), options=options, column_families={n: _family() for n in self._names})
         except Exception as error:  # rocksdict raises a bare Exception
@@ -88,7 +88,7 @@ class Database:
         return kind(message, path=self.path, reason=reason)
 
     def batch(self) -> Batch:
-        """An empty batch for `write`."""
+        """Return an empty batch for `write`. Reopens the database if the last write failed."""
         with self._lock:
             if self._failed:
                 self._close()
@@ -97,7 +97,7 @@ class Database:
             return Batch(self._handles)
 
     def write(self, batch: Batch) -> None:
-        """Write all of the batch, or nothing."""
+        """Write the batch atomically."""
         try:
             self._db.write(batch.raw)
         except DbClosedError as error:
@@ -110,7 +110,7 @@ class Database:
         return self.get_all(family, [key])[0]
 
     def get_all(self, family: str, keys: list[bytes]) -> list[bytes | None]:
-        """Return the values in order of ``keys``; None for a key that is not there."""
+        """Return the values in order of ``keys``; None for a missing key."""
         try:
             values = self._families[family].get(list(keys))
         except Exception as error:
@@ -118,11 +118,11 @@ class Database:
         return [None if each is None else bytes(each) for each in values or ()]
 
     def first_key(self, family: str, seek: bytes) -> bytes | None:
-        """Return the first key at or after ``seek``."""
+        """Return the first key at or after ``seek``, or None."""
         return next((key for key, _ in self._iterate(family, seek)), None)
 
     def scan(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield every key with this prefix and its value, in order, as they were when the scan began."""
+        """Yield every key with this prefix and its value, in order of key, as of the beginning of the scan."""
         for key, value in self._iterate(family, prefix):
             if not key.startswith(prefix):
                 return
@@ -140,7 +140,7 @@ class Database:
             raise self._refused("view cannot be read", error) from error
 
     def ingest(self, family: str, table: Path) -> None:
-        """Take a file of `write_table` whole, without reading it. The file is linked, so it may be removed."""
+        """Add a file of `write_table` without reading it. RocksDB links the file, so the caller may remove it."""
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         try:
@@ -154,16 +154,16 @@ class Database:
 
     def _close(self) -> None:
         self._handles.clear()
-        for database in (*self._families.values(), self._db):  # it keeps its lock while any of them is open
-            with suppress(Exception):  # a last flush that fails: what matters is in the write-ahead log
+        for database in (*self._families.values(), self._db):  # RocksDB keeps its lock while any of them is open
+            with suppress(Exception):  # if the last flush fails, the write-ahead log has the data
                 database.close()
 
 
 def write_table(path: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
-    """Write keys and values, in order of key, to a file that `Database.ingest` takes. At least one row.
+    """Write a file for `Database.ingest`. ``rows``: at least one pair of key and value, in order of key.
 
-    Memory: one block and the table's index, about 1/50 of the table. Raises DiskFull, Unavailable, and what ``rows``
-    raises.
+    Memory: one block and the table's index, about 1/50 of the table. Raises DiskFull, Unavailable, and each
+    TierstateError of ``rows``.
     """
     options = _family()
     options.set_compression_type(DBCompressionType.zstd())
@@ -181,7 +181,7 @@ def write_table(path: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _family() -> Any:
-    """Return options with Bloom filters for files and for memory: most look-ups are for keys that are not there."""
+    """Return options with Bloom filters for tables and memtables, because most look-ups are for missing keys."""
     blocks = BlockBasedOptions()
     blocks.set_bloom_filter(BLOOM_BITS, False)
     options = Options(raw_mode=True)

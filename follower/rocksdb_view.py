@@ -1,18 +1,18 @@
-"""The live set in RocksDB.
+"""A view's live set in RocksDB.
 
-Column families. Keys begin with the tier-state partition (uint32), except in ``meta``:
+The table lists column families, keys and values. Keys begin with the tier-state partition (uint32), except in ``meta``:
 
     live            ‖ key     position (int64) ‖ value
-    positions                 position of the next record, time (ms) at which the view was last known to have applied a
-                              then-current end, leader epoch of the last record (3 x int64), and where it is known the
-                              anchor: position and SHA-256 of the last record (int64, 32 bytes)
+    positions                 position of the next record, as-of (ms, `as_of.py`), leader epoch of the last record (3 x
+                              int64); if it is known, the anchor follows: position and SHA-256 of the last record
+                              (int64, 32 bytes)
     foreign         ‖ key     position (int64) of an entry that belongs to no partition (`state/place.py`)
-    dropped         ‖ T/P/    nothing: a partition of which records were left out
+    dropped         ‖ T/P/    empty: records of this partition were left out
     second_values   ‖ key     both positions, length of the first value (2 x int64, uint32) ‖ first ‖ second value
-    meta            identity  what this view is a view of
+    meta            identity  the view's `ViewIdentity` (JSON)
 
-Facts and the position after them go in one write batch, so a restart resumes exactly. The meaning of a partition is
-computed from its live set at the first request, and updated incrementally while it is remembered.
+Facts and the position after them are written in one batch, so a restart resumes exactly. A partition's state is
+computed from its live set at the first request. While the state is cached, each applied record updates it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .view_identity import ViewIdentity as ViewIdentity
 
 FAMILIES = ("live", "positions", "foreign", "dropped", "second_values", "meta")
 REMEMBERED_FACTS = 100_000
-"""Facts that stay decoded, in all partitions together; one partition alone may have more."""
+"""Maximum number of facts in all cached partition states together. A single cached state may have more."""
 _PARTITION = struct.Struct(">I")
 _POSITION = struct.Struct(">q")
 _STANDING = struct.Struct(">qqq")
@@ -52,7 +52,7 @@ _SECOND = struct.Struct(">qqI")
 
 @dataclass(frozen=True, slots=True)
 class _Tier:
-    """The state of one tier-state partition in memory; replaced once a batch that changes it is written."""
+    """The state of one tier-state partition in memory. It is replaced after a batch that changes it was written."""
 
     position: Position = BEGINNING
     as_of: int = 0
@@ -69,7 +69,7 @@ class _Tier:
 
 
 class RocksView:
-    """A `ViewStore`. One writer; readers on any thread."""
+    """A `ViewStore` on disk. It has one writer; any thread may read."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class RocksView:
         create: bool = True,
         remembered_facts: int = REMEMBERED_FACTS,
     ) -> None:
-        """Open, or create unless ``create`` is False.
+        """Open the view. Create it if it does not exist and ``create`` is True.
 
-        Raises InvalidRequest for another identity, CorruptData for a damaged view or none at all, Unavailable when
-        another process has it open.
+        Raises InvalidRequest if the folder has another identity, CorruptData if the view is damaged or missing, and
+        Unavailable if another process has it open.
         """
         self.path, self.identity, self._decode = path, identity, decode
         self._places = Places(identity.partitions)
@@ -167,7 +167,7 @@ class RocksView:
     def _put(
         self, batch: Batch, tier_partition: int, entries: list[Entry]
     ) -> tuple[dict[str, Position], list[SecondValue]]:
-        """Put the entries into a batch; return what is foreign after it, and the second values in it."""
+        """Put the entries into a batch. Return all foreign keys after the batch, and the batch's new second values."""
         prefix = _PARTITION.pack(tier_partition)
         original = self._tiers[tier_partition].foreign
         foreign, seconds = original, dict[str, SecondValue]()
@@ -214,7 +214,7 @@ class RocksView:
         self._remembered += state.fact_count - before
 
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
-        """Note that an end which was current at this time is applied."""
+        """Record that all records up to the partition's end at this time (ms) are applied."""
         with self._lock:
             self._replace(tier_partition, replace(self._tiers[tier_partition], as_of=now_ms), self._db.batch())
 
@@ -273,9 +273,9 @@ class RocksView:
         as_of: int,
         anchor: Anchor | None = None,
     ) -> None:
-        """Make a table of `live_table.py` without foreign keys the live set of a partition that has none.
+        """Use a table of `live_table.py`, which has no foreign keys, as the live set of a tier-state partition.
 
-        Raises InvalidRequest when the partition is not empty.
+        Raises InvalidRequest if the partition is not empty.
         """
         with self._lock:
             if self._tiers[tier_partition] != _Tier():
@@ -292,7 +292,7 @@ class RocksView:
         return self._tiers[tier_partition].position
 
     def as_of(self, tier_partition: int) -> int:
-        """Return when (ms) the view had last applied a then-current end; 0 for never."""
+        """Return the last time (ms) at which the view is known to have been at the end; 0 for never."""
         return self._tiers[tier_partition].as_of
 
     def epoch(self, tier_partition: int) -> int:

@@ -1,12 +1,12 @@
-"""Whether the topic still has the history that a view, a checkpoint or an archive is about to continue*.
+"""Checks whether the topic still has the history that a view, a checkpoint or an archive is about to continue.
 
-A broker that is restored from a backup has lost the newest records, and its positions and leader epochs go back with
-them: later records take the positions of the lost ones. A view, a checkpoint or an archive of the lost future,
-continued with the topic's current records, would belong to neither history. So the one record that it ended with is
-read before it is continued.
+A broker that is restored from a backup lacks the newest records. Later records get the positions and leader epochs of
+the lost ones. If a view, a checkpoint or an archive that has lost records continued with the topic's current records,
+it would belong to neither history. So its last record is compared with the topic's record before it is continued.
 
-A record that compaction took proves nothing, except to a view that was at the end less than the compaction lag ago: a
-record that took its place since is younger than that, and would be there.
+If compaction removed that record, the comparison proves nothing, with one exception: a view that was at the end less
+than the compaction lag ago. A record that replaced the lost one since then is too young to have been compacted.
+(A model or a review found a loss without this rule.)
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .as_of import MIN_COMPACTION_LAG_MS
 
 
 def check_same(topic: TierTopic, tier_partition: int, anchor: Anchor | None, as_of: int, now_ms: TimestampMs) -> None:
-    """Check a view or a checkpoint that was last at the end at ``as_of`` (ms), and may be rebuilt.
+    """Check the history of a view or a checkpoint that was last at the end at ``as_of`` (ms).
 
-    Raises PositionLost when the topic has another record at the anchor, ends below it, or when the record was compacted
-    away too long ago to be sure; and BrokerUnavailable.
+    Raises PositionLost if the topic has another record at the anchor, or ends below it, or if compaction removed the
+    record and ``as_of`` is older than the compaction lag. Also raises BrokerUnavailable.
     """
     if anchor is None:
         return
@@ -38,7 +38,7 @@ def check_same(topic: TierTopic, tier_partition: int, anchor: Anchor | None, as_
 
 
 def parted(topic: TierTopic, tier_partition: int, anchor: Anchor) -> str | None:
-    """Return how the topic differs from the history of this anchor; None when no difference can be seen."""
+    """Return how the topic differs from the history of this anchor, or None if no difference is visible."""
     record = topic.anchor_at(tier_partition, anchor.position)
     if record is None:
         ended = topic.end(tier_partition) <= anchor.position

@@ -1,4 +1,4 @@
-"""The part of a store for one tier-state partition in one history: its archive and its checkpoints."""
+"""The archive and the checkpoints of one tier-state partition, in one history, in an object store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .object_names import TierPlace
 from .view_identity import ViewIdentity
 
 Objects = TypeVar("Objects", bound=ObjectReader, covariant=True)
-"""A reader for code that only reads, a whole store for code that also puts and deletes."""
+"""`ObjectReader` for code that only reads, `ObjectStore` for code that also puts and deletes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf(Generic[Objects]):
-    """``identity``: of the topic and history whose archive and checkpoints these are."""
+    """``identity`` selects the topic and the history. ``objects`` is the object store."""
 
     objects: Objects
     identity: ViewIdentity
@@ -23,5 +23,5 @@ class Shelf(Generic[Objects]):
 
     @property
     def place(self) -> TierPlace:
-        """The names of the objects there."""
+        """The names of the objects of the archive and the checkpoints."""
         return self.identity.place(self.tier_partition)

@@ -1,7 +1,7 @@
-"""A view as of a position or a time, from the topic or from the archive.
+"""Replays the topic or the archive into a view as of a position or a time.
 
-The archive is exact. The topic has what compaction left: below the point the cleaner may have reached, a view of the
-past is exact only if no record at all is missing below it, and is refused otherwise.
+The archive is exact, unless it has holes. The topic lacks the records that compaction removed. At a position that the
+cleaner may have reached, a view is exact only if no record below the position is missing. Otherwise it is refused.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The end of a replay: a position (excluded), the first record of a time (ms), or, with neither, the topic's end.
+    """The end of a replay: ``position`` (exclusive), or the first record at or after ``time`` (ms), or else the end.
 
-    ``without``: withhold the fact under this key.
+    ``without``: the fact under this key is not applied.
     """
 
     position: Position | None = None
@@ -52,12 +52,12 @@ END = Target()
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """``position``: everything below it was applied. ``records``: how many were read.
+    """All records below ``position`` were applied. ``records``: the number of records read.
 
-    ``holes``: how many positions no longer had a record when they were read (from the topic: now; from the archive:
-    when they were archived, so that an archive with holes is not exact). ``reached``: False when the archive has no
-    record at or after the requested time, so that younger ones may be missing before it. ``newest_timestamp``: of the
-    records that were read, where it is known.
+    ``holes``: the number of positions without a record at the time of the replay of the topic, or at the time of
+    archiving; an archive with holes is not exact. ``reached``: False if the archive has no record at or after the
+    requested time, so that more records before that time may be missing. ``newest_timestamp``: newest append time (ms)
+    of the records read, or -1 if unknown.
     """
 
     tier_partition: int
@@ -76,9 +76,9 @@ def replay_topic(
     to: Target = END,
     progress: Progress | None = None,
 ) -> Replayed:
-    """Replay the topic into an empty ``store`` up to the end captured now, or as far as ``to`` says.
+    """Replay the topic into an empty ``store``, up to ``to`` or the end captured now.
 
-    Raises InvalidRequest for a past that compaction may have changed, and for a position beyond the end.
+    Raises InvalidRequest if compaction may have changed the requested past, or if the position is beyond the end.
     """
     end = topic.end(tier_partition)
     target = end
@@ -88,7 +88,7 @@ def replay_topic(
         target = to.position
     elif to.time is not None:
         target = min(end, topic.position_at(tier_partition, to.time))
-    # Records younger than the lag were not compacted, so a view that ends there is exact.
+    # Records younger than the lag were not compacted, so a view that ends at one of them is exact.
     untouched = target
     if target < end:
         untouched = topic.position_at(tier_partition, TimestampMs(now_ms - MIN_COMPACTION_LAG_MS))
@@ -110,9 +110,10 @@ def replay_archive(
     to: Target = END,
     progress: Progress | None = None,
 ) -> Replayed:
-    """Replay the archive into an empty ``store``, or from the checkpoint in it: to its end, or as ``to`` says.
+    """Replay the archive up to ``to`` or its end. ``store`` is empty, or has the live set of a checkpoint.
 
-    Raises InvalidRequest when the archive ends before the position or begins later, CorruptData when it is damaged.
+    Raises InvalidRequest if the archive does not contain the position or begins after the time, or is of another
+    cluster or mapping. Raises CorruptData if the archive is damaged.
     """
     objects, tier_partition = shelf.objects, shelf.tier_partition
     at = store.position(tier_partition)
@@ -177,7 +178,7 @@ def _check_identity(piece: Piece, identity: ViewIdentity) -> None:
 
 
 def _below(archived: Sequence[ArchivedEntry], to: Target) -> tuple[list[Entry], bool]:
-    """Return the entries before the target, and whether the first record of the time was met."""
+    """Return the entries before the target, and whether a record at or after the target's time was found."""
     entries: list[Entry] = []
     for each in archived:
         if to.time is not None and each.timestamp >= to.time:
@@ -189,9 +190,9 @@ def _below(archived: Sequence[ArchivedEntry], to: Target) -> tuple[list[Entry], 
 
 
 def archived_entries(shelf: Shelf[ObjectReader]) -> Iterator[Entry]:
-    """Yield all facts and tombstones of the archive in order: the base's live set (by key), then piece by piece.
+    """Yield all facts and tombstones of the archive: the base's live set in order of key, then the pieces in order.
 
-    Raises what `replay_archive` raises.
+    Raises InvalidRequest if the archive is of another cluster or mapping, and CorruptData if it is damaged.
     """
     objects, identity = shelf.objects, shelf.identity
     chain = chain_of(objects, shelf.place)

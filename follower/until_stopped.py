@@ -1,4 +1,4 @@
-"""The tier-state topic for work that must end soon after a stop is requested: reading stops between two polls."""
+"""A tier-state topic for work that must end soon after a stop is requested: each poll checks for the stop first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..state.offsets import Position, TimestampMs
 
 @dataclass(frozen=True, slots=True)
 class UntilStopped:
-    """A `TierTopic` whose readers raise Unavailable once ``stop`` is set; all else is the topic's own."""
+    """A `TierTopic` whose readers raise Unavailable once ``stop`` is set. Other calls go to ``topic``."""
 
     topic: TierTopic
     stop: threading.Event
@@ -71,7 +71,7 @@ class _Reader:
     def poll(self, timeout: float) -> list[TierBatch]:
         if self.stop.is_set():
             raise Unavailable("this process stops")
-        alive()  # a long replay is not a stalled one
+        alive()  # tells the watchdog that a long replay has not stalled
         return self.reader.poll(timeout)
 
     def close(self) -> None:

@@ -8,15 +8,15 @@ from .object_names import TierPlace
 
 FORMAT = 3
 BEFORE_ANCHORS = 2
-"""An earlier format, without anchors, whose views are still opened."""
+"""An earlier format, without anchors. Its views can still be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewIdentity:
     """The identity of a view. A folder with another identity is never opened as this one.
 
-    ``history``: of the topic (`histories.py`): which archive and checkpoints go with it. A view shows what the topic
-    has now, whichever history that is, so its folder does not name the history.
+    ``history``: number of the topic's history (`histories.py`), which selects the archive and the checkpoints. A view
+    always shows the topic's current records, so the view's folder does not store the history.
     """
 
     cluster_id: str
@@ -26,7 +26,7 @@ class ViewIdentity:
     history: int = 0
 
     def place(self, tier_partition: int) -> TierPlace:
-        """Return the place of a partition's archive and checkpoints in the store."""
+        """Return the place of a tier-state partition's archive and checkpoints in the object store."""
         return TierPlace(self.topic_id, tier_partition, self.history)
 
     @property

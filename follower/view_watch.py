@@ -1,7 +1,7 @@
-"""How far a view is behind its topic, looked up now and then, so that callers that need it do not wait for a broker.
+"""Measures periodically how far a view is behind its topic, so that callers need not wait for a broker.
 
-It has threads of its own: while the topic does not answer, every look takes long, and the last values are returned,
-older and older.
+It runs in its own threads, because each query takes long while the broker does not answer. Meanwhile callers get the
+last values.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class ViewWatch:
         self._beheaded: dict[int, Position] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Look again and again until ``stop`` is set."""
+        """Call `look` every `LOOK_S` seconds until ``stop`` is set."""
         go_round("view watch", stop, lambda: self.look(stop), lambda: LOOK_S)
 
     def look(self, stop: threading.Event) -> None:
-        """Look once at every end. A partition that does not answer keeps its last values."""
+        """Query the end of every tier-state partition once. If a query fails, the partition keeps its last values."""
         asked_at, ends = self._clock.monotonic(), self._topic.ends(self._numbers)
         for number in self._numbers:
             if stop.is_set():
                 return
-            alive()  # with the topic away, each end takes its time
+            alive()  # without a broker, each query takes until its time-out
             self._settle(number)
             at = asked_at if number in ends else self._clock.monotonic()
             try:
@@ -61,11 +61,11 @@ class ViewWatch:
             self._settle(number)
 
     def run_problems(self, stop: threading.Event) -> None:
-        """Look again and again until ``stop`` is set. In its own thread: without a broker, this waits much longer."""
+        """Call `look_at_problems` periodically until ``stop`` is set. Needs its own thread, because it waits long."""
         go_round("topic watch", stop, self.look_at_problems, lambda: PROBLEMS_S)
 
     def look_at_problems(self) -> None:
-        """Look once at the topic's configuration and where it begins. Values that cannot be read stay as last known."""
+        """Query the topic's configuration and log start offsets once. Values that cannot be read stay unchanged."""
         for number, start in self._topic.starts(self._numbers).items():
             if start > 0:
                 self._beheaded[number] = start
@@ -80,12 +80,12 @@ class ViewWatch:
         return {number: store.position(number) for number in self._numbers}
 
     def lags(self) -> dict[int, int]:
-        """Return how many records below the last known end are not applied, without partitions that never answered."""
+        """Return the number of unapplied positions below each last known end. Unknown ends are left out."""
         at = self.positions()
         return {number: max(0, end.position - at[number]) for number, end in sorted(self._ends.items())}
 
     def ages(self) -> dict[int, float]:
-        """Return seconds since the view was last at an end, or since this began. They grow while nothing answers."""
+        """Return the seconds since the view was last seen at an end, or since the watch was created if it never was."""
         for number in self._numbers:
             self._settle(number)
         now = self._clock.monotonic()
@@ -97,21 +97,21 @@ class ViewWatch:
 
     @property
     def away(self) -> list[str]:
-        """The reasons why ends are unknown now."""
+        """The errors of the ends that the last queries could not get, in order of tier-state partition."""
         return [reason for _, reason in sorted(self._away.items())]
 
     @property
     def beheaded(self) -> dict[int, Position]:
-        """Tier-state partitions that do not begin at 0, and where they do: facts are missing."""
+        """The log start offsets of tier-state partitions that do not begin at 0. Facts are missing there."""
         return dict(sorted(self._beheaded.items()))
 
     @property
     def problems(self) -> int | None:
-        """The number of problems with the topic's configuration; None while it was never learned."""
+        """The number of problems with the topic's configuration, or None if it was never read."""
         return self._problems
 
     def _settle(self, number: int) -> None:
-        """Note it if the view has reached the captured end."""
+        """If the view has reached the captured end, record when that end was captured."""
         end = self._ends.get(number)
         if end is not None and self._follower.lost is None and self._follower.store.position(number) >= end.position:
             self._reached[number] = end.captured_at

@@ -1,12 +1,13 @@
-"""The agent's loop: compare the partitions on the disks with those being worked on, and hand what is due to a pool.
+"""The agent's loop: compare the partitions on the disks with the workers, and hand due workers to a thread pool.
 
 Partitions are independent: one operation at a time per partition, ``copy.concurrency`` at once per agent. A partition
-with a long backlog goes to the end of the queue after a few operations, so that it never keeps the others waiting. It
-does so after every operation while a partition without a backlog waits (`ready_queue.py`).
+with a long backlog goes to the end of the queue after a few operations, so that it never keeps the others waiting.
+While a partition without a backlog waits, it goes there after every operation (`ready_queue.py`).
 
-Looks that are due only because time passed share one thread of the pool. Most of them find nothing to do, and several
-at once pass Python's lock back and forth at every file they touch, which takes four times the processor time. Looks
-that still wait at the next reconcile use all threads, and so do looks that an event calls for.
+A *look* is one check of a partition for work. Looks that are due only because time passed share one thread of the pool,
+because most of them find nothing to do. Several threads would compete for Python's global interpreter lock at every
+file, which takes four times the processor time. All threads are used for looks that still wait at the next reconcile,
+and for looks after an event.
 """
 
 from __future__ import annotations
@@ -28,28 +29,32 @@ from .status import StatusBoard
 RECONCILE_S = 0.25
 AGAIN_S = 1.0
 LOOKS_AT_ONCE = 500
-"""How many partitions are asked about together: few enough to look at all of them before the answers are too old."""
+"""The number of partitions in one request: few enough to look at all of them before the answers are too old."""
 ACTS_A_TURN = 8
 CATCHING_UP = 2
 """A partition has a backlog when more rolled segments than this are not copied."""
 ONCE_TRIES = 3
-"""After how many rounds in a row that end in nothing but failures `run_once` gives up."""
+"""The number of rounds in a row with only failures after which `run_once` gives up."""
 
 
 HostedPartitions = Callable[[], Mapping[TopicIdPartition, Hosted]]
-"""Returns the partitions on the disks, possibly as the same object while nothing changed."""
+"""Returns the partitions on the disks. May return the same object while nothing changed."""
 Ahead = Callable[[Mapping[TopicIdPartition, str], Collection[str]], Collection[str]]
-"""Partitions about to be looked at, and the topics of all led partitions -> the topics whose settings changed."""
+"""Requests data in advance for the partitions that are looked at next; also gets the topics of all led partitions.
+Returns the topics whose configuration changed."""
 NewWorker = Callable[[TopicIdPartition, str], PartitionWorker]
 
 
 def nothing_ahead(due: Mapping[TopicIdPartition, str], topics: Collection[str]) -> Collection[str]:
-    """Ask for nothing in advance: each look asks for itself."""
+    """Request nothing in advance and return no topics: each look sends its own requests."""
     return ()
 
 
 class Agent:
-    """Calls ``hosted`` at every reconcile; ``new_worker`` makes the worker of a partition. An instance runs once."""
+    """Runs a worker for each partition that ``hosted`` returns. ``hosted`` is called at every reconcile.
+
+    ``new_worker`` creates the worker of a partition. An instance runs once.
+    """
 
     def __init__(
         self,
@@ -79,20 +84,20 @@ class Agent:
 
     @property
     def last_error(self) -> str | None:
-        """Return why nothing can be decided now: a disk or a cluster does not answer."""
+        """Return why nothing can be decided now: a disk or the cluster does not answer. None if both answer."""
         away = self._away
         return str(away) if away else None
 
     def returned(self, *kinds: type[TierstateError]) -> None:
-        """Note that what raised errors of these kinds is back: the next `reconcile` looks at every failing partition.
+        """Record that the causes of errors of these kinds were removed. Thread-safe.
 
-        Thread-safe.
+        The next `reconcile` makes a look at every failing partition due at once.
         """
         self._returned.extend(kinds)
 
     @property
     def led_topics(self) -> frozenset[str]:
-        """Return the led topics that are tiered, as of the last look, without those hosted only to be refused."""
+        """Return the topics of partitions that this broker leads and that are not barred, as of the last reconcile."""
         return frozenset(entry.name for entry in self._entries.values() if entry.leads and entry.barred is None)
 
     def run(self, stop: threading.Event) -> None:
@@ -104,9 +109,10 @@ class Agent:
         self._raise_bug()
 
     def run_once(self, stop: threading.Event, upkeep: Callable[[], None] = lambda: None) -> None:
-        """Work until nothing is left to do, or until ``stop``. Raises the error that prevented it, after some tries.
+        """Work until nothing is left to do, or until ``stop`` is set. ``upkeep`` is called when nothing is left.
 
-        ``upkeep``: called when nothing is left, and again after operations that became possible only because of it.
+        ``upkeep`` is called again if operations followed it. After `ONCE_TRIES` rounds with only failures, raises the
+        error of the disks or the cluster, or Unavailable with the names of the failing partitions.
         """
         tries, kept_up = ONCE_TRIES, -1
         try:
@@ -142,7 +148,7 @@ class Agent:
         self._pool.shutdown(wait=True)
 
     def reconcile(self, stop: threading.Event) -> None:
-        """Take up new partitions, drop removed ones, and start what is due. Raises what a worker's bug raised."""
+        """Add new partitions, drop removed ones, and start the due looks. Raises the exception of a bug in a worker."""
         self._raise_bug()
         try:
             hosted = self._hosted()
@@ -181,7 +187,7 @@ class Agent:
             return [self._workers[each] for each in self._busy if each in self._workers]
 
     def _follow(self, hosted: Mapping[TopicIdPartition, Hosted]) -> None:
-        """Take over the hosted partitions: look at those that this broker leads, and let all others rest."""
+        """Store the hosted partitions. Schedule those that this broker leads, and mark all others to rest."""
         before, self._entries = self._entries, hosted
         for partition in hosted.keys() | before.keys():
             entry = hosted.get(partition)
@@ -196,7 +202,7 @@ class Agent:
         self._led_topics = frozenset(entry.name for entry in hosted.values() if entry.leads)
 
     def _rest(self) -> None:
-        """Put workers to rest whose partition this broker does not lead, once no thread works on it."""
+        """End the work on partitions that this broker does not lead, as soon as no thread works on them."""
         with self._turns:
             idle = self._resting - self._busy
         for partition in sorted(idle):
@@ -224,7 +230,7 @@ class Agent:
         self._queue.put(worker, catching_up=worker.behind > CATCHING_UP)
 
     def _lend_hands(self, urgent: bool, stop: threading.Event) -> None:
-        """Give threads to waiting workers: if ``urgent`` all that are free, otherwise one unless one already works."""
+        """Start threads for waiting workers: all free threads if ``urgent``, otherwise one unless one already runs."""
         with self._turns:
             most = self._concurrency if urgent else 1
             threads = max(0, min(self._queue.waits, most - self._hands))
@@ -233,20 +239,20 @@ class Agent:
             self._pool.submit(inherited(self._work), stop)
 
     def _work(self, stop: threading.Event) -> None:
-        """Let waiting workers take their turns, one after another, until none waits."""
+        """Run waiting workers, one after another, until none waits."""
         while (worker := self._next()) is not None:
             with loop("operations", f"{worker.name}-{worker.partition.partition}"):
                 self._turn(worker, stop)
 
     def _next(self) -> PartitionWorker | None:
-        with self._turns:  # a worker that is queued now finds this thread, or finds it gone
+        with self._turns:  # a worker that is queued meanwhile is taken here, or another thread is started for it
             if self._queue.waits:
                 return self._queue.take()
             self._hands -= 1
         return None
 
     def _turn(self, worker: PartitionWorker, stop: threading.Event) -> None:
-        """Take a few operations, then put the worker at the end of the queue if there is more to do."""
+        """Run up to `ACTS_A_TURN` operations. Then put the worker at the end of the queue if there is more to do."""
         more = False
         try:
             for _ in range(ACTS_A_TURN):

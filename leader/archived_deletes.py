@@ -1,4 +1,4 @@
-"""Segments whose facts were erased and that the archive shows as deleted, by an accepted delete-finished."""
+"""Find segments whose facts were erased and that the archive shows as deleted, by an accepted delete-finished."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def deleted_in(
 
     ``entries``: the whole history of a tier-state partition, tombstones included, as it was archived. Facts count even
     if a tombstone erased them: otherwise nothing would be left to find. Terms are read too: they show which deletes
-    were accepted. Memory: the terms of the partitions that are asked for, and the facts of those segments. Raises
-    CorruptData for a key that no tierstate minted, because its meaning is unknown.
+    were accepted. Memory: the terms of the partitions in ``targets``, and the facts of its segments. Raises
+    CorruptData for a key that no release of tierstate writes, because its meaning is unknown.
     """
     states = {partition: PartitionState(partition) for partition, _ in targets}
     segments = frozenset(targets)

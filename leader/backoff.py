@@ -1,6 +1,6 @@
-"""Backoff: how often something failed in a row, and whether it is too early to try again.
+"""Backoff: the number of failures in a row, and whether it is too early to try again.
 
-An operation that failed because something was away (the store, a permission) is tried again as soon as that is back.
+An operation that failed for lack of something (the store, a permission) is retried as soon as that is available again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Backoff:
         self._error = error
 
     def returned(self, kind: type[TierstateError]) -> None:
-        """End the wait if the last error has this kind, because its cause is gone. A further failure waits longer."""
+        """End the wait if the last error is of this kind, because the cause was removed. `count` stays the same."""
         if isinstance(self._error, kind):
             self._not_before = 0.0
 

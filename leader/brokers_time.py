@@ -1,4 +1,4 @@
-"""The time that agents use for deletes and readers for leases: the brokers' time, never the machine's alone."""
+"""The brokers' time, which agents use for deletes and readers use for leases."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..state.offsets import TimestampMs
 from ..storage.store_date import ShowsDate
 
 PROMPT_S = 5.0
-"""An append whose answer took longer does not show the time precisely enough."""
+"""An append whose answer took longer than this does not show the time precisely enough."""
 KEEP_S = 3_600.0
 """Appends older than this are not compared, except the newest one."""
 AGAIN_S = 300.0
-"""How often an agent appends a fact only because clocks are in doubt."""
+"""The shortest time between two appends that an agent makes only because clocks are in doubt."""
 
 
 class BrokersTime:
@@ -53,14 +53,14 @@ class BrokersTime:
         return Clocks(Witness(MACHINE, self._clock.now_ms()), tuple(brokers))
 
     def ask(self, partition: TopicIdPartition, new: FactId) -> None:
-        """Learn the time of the broker that keeps the facts of ``partition``: append a tombstone for a lease that never
-        existed, which changes nothing, and use its acknowledgement. Raises what `TierTopic.append` raises.
+        """Learn the time of the broker that has the facts of ``partition``, from the acknowledgement of an append. The
+        append is a tombstone for a lease that never existed, so it changes nothing. Raises as `TierTopic.append`.
         """
         number = tier_partition_of(partition, self._topic.mapped_partitions)
         self._topic.append(number, f"{partition_prefix(partition)}{KeyKind.LEASE}/{new}", None)
 
     def may_ask_again(self, tier_partition: int) -> bool:
-        """Return whether the last append there is so old that another one may be made to learn the time."""
+        """Return whether the last append to ``tier_partition`` is at least `AGAIN_S` old; then `ask` may be called."""
         last = self._topic.append_times.get(tier_partition)
         return last is None or self._clock.monotonic() - last.answered >= AGAIN_S
 

@@ -1,12 +1,12 @@
-"""The log of one segment, read once and sequentially; every batch is checked on its way to the object store.
+"""The log of one segment, read once and sequentially. Every batch is checked on its way to the object store.
 
 The checks are: CRC-32C, magic 2, strictly increasing offsets inside the segment's range, leader epochs that agree with
-the lineage. The broker's indexes are checked against the log, and rebuilt where they do not fit. Aborted transactions
-are read from the markers, never from the broker's transaction index. The largest timestamp is that of all batches,
-including transaction markers, as in Kafka's retention (KIP-405, seen by the gold run). A batch that Kafka serves but
-readers of the remote tier refuse is copied, and noted. Memory: 256 KiB or the largest batch, and the indexes twice, the
-broker's and ours: 3 MiB for 1 GiB of batches of 16 KiB, 10 MiB where they have 4; and `log.transactions`, 6 MiB for
-20,000 aborted ones.
+the lineage. The broker's indexes are checked against the log; an index that does not fit is replaced by a rebuilt
+index. Aborted transactions are read from the markers, never from the broker's transaction index. The largest timestamp
+is taken over all batches, including transaction markers, as in Kafka's retention (KIP-405, confirmed by the gold run).
+A batch that Kafka serves but readers of the remote tier refuse is copied, and `undecodable` holds its base offset.
+Memory: 256 KiB, or the largest batch if it is larger. The broker's and the rebuilt indexes together take 3 MiB for
+1 GiB of batches of 16 KiB, and 10 MiB for batches of 4 KiB. `log.transactions` takes 6 MiB for 20,000 aborted ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class CheckedLog:
-    """Iterate `pieces` to the end; then the attributes below describe the whole segment."""
+    """A log under check. Iterate over `pieces` to the end; then the other members describe the whole segment."""
 
     def __init__(self, files: SegmentFiles, offsets: OffsetRange, chunk_bytes: int) -> None:
         self.files, self._source = files, str(files.path)
@@ -49,9 +49,9 @@ class CheckedLog:
         self._batch_starts: dict[int, Offset] = {}
 
     def pieces(self) -> Iterator[memoryview]:
-        """Yield the plain bytes in order, whole batches each; a piece is overwritten when the next one is asked for.
+        """Yield the plain bytes in order, in pieces of complete batches. The next piece may overwrite the last one.
 
-        Raises CorruptData naming file and position; nothing after it is yielded.
+        Raises CorruptData naming file and position; the piece with that position is not yielded.
         """
         buffer, position = bytearray(min(PIECE_BYTES, self.size_bytes)), 0
         while position < self.size_bytes:
@@ -69,23 +69,23 @@ class CheckedLog:
             if whole_bytes:
                 self.files.log.drop(stop)
                 yield window[:whole_bytes]
-            elif batch_bytes <= len(window):  # half a header, or zeros
+            elif batch_bytes <= len(window):  # only part of a header remains, or the header is zeros
                 raise CorruptData("log segment ends inside a batch", file=self._source, position=position)
             if batch_bytes > len(buffer):
                 buffer = bytearray(batch_bytes)
-            position = stop  # a batch that was cut off is read again from its start: nothing is kept and moved
+            position = stop  # a batch that the window cut off is read again from its start: no bytes are moved
 
     def _read(self, position: int, window: memoryview) -> memoryview:
-        """Fill ``window`` from ``position`` and return it. Raises CorruptData when the file is shorter than it was."""
+        """Fill ``window`` from ``position`` and return it. Raises CorruptData if the file became shorter."""
         count = self.files.log.read_into(window, position)
         if count < len(window):
             raise CorruptData("log segment is shorter than it was", file=self._source, position=position + count)
         return window
 
     def _claimed(self, head: memoryview, position: int) -> int:
-        """Return the size in bytes that the batch at ``position`` claims; 0 when there is no whole header yet.
+        """Return the size in bytes that the header of the batch at ``position`` states; 0 if ``head`` is too short.
 
-        Raises CorruptData for a batch that claims more than the segment has, before all of it is read.
+        Raises CorruptData if the batch would reach past the end of the segment; the batch is not read first.
         """
         if len(head) < HEADER_BYTES:
             return 0
@@ -134,7 +134,7 @@ class CheckedLog:
             self.record_count += batch.record_count
 
     def _epoch_agrees(self, batch: BatchHeader) -> bool:
-        """Return whether the epoch fits the checkpoint. Below its log start, only an epoch that is too new does not."""
+        """Return whether the epoch is the checkpoint's or, below its first entry, at most the epoch of that entry."""
         epoch, oldest = batch.partition_leader_epoch, self._lineage.entries[:1]
         epochs = {self._lineage.epoch_at(batch.base_offset), self._lineage.epoch_at(batch.last_offset)}
         if None in epochs and (not oldest or epoch > oldest[0].epoch):
@@ -142,30 +142,31 @@ class CheckedLog:
         return epochs <= {epoch, None}
 
     def chunk_first_offsets(self) -> tuple[Offset | None, ...]:
-        """Return for each chunk the base offset of the first batch that begins in it (`storage.segment.chunks`)."""
+        """Return the base offset of the first batch that begins in each chunk (`storage.segment.chunks`), or None."""
         chunks = max(1, -(-self.size_bytes // self._chunk_bytes))
         return tuple(self._batch_starts.get(chunk) for chunk in range(chunks))
 
     def offset_index(self) -> bytes:
-        """Return the broker's index if each entry points to a batch of the log, else rebuilt as in Kafka's recovery."""
+        """Return the broker's index if each entry points to a batch of the log; otherwise the rebuilt index."""
         check, own = self._check_offsets, self.files.offset_index
         return own if own is not None and check is not None and check.fits else self._offset_index.bytes()
 
     def time_index(self) -> bytes:
-        """Return the broker's index if each entry is true of this log and the last one its highest, else rebuilt."""
+        """Return the broker's index if its entries are true and end with the highest timestamp; else the rebuilt."""
         check, own = self._check_times, self.files.time_index
         return own if own is not None and check is not None and check.fits else self._time_index.bytes()
 
     def aborted(self) -> tuple[AbortedRange, ...]:
-        """Return every aborted range that touches the segment, by its marker, which may lie behind its end."""
+        """Return every aborted range that overlaps the segment, sorted. Its marker may be in a later segment."""
         later = self.files.aborted_later(self._transactions.open)
         return tuple(sorted([*(each.range for each in self._transactions.aborted), *later]))
 
     def transaction_index(self) -> tuple[bytes | None, str | None]:
-        """Return the broker's index if it agrees with the markers; else one rebuilt from them, and how they differ.
+        """Return the broker's index and None if the index agrees with the markers.
 
-        Raises CorruptData if it differs and no file shows which transactions were open at the segment's base: an entry
-        below it cannot be rebuilt then, and Kafka's readers rely on it.
+        Otherwise return the index rebuilt from the markers (None if it has no entries), and the difference.
+        Raises CorruptData if they differ and no file shows which transactions were open at the segment's base offset.
+        Their entries cannot be rebuilt then, and Kafka's readers rely on these entries.
         """
         check, own = self._transactions, self.files.transaction_index
         difference = check.difference()
@@ -179,7 +180,7 @@ class CheckedLog:
 
 
 def _broker_index(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, TimeIndexCheck | None]:
-    """Return checks for the broker's offset and time index against the log; None for an index that is missing."""
+    """Return checks of the broker's offset index and time index against the log; None for a missing index."""
     check, times = None, None
     if files.offset_index is not None:
         entries = offset_index_entries(files.offset_index, offsets.start, str(files.path.with_suffix(".index")))

@@ -1,8 +1,8 @@
 """An agent's work for the tier-state partitions that its broker leads, in addition to the partitions it hosts.
 
 Chores (the archive, checkpoints) are passed in: their packages are not imported here. All share one thread. A chore
-that fails is reported, runs again when it is next due, and delays no other. Everything checks ``stop`` before each
-irreversible step: the rest is done after the next start, as after a crash before that step.
+that fails is reported, runs again when it is next due, and delays no other chore. Every chore checks ``stop`` before
+each irreversible step. The remaining steps are done after the next start, as after a crash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """Runs ``operation`` for one tier-state partition every ``every_s`` seconds, and once at the start.
+    """An ``operation`` that runs for each led tier-state partition every ``every_s`` seconds, and at the start.
 
     ``operation`` also gets the event that is set when the process stops, for long work between two steps. ``called``
     returns whether the chore must run before it is due.
@@ -60,7 +60,7 @@ class ChoreLoop:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all chores, as `ChoreFailed` has them."""
+        """Return the names of all chores, as `ChoreFailed` events carry them."""
         return ["look", "custody", *(chore.name for chore in self._chores)]
 
     def run(self, stop: threading.Event) -> None:

@@ -2,8 +2,9 @@
 
     copy-started applied  →  log  →  indexes  →  manifest  →  checks  →  copy-finished   ← the commit point
 
-When an attempt fails, it removes its own objects and its own term appends delete-started; the next attempt has a new
-id. When its process dies, it leaves a `copy-started` that the next term makes ABANDONED, to be swept.
+If an attempt fails, it removes its objects, and its term appends delete-started. The next attempt has a new segment id.
+If the process dies, its copy-started remains; the next term makes the segment ABANDONED, and it is swept later.
+Rules marked * are in `docs/tier-state.md`.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from .term import TermSession
 from .upload import FormatPolicy, upload
 
 MAGIC_AT = 16
-"""The position of a batch's version byte, the same in every version."""
+"""The byte position of a batch's version (magic), the same in every version."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTools:
-    """The tools that every copy of this agent uses. ``throttle`` gets the number of all bytes before they are sent.
+    """The tools that every copy of this agent uses. ``throttle`` gets the size of each piece before it is sent.
 
-    ``longest_s``: an attempt that takes longer aborts itself, long before a sweeper could take it for dead*.
+    ``longest_s``: an attempt that takes longer aborts itself, long before a sweep could treat it as abandoned*.
     """
 
     store: ObjectStore
@@ -54,9 +55,10 @@ class CopyTools:
 
 
 def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTools) -> Operation[RemoteSegment]:
-    """Make one attempt. Raises CorruptData (the segment is not what it must be), Fenced, Unavailable kinds.
+    """Make one attempt. Raises CorruptData (a check failed), NotTiered (old format), Fenced, Unavailable kinds.
 
-    Every file is opened before the first fact is appended, so that the copy goes on if the broker deletes the segment.
+    Every file is opened before the first fact is appended, so that reads succeed even if the broker deletes the segment
+    meanwhile. `_check_again` then raises Fenced.
     """
     context = session.context
     start_s = context.clock.monotonic()
@@ -76,7 +78,7 @@ def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTool
             segment = yield from upload(session, attempt, files, tools.store, tools.format, paced, tools.listener)
             _check_again(session, candidate, files)
             paced(0)
-        except Exception as error:  # whatever stopped it, copy-finished was never sent: the objects are ours to remove
+        except Exception as error:  # copy-finished was never sent, so this attempt must remove its objects
             yield from _give_up(session, attempt, tools.store, error)
             raise
     yield "append copy-finished"
@@ -97,7 +99,7 @@ def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTool
 
 
 def _check_format(files: SegmentFiles, candidate: CopyCandidate) -> None:
-    """Raise NotTiered for message formats older than v2, before the first fact. Older batches come first."""
+    """Raise NotTiered if the first batch has a format older than v2. Old formats come first in a segment."""
     head = files.head()
     if len(head) > MAGIC_AT and head[MAGIC_AT] < 2:
         raise NotTiered(
@@ -106,10 +108,10 @@ def _check_format(files: SegmentFiles, candidate: CopyCandidate) -> None:
 
 
 def _check_answers(store: ObjectReader, attempt: CopyAttempt) -> None:
-    """Raise what the store raises when it is away, before the first fact is appended*. Facts of an attempt cannot be
-    erased before its store is back, so an outage of hours would leave two facts per attempt, for every partition.
+    """Check that the store answers before the first fact is appended*. Raises the store's errors.
 
-    Asks for a key that no object ever has: a store might remember a key as missing that is written later.
+    Without this check, an outage of hours would leave two facts per attempt and partition: they cannot be erased before
+    the store answers. Requests a key at which no object is ever written, because a store may cache "missing".
     """
     with suppress(ObjectNotFound):
         store.head(attempt.object_key)
@@ -145,11 +147,11 @@ def _check_again(session: TermSession, candidate: CopyCandidate, files: SegmentF
 
 
 def _give_up(session: TermSession, attempt: CopyAttempt, store: ObjectWriter, error: Exception) -> Operation[None]:
-    """Remove the attempt's objects and record that, as far as it is still possible. Never raises a tierstate error.
+    """Remove the attempt's objects and append the facts of that, as far as possible. Raises no tierstate error.
 
-    Objects first: no reader ever knew them, and a fenced term may still remove what it wrote itself. Delete-finished is
-    appended only when they are certainly gone: a write of unknown outcome may land later, and then the facts must still
-    name the segment id for a sweeper.
+    The objects are removed first: no reader knows them, and a fenced term may still remove objects that it wrote.
+    Delete-finished is appended only if no object can land any more: a write of unknown outcome may land later, and then
+    a sweep needs the facts that name the segment id.
     """
     gone = False
     yield "delete own objects"

@@ -1,6 +1,6 @@
-"""The custodian finds the partitions to look after, asks the cluster about them, and takes one operation at a time.
+"""The custodian clears up after deleted topics: it asks the cluster about them, and runs one operation at a time.
 
-It looks after partitions of any topic whose facts are in a tier-state partition that this broker leads.
+It looks after the partitions, of any topic, whose facts are in a tier-state partition that this broker leads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DRIFT_AGE_S = 60.0
 
 
 class ClusterEvidence:
-    """Asks enough brokers about a topic, now. An `AskCluster`; thread-safe as far as its parts are."""
+    """An `AskCluster` that asks enough brokers whether a topic exists. As thread-safe as its arguments."""
 
     def __init__(
         self,
@@ -35,15 +35,19 @@ class ClusterEvidence:
         topic_problems: Callable[[], list[str]],
         clock: Clock,
     ) -> None:
-        """``recorded_cluster``: from the ``meta/topic`` fact. ``replication_factor``: of the tier-state topic, so that
-        a cluster with one broker left is not taken for a cluster of one. ``topic_problems``: `TierTopic.problems`.
+        """``recorded_cluster``: the cluster id in the ``meta/topic`` fact. ``topic_problems``: `TierTopic.problems`.
+
+        ``replication_factor`` of the tier-state topic: above 1, a single remaining broker is not enough.
         """
         self._broker, self._recorded, self._copies = broker, recorded_cluster, replication_factor
         self._problems, self._clock = topic_problems, clock
         self._drift: tuple[float, str | None] | None = None
 
     def __call__(self, view: PartitionView) -> Evidence:
-        """Return what enough brokers answer. Raises BrokerUnavailable when no broker answers."""
+        """Return the answers of two brokers (one in a cluster of one), or of fewer if fewer answer.
+
+        Raises BrokerUnavailable if no broker answers.
+        """
         cluster = self._broker.cluster()
         enough = max(min(2, len(cluster.brokers)), min(2, self._copies))
         answers: dict[BrokerId, bool] = {}
@@ -59,7 +63,7 @@ class ClusterEvidence:
         return Evidence(self._recorded, cluster.cluster_id, answers, enough, why_hidden, self._standing_drift())
 
     def _ask(self, broker: BrokerId, view: PartitionView) -> tuple[bool, str | None]:
-        """Return whether the broker knows the topic id, and why it might hide the topic (None: it would not)."""
+        """Return whether the broker knows the topic id, and why it might hide the topic (None if it does not)."""
         hidden = f"broker {broker} may hide topics: the agent needs DESCRIBE on every topic"
         try:
             exists = self._broker.topic_exists(view.partition.topic_id, broker=broker)
@@ -77,9 +81,9 @@ class ClusterEvidence:
 
 
 def led_by(broker: BrokerControl, tier_topic: str, me: BrokerId, mapped: int) -> Callable[[], Collection[int]]:
-    """Return a function that asks which tier-state partitions this broker leads. Raises as `BrokerControl.topic`.
+    """Return a function that asks which tier-state partitions this broker leads. It raises as `BrokerControl.topic`.
 
-    ``mapped``: how many of the topic's partitions hold facts. Partitions that were added later are empty.
+    ``mapped``: the number of the topic's partitions that hold facts. Partitions that were added later are empty.
     """
 
     def led() -> Collection[int]:
@@ -91,7 +95,7 @@ def led_by(broker: BrokerControl, tier_topic: str, me: BrokerId, mapped: int) ->
 
 @dataclass(slots=True)
 class _Ward:
-    """A partition that is looked after. ``reason``: why nothing is done about it now."""
+    """A partition that the custodian looks after. ``reason``: why no step is taken now; None if one is."""
 
     failures: Backoff
     session: TermSession | None = None
@@ -107,18 +111,18 @@ class Custodian:
 
     @property
     def reasons(self) -> dict[TopicIdPartition, str]:
-        """Return why nothing is done now, for each partition that is looked after and waits."""
+        """Return why no step is taken, for each partition that waits."""
         return {partition: ward.reason for partition, ward in list(self._wards.items()) if ward.reason}
 
     def advance(self) -> bool:
         """Take at most one operation for each partition. Return True when there may be more to do at once.
 
-        Raises Unavailable kinds when nothing at all can be asked; a failure of one partition stops no other.
+        Raises Unavailable kinds if the cluster or the view does not answer. A failure of one partition stops no other.
         """
         return run(self.steps())
 
     def steps(self) -> Operation[bool]:
-        """Do what `advance` does, yielding before each irreversible step."""
+        """Do the work of `advance`. Yield the name of each irreversible step before the step."""
         more = False
         wards = self._find()
         for partition in [each for each in self._wards if each not in wards]:
@@ -135,8 +139,9 @@ class Custodian:
         return more
 
     def _find(self) -> list[TopicIdPartition]:
-        """Return partitions of unlisted topics, and those that some fact calls missing or ended, but not those that are
-        over: they stay for good, and are not asked about.
+        """Return partitions of unlisted topics, and those that a fact reports as missing or ended.
+
+        Partitions that are over are left out: only the facts of their end remain, and nothing is left to do.
         """
         context = self._custody.context
         led = self._leads()
@@ -177,7 +182,7 @@ class Custodian:
         return session
 
     def _clear(self, partition: TopicIdPartition, ward: _Ward, step: TermStep) -> Operation[None]:
-        """Take the step in a terminal term of this process: a term that another process began cannot be continued."""
+        """Take the step in this process's terminal term, or begin one: another process's term cannot be continued."""
         if ward.session is None:
             yield from self._end(partition, ward)
         else:

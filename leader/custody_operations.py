@@ -1,7 +1,7 @@
-"""The custodian's operations: each step is named, then decided again on a fresh view and fresh evidence, then taken.
+"""The custodian's operations. Each step is named, then decided again from a fresh view and fresh evidence, then taken.
 
-Two custodians of one partition are harmless: the higher terminal term fences the other, and what no term writes
-(`PartitionMissing`, tombstones at the very end) means the same when it is written twice.
+Two custodians of one partition are harmless: the higher terminal term fences the lower one. Facts without a term
+(`PartitionMissing`, tombstones at the very end) mean the same if they are written twice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .term import TermContext, TermSession, append_leader
 from .termless import say, unsay
 
 AskCluster = Callable[[PartitionView], Evidence]
-"""Asks the cluster, now, about the topic of a partition. Raises Unavailable kinds, AccessDenied."""
+"""Asks the cluster now whether the topic of a partition exists. Raises Unavailable kinds, AccessDenied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,16 @@ class CustodyTools:
     store: ObjectStore
     listener: Listener
     archived_to: Callable[[int], Position | None] = lambda tier_partition: None
-    """Positions of a tier-state partition below this are archived; None: no archive is kept."""
+    """Returns the position below which a tier-state partition is archived; None if no archive is kept."""
 
     def view(self, partition: TopicIdPartition) -> PartitionView:
-        """Return the partition from a view up to an end captured now. Raises ViewBehind."""
+        """Return the partition from a view that includes an end captured now. Raises ViewBehind."""
         self.context.view.require_fresh(self.context.view.tier_partition(partition), 0)
         return self.context.view.partition(partition)
 
     def next(self, partition: TopicIdPartition) -> CustodyStep:
         """Return the next step, from fresh evidence and a view that was captured after the cluster answered."""
-        alive()  # with a broker away, looking at thousands of partitions takes long
+        alive()  # while a broker does not answer, checking thousands of partitions takes long
         evidence = self.look(self.context.view.partition(partition))
         archived_to = self.archived_to(self.context.view.tier_partition(partition))
         clocks = self.context.time.clocks()
@@ -73,7 +73,7 @@ class CustodyTools:
         return next_custody(self.view(partition), evidence, self.policy, clocks.for_deletion, archived_to)
 
     def must(self, partition: TopicIdPartition, *steps: type[CustodyStep]) -> CustodyStep:
-        """Return the next step. Raises Fenced when it is of none of these kinds."""
+        """Return the next step. Raises Fenced if it is none of ``steps``. May append a tombstone to learn the time."""
         context = self.context
         if EndPartition in steps and context.time.clocks().alone:
             context.time.ask(partition, FactId.of(context.ids.uuid()))  # no term begins by the machine's clock alone
@@ -84,7 +84,7 @@ class CustodyTools:
 
 
 def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Operation[None]:
-    """Append the fact that the topic is gone. The grace of `CustodyPolicy` begins here."""
+    """Append `PartitionMissing`: the topic no longer exists. The grace of `CustodyPolicy` begins with this fact."""
     yield "append partition-missing"
     step = custody.must(partition, DeclareMissing)
     assert isinstance(step, DeclareMissing)
@@ -95,7 +95,7 @@ def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Opera
 
 
 def withdraw(custody: CustodyTools, partition: TopicIdPartition, keys: tuple[str, ...]) -> Operation[None]:
-    """Erase the facts that call the topic missing, because it exists after all."""
+    """Erase the facts that report the topic as missing, because the topic exists."""
     for key in keys:
         yield "append tombstone"
         step = custody.must(partition, Withdraw)
@@ -104,10 +104,10 @@ def withdraw(custody: CustodyTools, partition: TopicIdPartition, keys: tuple[str
 
 
 def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Operation[TermSession]:
-    """Begin the terminal term, after which no other term can write about the partition, and append that it is deleted.
+    """Begin the terminal term and append `PartitionDeleted`. Only terminal terms can write about the partition then.
 
-    Also begins a further terminal term where another process stopped. A term that began too late is erased at once: it
-    has written nothing else, so nothing of it can still land.
+    Also begins a further terminal term if another process stopped before the end. If the partition must not end after
+    all, raises Fenced and erases the new term, which has written no other fact that could still land.
     """
     yield "append leader-elected"
     custody.must(partition, EndPartition, *ENDED)
@@ -115,7 +115,7 @@ def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Operati
     yield "append partition-deleted"
     step = custody.next(partition)
     apart = custody.context.time.clocks().apart
-    if apart is not None:  # no reason to take the term back: the topic is gone, and the next custodian goes on
+    if apart is not None:  # the term is not erased: the topic does not exist, and the next custodian continues
         raise Fenced(apart.text, partition=partition)
     if not isinstance(step, (EndPartition, *ENDED)):
         yield "append tombstone"
@@ -133,7 +133,7 @@ ENDED = (CondemnSegment, RemoveCondemned, EraseFacts)
 
 
 def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> TermSession:
-    """Begin a terminal term with the lineage unchanged: what readers get changes only by deletes, not by this term."""
+    """Begin a terminal term with unchanged lineage, so that only deletes change what readers get, not this term."""
     context = custody.context
     view = custody.view(partition)
     elected = LeaderElected(
@@ -170,7 +170,7 @@ def _start_delete(custody: CustodyTools, session: TermSession, segment_id: Remot
 
 
 def _remove_objects(custody: CustodyTools, session: TermSession, segment_id: RemoteSegmentId) -> Operation[None]:
-    """Delete the objects, manifest first, check that all are gone, append the fact. Raises what the store raises."""
+    """Delete the objects, manifest first, check that none remains, and append delete-finished. Raises store errors."""
     yield "delete objects"
     subject = _subject(custody, session, RemoveCondemned(segment_id))
     delete_segment(custody.store, subject)
@@ -184,7 +184,7 @@ def _remove_objects(custody: CustodyTools, session: TermSession, segment_id: Rem
 def _subject(
     custody: CustodyTools, session: TermSession, step: CondemnSegment | RemoveCondemned
 ) -> CopyAttempt | RemoteSegment:
-    """Return the descriptor of the step's segment. Raises Fenced when the step is no longer the next one."""
+    """Return the descriptor of the step's segment. Raises Fenced if the step is no longer the next step."""
     session.require_safe_topic()
     now = custody.must(session.partition, type(step))
     segment = session.view().segments.get(step.segment_id)
@@ -211,7 +211,7 @@ def _erase(custody: CustodyTools, session: TermSession, keys: tuple[str, ...]) -
                     key=key,
                     now=step,
                 )
-            return  # erasing the keys before changed what may go next: decide again
+            return  # the earlier tombstones changed which key may be erased next: decide again
         session.require_safe_topic()
         session.view()
         session.erase(key)

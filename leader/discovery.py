@@ -1,8 +1,8 @@
-"""Which partitions are on the disks, which of them this broker leads, and which of them changed.
+"""Find the partitions on the disks, those of them that this broker leads, and those that changed.
 
-The operating system reports when a file appears or disappears on the disks. The metadata is asked for at most every
-`METADATA_S` seconds, so a partition that lost its leadership rests after at most that time. Results are kept while the
-answers stay the same. Disks are listed again every `DISKS_S` seconds, whatever was reported.
+The operating system reports when a file appears or disappears on the disks. Metadata is requested every `METADATA_S`
+seconds, so a partition that lost its leadership rests after about that time. A result is reused while nothing changed.
+Disks are listed again every `DISKS_S` seconds, whatever was reported. Rules marked * are in `docs/tier-state.md`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .term import TermContext
 METADATA_S = 2.0
 DISKS_S = 30.0
 FACTS_S = 10.0
-"""The greatest age of what is known about the facts of excluded partitions."""
+"""The greatest age, in seconds, of the list of partitions that have facts; it decides for excluded partitions."""
 UNSEEN_S = 60.0
-"""A led partition that is in no known log folder after this time is in a folder that the agent does not know."""
+"""A led partition that is in no known log folder after this time must be in a folder that the agent does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A partition on this broker's disks that the settings include, or did: ``barred`` tells why it is not tiered.
+    """A partition on this broker's disks that the settings include or included. ``barred``: why it is not tiered.
 
-    ``epoch``: the epoch in which this broker leads it, by the metadata. A new epoch calls for a look*, however rare
-    looks are: a term must begin in every epoch before its records can be gone.
+    ``epoch``: the epoch in which this broker leads the partition, by the metadata. A new epoch makes a look due at
+    once*: a term must begin in every epoch before the records of that epoch can be deleted.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Hosted:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice for a topic. If not ``covered`` it is hosted while facts name it; ``barred``: why not tiered."""
+    """The choice for a topic. If not ``covered``, it is hosted while facts name it. ``barred``: as in `Hosted`."""
 
     covered: bool
     barred: Why | None = None
@@ -58,7 +58,7 @@ def led_unseen(topic: TopicDescription, broker: BrokerId, here: Collection[Topic
 
 
 class Discovery:
-    """The partitions that an agent asks for at every reconcile. Used by one thread, except `unseen`."""
+    """Returns the hosted partitions to the agent at every reconcile. Used by one thread, except `unseen`."""
 
     def __init__(
         self, context: TermContext, choose: Callable[[TopicDescription], Choice | None], schedule: Schedule
@@ -81,7 +81,10 @@ class Discovery:
         self._listed = self._asked_at = float("-inf")
 
     def __call__(self) -> Mapping[TopicIdPartition, Hosted]:
-        """Return what is hosted, as the same object while nothing changed. Raises what disks and cluster raise."""
+        """Return the hosted partitions, as the same object while nothing changed. Call for looks at changed ones.
+
+        Raises the errors of the disks and the cluster.
+        """
         changes = self._log.touched()
         self._touched |= changes.names
         self._schedule.longest_s = BLIND_S if changes.blind else LONGEST_S
@@ -97,14 +100,15 @@ class Discovery:
         return self._hosted
 
     def afresh(self) -> Mapping[TopicIdPartition, Hosted]:
-        """Return the hosted partitions, asking the disks and the cluster now, however recently they were asked."""
+        """Return the hosted partitions from a new listing of the disks and new metadata."""
         self._listed = self._asked_at = float("-inf")
         return self()
 
     def unseen(self) -> tuple[str, ...]:
-        """Return partitions (``topic-3``) to be tiered that this broker has led for `UNSEEN_S`, and in no log folder.
+        """Return partitions (``topic-3``) to be tiered that this broker leads, but that are in no known log folder.
 
-        They are not copied: a disk is not mounted here, or ``agent.log_dirs`` lacks one. May be called by any thread.
+        Both were true for `UNSEEN_S`. Such partitions are not copied: a disk is not mounted here, or ``agent.log_dirs``
+        lacks a folder. Thread-safe.
         """
         now = self._clock.monotonic()
         return tuple(sorted(name for name, since in self._unseen.items() if now - since >= UNSEEN_S))
@@ -113,7 +117,7 @@ class Discovery:
         now = self._clock.monotonic()
         if not at_once and now - self._listed < DISKS_S:
             return False
-        self._listed = float("-inf")  # a listing that fails comes again at once
+        self._listed = float("-inf")  # a listing that fails is repeated at the next call
         local = self._log.partitions()
         self._listed = now
         if local is self._local:
@@ -133,9 +137,9 @@ class Discovery:
         return changed
 
     def _look_for_hidden(self, topics: Collection[TopicDescription]) -> bool:
-        """Return whether other partitions than before are on the disks, to be tiered, and hidden by the cluster.
+        """Find partitions on the disks that should be tiered but that the cluster hides. Return whether they changed.
 
-        A topic that the agent may not describe is missing from the metadata, like one that was deleted.
+        A topic that the agent may not describe is missing from the metadata, like a deleted topic.
         """
         topic_ids = {described.topic_id for described in topics}
         away = {each: name for each, name in self._local.items() if each.topic_id not in topic_ids}
@@ -159,7 +163,7 @@ class Discovery:
         return False
 
     def _look(self) -> bool:
-        """Return whether facts came or went for partitions that are not covered, or are no longer covered."""
+        """Return whether other partitions than before have facts. Checked only if some topic is not covered."""
         now = self._clock.monotonic()
         if not self._uncovered or now - self._looked < FACTS_S:
             return False
@@ -168,7 +172,7 @@ class Discovery:
         return before != self._left
 
     def _compose(self) -> dict[TopicIdPartition, Hosted]:
-        """Return the hosted partitions, under the topic id that the cluster now gives each name."""
+        """Return the hosted partitions, under the topic id that each name has in the cluster now."""
         # the leader of a hidden partition is unknown: a look at it fails and shows which permission is missing
         hosted = {each: Hosted(self._local[each], leads=True) for each in self._hidden if each in self._local}
         unseen = list[str]()

@@ -1,4 +1,4 @@
-"""Erase facts: one tombstone at a time, each acknowledged and applied to this process's view before the next."""
+"""Erase facts. A tombstone is acknowledged and applied to this process's view before the next one is appended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .term import TermSession
 
 
 def erase(session: TermSession, erasure: Erase, listener: Listener) -> Operation[None]:
-    """Append the tombstones. Raises Fenced once the term no longer rules or a person must resolve something first."""
+    """Append the tombstones. Before each, raises Fenced if the term ended or a person must resolve something first."""
     for key in erasure.keys:
         yield "append tombstone"
         last_look(session)

@@ -1,6 +1,7 @@
-"""Expire the remote tier, one irreversible step at a time: `rules/expire.py` decides, and this checks again.
+"""Expire the remote tier, one irreversible step at a time: `rules/expire.py` decides, and this module checks again.
 
-Every step follows a look at the view as of now, with nothing between the two but a proof of leadership.
+Before every step the view as of now is checked; only a proof of leadership and short checks come between the two.
+Rules marked * are in `docs/tier-state.md`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from .trimmer import DELETE_RECORDS_TIMEOUT_S
 
 
 def trusted_view(session: TermSession, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
-    """Return the view as of now. Raises Fenced if a pause or something unresolved stands in it, ViewBehind.
+    """Return the view as of now. Raises Fenced if it shows a pause or something that a person must resolve.
 
-    ``doubts``: used instead of `doubt_of`.
+    ``doubts`` replaces `doubt_of`. Also raises ViewBehind.
     """
     view = session.view(max_age=0)
     doubt = (doubts or doubt_of)(view) or paused(view)
@@ -42,13 +43,13 @@ def trusted_view(session: TermSession, doubts: Callable[[PartitionView], Why | N
 
 
 def last_look(session: TermSession, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
-    """Return `trusted_view` after checking that the tier-state topic is safe. Called before irreversible steps."""
+    """Check that the tier-state topic is safe, then return `trusted_view`. Called before irreversible steps."""
     session.require_safe_topic()
     return trusted_view(session, doubts)
 
 
 def advance_log_start(session: TermSession, log_start: Offset, reason: str, listener: Listener) -> Operation[None]:
-    """Append a log start: readers then get nothing below it. Raises Fenced when it must not be appended after all."""
+    """Append a log start, below which readers get nothing. Raises Fenced if it must not be appended after all."""
     yield "append log-start"
     ordered = is_ordered(AdvanceLogStart(log_start, reason))
     view = last_look(session, doubt_of_orders if ordered else None)
@@ -67,7 +68,7 @@ def advance_log_start(session: TermSession, log_start: Offset, reason: str, list
         )
     if view.log_start is not None and view.log_start >= log_start:
         return
-    # an order applies to every log: else nothing would ever remove segments that no lineage places
+    # an order applies to every log: otherwise segments outside every known lineage would never be removed
     whatever_log = ordered and view.leaves_unplaced(view.lineage)
     session.append(session.log_start(view, log_start, reason, whatever_log=whatever_log))
     listener(LogStartMoved(session.partition, session.name, log_start, reason))
@@ -76,8 +77,9 @@ def advance_log_start(session: TermSession, log_start: Offset, reason: str, list
 def start_delete(
     session: TermSession, segment: SegmentMeaning, reason: DeleteReason, listener: Listener
 ) -> Operation[None]:
-    """Mark an expired or (reason ABANDONED) an abandoned segment for deletion. Raises Fenced when it must stay after
-    all, CorruptData when its objects are another segment's*.
+    """Mark an expired segment, or with reason ABANDONED or FAILED_ATTEMPT that of an ended attempt, for deletion.
+
+    Raises Fenced if the segment must stay, and CorruptData if the facts name objects of another segment*.
     """
     yield "append delete-started"
     view = last_look(session)
@@ -119,11 +121,11 @@ def remove_objects(
     listener: Listener,
     quarantine: Quarantine = NO_QUARANTINE,
 ) -> Operation[None]:
-    """Delete the objects of a segment that any term marked for deletion, check that they are gone, record that.
+    """Delete the objects of a segment that any term marked for deletion. Check this, then append delete-finished.
 
-    Those of an abandoned segment are first copied to the quarantine, if there is one: they may be the only copy.
+    Objects of an abandoned segment are first copied to the quarantine, if there is one: they may be the only copy.
 
-    Raises Fenced when something keeps them after all, AccessDenied and Unavailable kinds when the store does.
+    Raises Fenced if something keeps the objects, and the store's AccessDenied and Unavailable kinds.
     """
     yield "delete objects"
     if quarantine and segment.subject is not None and was_abandoned(segment):
@@ -154,7 +156,7 @@ def remove_objects(
 
 
 def check_gone(store: ObjectReader, base_key: str) -> None:
-    """Check that none of the three objects is there. Raises StorageUnavailable naming the one that is."""
+    """Check that none of a segment's three objects exists. Raises StorageUnavailable naming the one that does."""
     for kind in ObjectKind:
         key = object_key(base_key, kind)
         try:
@@ -165,10 +167,10 @@ def check_gone(store: ObjectReader, base_key: str) -> None:
 
 
 def delete_records_order(session: TermSession, before: Offset, listener: Listener) -> Operation[Offset]:
-    """Cut the broker's log below ``before`` for an order whose log start is accepted. Return the broker's log start.
+    """Cut the broker's log below ``before`` for an order whose log start was accepted. Return the new log start.
 
     The request goes to this agent's own broker, without retries, right after the last checks, as in `trimmer.py` and
-    for the same reasons. No remote segments replace what is cut: the order discards it.
+    for the same reasons. No remote segments replace the records that are cut: the order discards them.
     """
     context, partition = session.context, session.partition
     yield "delete-records"
@@ -181,7 +183,7 @@ def delete_records_order(session: TermSession, before: Offset, listener: Listene
             context.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
         )
     except TimedOut:
-        new_start = session.bounds().local_start  # it may have happened all the same: look instead of guessing
+        new_start = session.bounds().local_start  # the broker may have cut all the same: read its log start
         if new_start < before:
             raise
     listener(LocalTrimmed(partition, session.name, new_start))

@@ -1,4 +1,4 @@
-"""Which facts an agent keeps: of partitions on its broker's disks, and of tier-state partitions its broker leads."""
+"""Select the facts an agent keeps: of partitions on its broker's disks, and in tier-state partitions it leads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..state.ids import TopicIdPartition
 
 
 class FactsKept:
-    """The facts to keep, as of the last `refresh`; at first nothing. Thread-safe: sets are replaced, never changed."""
+    """The facts to keep, as of the last `refresh`; none before it. Thread-safe: sets are replaced, never changed."""
 
     def __init__(self, log: LocalLog, led: Callable[[], Collection[int]]) -> None:
         self._log, self._led = log, led
@@ -27,8 +27,8 @@ class FactsKept:
         return self._leads
 
     def refresh(self) -> bool:
-        """Look again and return whether anything changed. Raises what the disks and the cluster raise."""
-        # the agent lists the disks whenever something came or went; listing 2,000 folders takes 10 ms
+        """Update the selection and return whether it changed. Raises the errors of the disks and the cluster."""
+        # the agent lists the disks whenever a folder appears or disappears; listing 2,000 folders takes 10 ms
         partitions = self._log.partitions() if self._listed is None else self._log.listed()
         leads = frozenset(self._led())
         hosted = self._hosted if partitions is self._listed else frozenset(partitions)

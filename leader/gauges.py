@@ -31,7 +31,7 @@ def feed_clock_gauge(metrics: Metrics, time: BrokersTime) -> None:
 
 
 def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clock) -> None:
-    """Register every gauge that the board or the view can answer for led partitions; each scrape asks again."""
+    """Register the gauges of led partitions. Each scrape reads their values from the board or the view again."""
 
     def by_status(value: Callable[[PartitionStatus], float | None]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
@@ -116,7 +116,7 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
 
 def _never_copied(status: PartitionStatus, view: PartitionView) -> bool:
-    """Return whether the partition is to be tiered, has never been copied, and looks at it or copies of it fail."""
+    """Return whether the partition is tiered and has no segment in the facts, while looks or operations fail."""
     return status.consecutive_failures > 0 and status.refused is None and not view.segments
 
 

@@ -1,9 +1,9 @@
 """Which offsets consumer groups still need, so that trimming does not take them away.
 
-A plain consumer that falls below the local start is silently reset. A group holds its committed offset; one that has an
-assigned member and no commit holds the local start. A group that stands still before unread records for longer than
-``trim.group_hold_max`` no longer counts. This bounds how long an abandoned group may hold disk, and never takes records
-from a group that reads on, however slowly. The agent keeps the time in memory, so a new agent waits again.
+Kafka silently resets a consumer without the proxy that falls below the local start. A group needs its committed offset;
+a group with an assigned member and no commit needs the local start. A group no longer counts if it has unread records
+but did not move for more than ``trim.group_hold_max`` seconds. This bounds how long an abandoned group keeps disk space
+in use. It takes no records from a group that still reads, however slowly. A restarted agent begins to wait again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GroupPolicy:
 
 
 class GroupHolds:
-    """Remembers since when each group holds its offset. Thread-safe."""
+    """Records since when each group has had the same committed offset. Thread-safe."""
 
     def __init__(self, policy: GroupPolicy, clock: Clock) -> None:
         self._policy, self._clock = policy, clock
@@ -40,13 +40,13 @@ class GroupHolds:
         self._standing: dict[tuple[str, int], dict[str, tuple[Offset | None, float]]] = {}
 
     def unknown(self, groups: TopicGroups | None) -> str | None:
-        """Return why not all groups that count are known; None when they are."""
+        """Return why the listing may lack groups that are not excluded; None if it is complete."""
         return "no broker listed them" if groups is None else groups.why_incomplete(self._policy.ignores)
 
     def holds(
         self, topic: str, partition: int, groups: TopicGroups | None, bounds: LocalBounds
     ) -> Mapping[str, Offset] | None:
-        """Return the lowest offset each group still needs; None when not all are known: then nothing is trimmed."""
+        """Return the lowest offset each group still needs; None if not all groups are known, which prevents trims."""
         if groups is None or self.unknown(groups) is not None:
             return None
         behind = {

@@ -1,9 +1,9 @@
-"""A key that was written twice, with different values, becomes an `IntegrityHold` that quotes both.
+"""Report a key that was written twice with different values as an `IntegrityHold` that quotes both values.
 
-A follower keeps both values, compaction would not, so a person must look before anything of the partition is deleted.
-Every agent that sees both may report it, but only while no hold with the same reason stands, from any agent. Accepted
-facts that contradict each other (`lifecycle.py`) need no hold: they stop every delete by themselves, until a person
-settles them (`tierstate settle`).
+A follower keeps both values, but compaction keeps only the second. So a person must check them before anything of the
+partition is deleted. Every agent that sees both values may report them, unless any agent's hold with the same reason
+is in the view. Accepted facts that contradict each other (`lifecycle.py`) need no hold: they stop every delete until a
+person resolves them (`tierstate settle`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .term import TermContext
 from .termless import say
 
 MAX_QUOTE = 24 * 1024
-"""Characters of a quoted fact."""
+"""The greatest number of characters of a quoted fact."""
 MAX_QUOTE_BYTES = 28 * 1024
 """The same limit in UTF-8 bytes: two quotes and the rest stay below the 64 KiB of a fact."""
 NEVER_STANDS = FactId.of(bytes(16))
-"""The id of a hold that nobody has reported yet; `report_hold` gives it its own."""
+"""The id of a hold that is not reported yet; `report_hold` replaces this id by a new one."""
 
 
 def holds_to_report(
     view: PartitionView, second_values: Sequence[SecondValue], me: BrokerId, now: TimestampMs
 ) -> list[IntegrityHold]:
-    """Return holds, without ids, for every second value that no standing hold names. Pure.
+    """Return a hold, with id `NEVER_STANDS`, for every second value that no hold in the view names. Pure.
 
-    A standing hold has the same reason. A reason names the key and both positions, so each value has its own.
+    Holds are compared by reason. A reason names the key and both positions, so each second value has its own reason.
     """
     reasons = {hold.reason for hold in view.holds}
     quotes: dict[str, tuple[str, str]] = {}
@@ -57,14 +57,14 @@ def holds_to_report(
 class IntegrityHolds:
     """Reports each second value that this agent sees, once. Thread-safe for different partitions.
 
-    A second value is forgotten once its hold stands, so a hold that a person released stays released.
+    A second value is forgotten once its hold is in the view, so it is not reported again after a person's release.
     """
 
     def __init__(self, context: TermContext, listener: Listener) -> None:
         self._context, self._listener = context, listener
 
     def steps(self, partition: TopicIdPartition, topic: str = "") -> Operation[int]:
-        """Look once and return the number of holds reported. Raises UnknownOutcome, ViewBehind."""
+        """Report the partition's second values. Return the number of new holds. Raises UnknownOutcome, ViewBehind."""
         context, reported = self._context, 0
         seconds = context.view.second_values(partition)
         if not seconds:
@@ -79,10 +79,10 @@ class IntegrityHolds:
 
 
 def report_hold(context: TermContext, hold: IntegrityHold, listener: Listener, topic: str = "") -> Operation[bool]:
-    """Append the hold, in no term. Return False when it stood already.
+    """Append the hold, without a term. Return False if a hold with the same reason was in the view already.
 
-    After an unknown outcome a fresh view is searched for it. If it does not stand, the next look of any agent reports
-    it under a new id. Two are harmless: a person releases both. Raises UnknownOutcome, ViewBehind.
+    After an unknown outcome a fresh view is searched for the hold. If the view lacks it, raises UnknownOutcome, and the
+    next look of any agent reports it under a new id. Two holds are harmless: a person releases both. Raises ViewBehind.
     """
     yield "append hold"
     context.view.require_fresh(context.view.tier_partition(hold.partition), 0)
@@ -100,7 +100,7 @@ def report_hold(context: TermContext, hold: IntegrityHold, listener: Listener, t
 
 
 def quoted(key: str, fact: Fact | UnknownFact) -> str:
-    """Return a fact with its key as JSON, cut so that two of them fit into one fact."""
+    """Return a fact with its key as JSON, cut so that two quotes fit into one fact."""
     text = json.dumps({"key": key, **fact_to_json(fact)}, ensure_ascii=False, default=str)
     if len(text) <= MAX_QUOTE and len(text.encode()) <= MAX_QUOTE_BYTES:
         return text

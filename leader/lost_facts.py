@@ -1,8 +1,9 @@
 """Look in the bucket for segments whose facts were lost.
 
-The partition's folder is listed at the start, then once an hour, and whenever offsets turn out to be in no tier (a view
-rebuilt from a shorter topic) or the bucket lost what this process wrote. A manifest is read only if no fact shows what
-became of its segment. The orphan sweeps report readable segments that are not listed.
+The partition's folders are listed at the start, then once an hour. They are also listed if offsets are in no tier (a
+view rebuilt from a shorter topic), or if the bucket lost an object of this process. A manifest is read only if no fact
+shows the outcome of its segment's copy. The orphan sweeps report readable segments that are not listed. Rules marked *
+are in `docs/tier-state.md`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from .term import TermContext
 LOOK_EVERY_S = 3_600.0
 
 LeftBehind = Callable[[], Collection[RemoteSegmentId]]
-"""Returns segments of a history that a person left behind: they prove nothing. Raises what the store does."""
+"""Returns the segments of incarnations that a person gave up: they prove no loss. Raises the store's errors."""
 
 
 def nothing_left() -> Collection[RemoteSegmentId]:
-    """Return no segments: no history was ever left behind."""
+    """Return no segments, because no incarnation was given up."""
     return ()
 
 
@@ -50,7 +51,7 @@ class LostFactsTools:
     archived_deletes: ArchivedDeletes = no_archived_deletes
     left_behind: LeftBehind = nothing_left
     heartbeats_lost: Callable[[], int] = lambda: 0
-    """How often the bucket lacked the heartbeat that this process wrote last: it may have been rolled back."""
+    """Returns how often the bucket lacked this process's last heartbeat: the bucket may have been rolled back."""
 
 
 def look_for_lost_facts(
@@ -60,9 +61,10 @@ def look_for_lost_facts(
     fresh_view: Callable[[], PartitionView],
     local_start: Offset | None,
 ) -> LostFacts:
-    """Look without writing. Objects first, facts second*: the fresh view has the facts of a copy that ends in between.
+    """List the objects and compare them with a view captured after*: it has the facts of a copy that ends meanwhile.
 
-    ``local_start``: asked for before. Raises Unavailable kinds, AccessDenied, ViewBehind.
+    Writes nothing. ``local_start``: the broker's log start, requested before this call; None if unknown. Raises
+    Unavailable kinds, AccessDenied, ViewBehind.
     """
     listing = list_segments(tools, name, before)
     view, unknown = fresh_view(), listing.unknown
@@ -80,14 +82,14 @@ def look_for_lost_facts(
 
 @dataclass(frozen=True, slots=True)
 class ListedSegments:
-    """The result of one LIST. ``unknown``: the complete segments for which no fact shows what became of them."""
+    """The listed segments. ``unknown``: complete segments whose copy has no known outcome. ``base_keys``: all."""
 
     unknown: list[FoundSegment]
     base_keys: set[str]
 
 
 def list_segments(tools: LostFactsTools, name: str, view: PartitionView) -> ListedSegments:
-    """List the segments of this cluster's partition. ``view``: its facts. Raises Unavailable kinds, AccessDenied."""
+    """List the segments of a partition of this cluster, with facts ``view``. Raises Unavailable kinds, AccessDenied."""
     base_keys: set[str] = set()
 
     def is_wanted(base: str) -> bool:
@@ -106,7 +108,7 @@ def list_segments(tools: LostFactsTools, name: str, view: PartitionView) -> List
 
 
 class LostFactsWatch:
-    """Watches one partition of topic ``name``, in one thread at a time. Calls ``segment_missing`` if one is missing."""
+    """Watches one partition of topic ``name``. Calls ``segment_missing`` if a readable segment is not listed."""
 
     def __init__(
         self,
@@ -126,14 +128,14 @@ class LostFactsWatch:
         self._why: Why | None = None
 
     def rest(self) -> None:
-        """Stop watching while this broker does not lead; the first look after it leads again is due at once."""
+        """Reset the watch while this broker does not lead. A look is due at once when the broker leads again."""
         self._due, self._holes, self._looked, self._why = self._context.clock.monotonic(), [], False, None
 
     def why(self, view: PartitionView, local_start: Offset) -> Why | None:
-        """Return why nothing may be deleted. Looks when due. Reports tierstate errors instead of raising them."""
+        """Look if that is due. Return why nothing may be deleted, or None. Report tierstate errors, do not raise."""
         empty = holes(view, local_start)
         if not empty:
-            self._why = None  # recovered, or below the log start by now
+            self._why = None  # the segments were recovered, or are below the log start by now
         if empty != self._holes:
             self._holes, self._looked, self._due = empty, False, self._context.clock.monotonic()
         if (lost := self._tools.heartbeats_lost()) != self._heartbeats_lost:

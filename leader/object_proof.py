@@ -1,8 +1,9 @@
-"""The proof that the objects of a segment hold what was copied, required before the last copy on the broker goes.
+"""The proof that the objects of a segment hold what was copied. It is required before the broker's copy is trimmed.
 
-The manifest keeps the CRC-32C of the log object and of the indexes object as they were sent, and its own. If the store
-keeps one of the whole object (S3, Google), the two are compared. If it keeps none, or another, the object is read back.
-A segment of a release that kept no such checksum is read, opened and compared with its fact.
+The manifest has the CRC-32C of the log object and of the indexes object as they were sent, and of itself. The store's
+CRC-32C of a whole object (S3, Google) is compared with the one that was sent. If the store has none, or another value,
+the object is read back. If a release wrote no such checksum, the segment is read, decoded and compared with its fact.
+Rules marked * are in `docs/tier-state.md`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from .recover_scan import DamagedManifest, found_by
 
 @dataclass(frozen=True, slots=True)
 class ObjectProof:
-    """``read_back``: objects are read even if the store keeps a checksum (``trim.proof = "read"``).
+    """``read_back``: objects are read even if the store has a checksum (``trim.proof = "read"``).
 
-    ``keys``: they open encrypted segments of releases that kept no checksum of the objects.
+    ``keys``: decrypt segments of releases that wrote no checksum of the objects.
     """
 
     store: ObjectReader
@@ -38,9 +39,9 @@ class ObjectProof:
     keys: KeyUnwrapper | None = None
 
     def require(self, segment: RemoteSegment) -> None:
-        """Check that all objects hold what was copied. Memory: one piece, or what `SegmentReader.verify` takes.
+        """Check that all objects hold what was copied. Memory: one piece, or that of `SegmentReader.verify`.
 
-        Raises CorruptData naming the object that is missing or different, Undecodable, and what the store raises.
+        Raises CorruptData naming the object that is missing or different. Also raises Undecodable and store errors.
         """
         objects = {key: self._head(key, size) for key, size in objects_of(segment).items()}
         manifest = self._manifest(segment, objects)
@@ -78,8 +79,8 @@ class ObjectProof:
         return info
 
     def _manifest(self, segment: RemoteSegment, objects: Mapping[str, ObjectInfo]) -> SegmentManifest:
-        """Return the manifest, if a recovery from it alone would restore this very segment*: the end of the tier-state
-        topic may be lost before it is archived. Raises CorruptData otherwise.
+        """Return the manifest. Raises CorruptData unless a recovery from it alone would restore exactly this segment*:
+        the end of the tier-state topic may be lost before it is archived.
         """
         key = object_key(segment.object_key, ObjectKind.MANIFEST)
         self.store.drop_cached(key)
@@ -96,7 +97,7 @@ class ObjectProof:
         return manifest
 
     def _read(self, key: str, size: int) -> int:
-        """Return the CRC-32C of the object in the store."""
+        """Read the object from the store and return its CRC-32C."""
         self.store.drop_cached(key)
         crc32c = 0
         if size:
@@ -106,7 +107,7 @@ class ObjectProof:
 
 
 def require_decodable(segment: RemoteSegment, manifest: SegmentManifest) -> None:
-    """Raise Undecodable for a segment with records that Kafka serves but readers of the remote tier refuse."""
+    """Raise Undecodable if the segment has a batch that Kafka serves but readers of the remote tier refuse."""
     if manifest.tierstate is not None and manifest.tierstate.undecodable is not None:
         place = f"{segment.topic}:{segment.partition.partition}"
         raise Undecodable(

@@ -1,8 +1,8 @@
-"""The broker's answers that an agent decides by: bounds, configuration, consumer groups. Slow answers are cached.
+"""The broker's answers from which an agent decides: bounds, configuration, consumer groups. Slow answers are cached.
 
-Configuration is at most 30 s old (the tier-state topic's own 60 s), a group listing at most 5 minutes: a listing is
-expensive on a busy cluster. An old one decides only whether a trim is worth trying: the trim asks again (`trimmer.py`).
-An incomplete one (a coordinator was loading its groups) is asked for again after 30 s.
+Configuration is at most 30 s old, and that of the tier-state topic 60 s. A group listing is at most 5 minutes old,
+because a listing is expensive on a busy cluster. An old listing decides only whether a trim is worth trying: the trim
+lists the groups again (`trimmer.py`). An incomplete listing (a coordinator was loading groups) is repeated after 30 s.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ GROUPS_AGE_S = 300.0
 PROBLEM_AGE_S = 30.0
 DRIFT_AGE_S = 60.0
 AHEAD_AGE_S = 2.0
-"""The greatest age of bounds that were asked for ahead of a look. Irreversible operations ask for themselves."""
+"""The greatest age of bounds that were requested ahead of a look. Irreversible operations request their own."""
 BETWEEN_LOOKS_S = 5.0
 
 V = TypeVar("V")
 ArchiveProblem = Callable[[TopicIdPartition], str | None]
-"""Returns why a partition's facts differ from their archive; None: they do not, or no archive is kept."""
+"""Returns how a partition's facts differ from their archive; None if they do not, or if no archive is kept."""
 
 
 def no_archive_problem(partition: TopicIdPartition) -> None:
@@ -48,7 +48,7 @@ def always_proven() -> PrefixProof:
 
 
 class _Aged(Generic[V]):
-    """Cached values by topic. A value is asked for again when it is older than its ``age`` in seconds."""
+    """A cache with one value per topic. ``age`` returns after how many seconds a value is requested again."""
 
     def __init__(self, clock: Clock, age: Callable[[V], float], ask: Callable[[str], V]) -> None:
         self._clock, self._age, self._ask = clock, age, ask
@@ -57,20 +57,20 @@ class _Aged(Generic[V]):
         self._asking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def last(self, topic: str) -> V | None:
-        """Return the cached value, however old; None: nothing is known."""
+        """Return the cached value, however old; None if there is none."""
         with self._lock:
             entry = self._entries.get(topic)
         return None if entry is None else entry[1]
 
     def old(self, topics: Collection[str]) -> list[str]:
-        """Return the topics to ask about together: if any is too old, also those past half their age; else none.
+        """Return the topics to request together. If any value is too old, these are all values past half their age.
 
-        Forgets topics that are not in ``topics``.
+        If no value is too old, return none. Missing values are too old. Forget topics that are not in ``topics``.
         """
         now = self._clock.monotonic()
         with self._lock:
             self._entries = {topic: entry for topic, entry in self._entries.items() if topic in topics}
-            self._asking.clear()  # a thread that asks now keeps the lock that it holds
+            self._asking.clear()  # a thread that sends a request now keeps its lock
             entries = {topic: self._entries.get(topic) for topic in topics}
         worn = {topic: (now - each[0]) / self._age(each[1]) if each else 1.0 for topic, each in entries.items()}
         if all(share < 1.0 for share in worn.values()):
@@ -78,7 +78,7 @@ class _Aged(Generic[V]):
         return [topic for topic, share in worn.items() if share >= 0.5]
 
     def put(self, topic: str, value: V, at: float) -> bool:
-        """Keep a value asked for at ``at``, unless a later one is there. Return whether it replaced another."""
+        """Keep a value requested at ``at``, unless a later one is cached. Return whether it replaced another value."""
         with self._lock:
             before = self._entries.get(topic)
             if before is not None and before[0] > at:
@@ -87,9 +87,9 @@ class _Aged(Generic[V]):
         return before is not None and before[1] != value
 
     def get(self, topic: str, after: float | None = None) -> V:
-        """Return the value. If several threads need it at once, only one asks.
+        """Return the value. If several threads need it at once, only one sends the request.
 
-        ``after``: the value must have been asked for later than that; otherwise it only must not be too old.
+        ``after``: the value must have been requested later than this; if None, it must not be older than its age.
         """
         with self._lock:
             topic_lock = self._asking[topic]
@@ -111,7 +111,7 @@ class _Listing:
 
 
 class Observer:
-    """Thread-safe. ``overrides`` applies the settings' values per topic, which replace longer ones of Kafka."""
+    """Thread-safe. ``overrides`` returns a topic's configuration with tierstate's settings applied (`overridden`)."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Observer:
         archive_problem: ArchiveProblem = no_archive_problem,
         prefix: Callable[[], PrefixProof] = always_proven,
     ) -> None:
-        """``waits`` learns at each look whether the last stable offset keeps a rolled segment from being copied."""
+        """``waits`` is called at each look: True if the last stable offset prevents the copy of a rolled segment."""
         self._archive_problem, self._respect, self._prefix = archive_problem, groups.respect, prefix
         broker, clock = context.broker, context.clock
         self._broker, self._broker_id, self._log = broker, context.broker_id, context.log
@@ -136,7 +136,7 @@ class Observer:
         self._drift = _Aged(clock, lambda _: DRIFT_AGE_S, lambda _: _first_problem(topic_problems))
 
     def __call__(self, partition: TopicIdPartition, name: str) -> Observed:
-        """Return all that a decision needs. Raises Fenced when the partition left the disk, BrokerUnavailable kinds."""
+        """Return all data for a decision. Raises Fenced if the partition left the disk, BrokerUnavailable kinds."""
         state = self.local_log(partition, name)
         state = replace(state, drift=self._drift.get("") or self._archive_problem(partition), prefix=self._prefix())
         if not self._respect or refusal(state.config) is not None:
@@ -144,9 +144,9 @@ class Observer:
         return replace(state, groups=self._seen(partition, name, state.bounds, self._groups.get(name)))
 
     def local_log(self, partition: TopicIdPartition, name: str) -> Observed:
-        """Return what the broker and its disks know of the partition. Neither the store nor any group is asked.
+        """Return the observations of the broker and its disks. Neither the store nor any group is queried.
 
-        Raises what a whole look raises.
+        Also calls ``waits``. Raises the errors of `__call__`.
         """
         bounds = self._bounds(partition, name)
         local = self._log.snapshot(partition, name)
@@ -156,9 +156,10 @@ class Observer:
     def groups_after(
         self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float
     ) -> Mapping[str, Offset] | None:
-        """Return what groups hold, by a listing asked for later than ``moment`` of the agent's monotonic clock.
+        """Return the lowest offset each group still needs, from a listing requested after ``moment`` (monotonic).
 
-        The next look uses it too. Calls that come while another listing is under way share the one after it.
+        Returns None if not all groups are known. The next look uses the listing too. Calls that arrive during another
+        listing share the listing after it.
         """
         if not self._respect:
             return {}
@@ -178,7 +179,7 @@ class Observer:
         )
 
     def _bounds(self, partition: TopicIdPartition, name: str) -> LocalBounds:
-        """Return bounds that were asked for ahead, once, if they are recent; otherwise ask now."""
+        """Return bounds that were requested ahead if they are recent, and forget them; otherwise request them now."""
         at, answer = self._asked_ahead.pop(partition, (0.0, None))
         if answer is None or self._clock.monotonic() - at >= AHEAD_AGE_S:
             return self._broker.bounds(name, partition.partition, broker=self._broker_id)
@@ -187,10 +188,10 @@ class Observer:
         return answer
 
     def ahead(self, due: Mapping[TopicIdPartition, str], topics: Collection[str]) -> set[str]:
-        """Ask together what looks would ask one by one: bounds of those that are ``due``, topic configurations, groups.
+        """Send together the requests of several looks: bounds of ``due`` partitions, topic configurations, groups.
 
-        ``topics``: all that are led. Returns those whose configuration changed. Raises nothing: looks repeat a question
-        that fails here, and report its error.
+        ``topics``: the topics of all led partitions. Returns the topics whose configuration changed. Raises nothing:
+        looks repeat a request that fails here, and report its error.
         """
         now = self._clock.monotonic()
         if len(due) > 1:
@@ -242,7 +243,7 @@ class Observer:
         return PROBLEM_AGE_S if self._holds.unknown(listing.groups) else GROUPS_AGE_S
 
     def _list_groups(self, topic: str) -> _Listing:
-        """List a topic's groups. If Kafka does not answer, any may be missing: an incomplete listing means no trim."""
+        """List a topic's groups. If Kafka does not answer, the listing is marked incomplete, which prevents trims."""
         at = self._clock.now_ms()
         try:
             return _Listing(at, self._broker.groups(topic))
@@ -255,7 +256,7 @@ def _no_groups(error: TierstateError) -> TopicGroups:
 
 
 def _first_problem(topic_problems: Callable[[], list[str]]) -> str | None:
-    """Return the tier-state topic's first problem; None when it is safe. A check that fails is a problem too."""
+    """Return the tier-state topic's first problem, or the error of a check that failed; None if it is safe."""
     try:
         return next(iter(topic_problems()), None)
     except (Unavailable, AccessDenied, UnknownTopic) as error:

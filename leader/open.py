@@ -43,7 +43,7 @@ from .upload import FormatPolicy
 
 @dataclass(frozen=True, slots=True)
 class LeaderRole:
-    """An agent that is ready to run, and what it shows of itself. It runs on ``hosted`` and ``new_worker``."""
+    """An agent that is ready to run, with its parts. ``hosted`` lists the disks anew at each call."""
 
     agent: Agent
     board: StatusBoard
@@ -53,7 +53,7 @@ class LeaderRole:
     new_worker: NewWorker
     quota: ByteQuota
     unseen: Callable[[], Sequence[str]]
-    """See `Discovery.unseen`."""
+    """Returns led partitions that are in no known log folder (`Discovery.unseen`)."""
 
     def close(self) -> None:
         """Release the broker's log folders."""
@@ -74,8 +74,9 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Parts that run next to an agent's own work. ``schedule``: an instance that already listens to what lands in the
-    view. ``quota``: for all that is uploaded; None: a quota of ``copy.quota`` for the copies alone.
+    """Optional parts that run next to an agent's own work. ``schedule``: one that already listens to the view's events.
+
+    ``quota`` limits everything that is uploaded. If None, a quota of ``copy.quota`` limits the copies alone.
     """
 
     archived_to: ArchivedTo = no_archive
@@ -99,7 +100,7 @@ def open_leader(
     management_address: str,
     beside: Beside = NOTHING_BESIDE,
 ) -> LeaderRole:
-    """Return an agent that is ready to run. ``management_address``: where others reach its management port.
+    """Return an agent that is ready to run. ``management_address``: its management port's address for others.
 
     Raises InvalidRequest for a key ring that cannot be used.
     """
@@ -165,10 +166,10 @@ def open_leader(
 
 
 def hosted_partitions(settings: Settings, context: TermContext, schedule: Schedule) -> Discovery:
-    """Return a discovery of the partitions that the settings include, under the topic ids that the cluster gives now.
+    """Return a discovery of the partitions that the settings include, under the topic ids that the cluster has now.
 
-    Excluded partitions stay while facts name them, so that what is remote goes on expiring. Internal topics that the
-    patterns name are hosted to be refused, so that people see why.
+    Excluded partitions stay while facts name them, so that their remote segments still expire. Internal topics that
+    match the settings' patterns are hosted but refused, so that the status shows the reason.
     """
 
     def choose(described: TopicDescription) -> Choice | None:
@@ -181,7 +182,7 @@ def hosted_partitions(settings: Settings, context: TermContext, schedule: Schedu
 
 
 def overridden(settings: Settings, name: str, config: TopicConfig) -> TopicConfig:
-    """Return Kafka's settings with ours where they are shorter: the broker itself would undo longer ones."""
+    """Return Kafka's configuration with tierstate's retention where it is shorter: the broker obeys only its own."""
     own = settings.tiering.topics.get(name)
     if own is None:
         return config

@@ -1,8 +1,8 @@
 """Look for orphans of a partition that this broker leads, and sweep those that two looks a grace apart condemned.
 
-A look is one LIST of the partition's folder and takes no term. Looks are a day apart, or a grace if that is shorter.
-Each partition has its own moment, which a restart does not move. This process deletes only what it saw condemned for
-the whole grace, whatever an earlier process saw.
+A look lists the partition's folders and needs no term. Looks are a day apart, or a grace if that is shorter. Each
+partition has its own times for looks, which a restart does not change. This process deletes only orphans that it saw
+condemned (`sweeper.py`) for the whole grace. What an earlier process saw does not count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AGAIN_S = 600.0
 
 
 def until_turn(partition: TopicIdPartition, now_ms: TimestampMs, every_s: float) -> float:
-    """Return seconds until this partition's next moment. Moments are evenly spread, and equal in every process."""
+    """Return the seconds until this partition's next time. Times are evenly spread, and equal in every process."""
     share = zlib.crc32(str(partition).encode()) / 2**32
     return (1 - (now_ms / 1000 / every_s - share) % 1) * every_s
 
@@ -48,7 +48,7 @@ class OrphanSweeps:
 
     @property
     def ripe(self) -> tuple[str, ...]:
-        """Return the keys and upload ids of what may be deleted now."""
+        """Return the object keys and upload ids that may be deleted now."""
         return tuple(self._ripe)
 
     @property
@@ -66,8 +66,8 @@ class OrphanSweeps:
         self._due = self._context.clock.monotonic()
 
     def look_if_due(self, view: PartitionView) -> bool:
-        """Look if a look is due, and return whether one was completed. A tierstate error is never raised but reported,
-        and the look is tried again in ten minutes.
+        """Look if a look is due. Return whether a look was completed. A tierstate error is reported, not raised, and
+        the look is repeated after `AGAIN_S`.
         """
         if self._context.clock.monotonic() < self._due:
             return False
@@ -80,7 +80,7 @@ class OrphanSweeps:
         return True
 
     def look(self, before: PartitionView) -> SweepFindings:
-        """Look for orphans now. Raises what `sweeper.look` raises, and ViewBehind."""
+        """Look for orphans now, and report them to the listener. Raises the errors of `sweeper.look`, ViewBehind."""
         clock = self._context.clock
         findings = look(self._tools, self._name, before, self._fresh_view, self._context.time.clocks().for_deletion)
         now, condemned = clock.monotonic(), findings.condemned
@@ -88,7 +88,7 @@ class OrphanSweeps:
         waiting = {name: self._tools.grace_s - (now - seen) for name, seen in self._first_seen.items()}
         self._ripe = {name: condemned[name] for name, left in waiting.items() if left <= 0}
         self.missing = findings.missing
-        again = [now + AGAIN_S] if findings.missing else []  # they may be restored
+        again = [now + AGAIN_S] if findings.missing else []  # the missing objects may be restored
         self._due = min([self._next_turn(), *again, *(now + left for left in waiting.values() if left > 0)])
         orphans = findings.orphans
         self.last = OrphansFound(
@@ -105,7 +105,7 @@ class OrphanSweeps:
         return findings
 
     def sweep(self, session: TermSession) -> Operation[int]:
-        """Delete the orphans that may be deleted now. Return how many were."""
+        """Delete the orphans that may be deleted now. Return their number."""
         return sweep_orphans(session, self._tools, self._ripe)
 
     def _fresh_view(self) -> PartitionView:

@@ -1,7 +1,7 @@
-"""The leader epoch checkpoints of a partition's other replicas, asked for from the agents of their brokers.
+"""Request the leader epoch checkpoints of a partition's other replicas from the agents of their brokers.
 
-Asked only where no fact knows the log's past (`term.composed`): a replica that was away, or that Kafka's retention
-reached later, may still have an epoch that the leader's disk lacks. An answer is evidence like a term's lineage (0016).
+Sent only if no fact has the log's past (`term.composed`). A replica that was offline, or on which Kafka's retention ran
+later, may still have an epoch that the leader's disk lacks. An answer counts as much as a term's lineage (0016).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..state.view import TierView
 
 TIMEOUT_S = 1.0
 AT_MOST = 8
-"""How many agents are asked at most, one after the other, while a term waits for them."""
+"""The greatest number of agents that are queried, one after the other, while a term waits for them."""
 
 
 def epochs_of(log: LocalLog, name: str, partition: int) -> dict[str, Any] | None:
-    """Return what an agent answers: the checkpoint of its broker's replica; None: it has none."""
+    """Return an agent's answer: the checkpoint of its broker's replica. Returns None if there is no such replica."""
     for place, topic in log.listed().items():
         if (topic, place.partition) == (name, partition):
             with suppress(TierstateError):
@@ -39,7 +39,7 @@ def epochs_of(log: LocalLog, name: str, partition: int) -> dict[str, Any] | None
 
 
 def lineage_in_answer(answer: bytes, partition: TopicIdPartition) -> Lineage | None:
-    """Return the lineage in another agent's answer; None if it is about another topic of that name or not an answer."""
+    """Return the lineage in another agent's answer; None if it is malformed, or about another topic of that name."""
     try:
         fields = json.loads(answer)
         if fields["topic_id"] != partition.topic_id:
@@ -50,7 +50,7 @@ def lineage_in_answer(answer: bytes, partition: TopicIdPartition) -> Lineage | N
 
 
 class OtherReplicas:
-    """A `term.OtherReplicas`. Agents are found by the newest term, of any partition, that names their broker."""
+    """A `term.OtherReplicas`. The newest `LeaderElected` of a broker, for any partition, has its agent's address."""
 
     def __init__(self, me: BrokerId, view: TierView, ask: Callable[[str], bytes | None]) -> None:
         """``ask`` sends GET for a URL and returns the body; None when there is no answer in time."""

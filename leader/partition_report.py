@@ -1,4 +1,4 @@
-"""A partition's status after a look at it: how far each tier is, and why something is not done."""
+"""A partition's status after a look at it: how far each tier reaches, and why something is not done."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reported(
     failing: Collection[OperationKind],
     now: TimestampMs,
 ) -> PartitionStatus:
-    """Return the status after a look. ``failing``: kinds whose last operation failed, for reasons in ``before``."""
+    """Return the status after a look. ``failing``: kinds whose last operation failed; ``before`` has the reasons."""
     status = with_local_log(before, view, seen, now).saying(
         not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
         held_by=decision.trim.held_by,
@@ -49,7 +49,7 @@ def reported(
 
 
 def with_local_log(before: PartitionStatus, view: PartitionView, seen: Observed, now: TimestampMs) -> PartitionStatus:
-    """Return ``before`` with the data of the broker's log and the topic's settings, which need no object store."""
+    """Return ``before`` with new data of the broker's log and the topic's settings. Needs no object store."""
     copied_to = copied_offset(view, seen.bounds)
     local = LocalSegments.of(seen.segments)
     first = local.number_at(copied_to + 1)
@@ -74,12 +74,12 @@ def with_local_log(before: PartitionStatus, view: PartitionView, seen: Observed,
 
 
 def refused(before: PartitionStatus, why: Why) -> PartitionStatus:
-    """Return the status of a partition that is not tiered, whatever else is known of it."""
+    """Return the status of a partition that is not tiered: ``why`` becomes the reason for everything."""
     return before.saying(leads=True).refusing(why).copying(why).trimming(why).expiring(why)
 
 
 def failed(before: PartitionStatus, why: Why, kind: OperationKind | None) -> PartitionStatus:
-    """Return the status after a failure. ``kind``: the operation that failed; None: nothing could even be decided."""
+    """Return the status after a failure. ``kind``: of the failed operation; None if no decision was possible."""
     if before.refused is not None:
         return before
     status = before.saying(leads=True)
@@ -93,7 +93,7 @@ def failed(before: PartitionStatus, why: Why, kind: OperationKind | None) -> Par
 
 
 def _expires_at(oldest: TimestampMs | None, retention_ms: int) -> int | None:
-    """Return when Kafka's own retention by time takes uncopied data (ms); None: not in sight."""
+    """Return when Kafka's retention by time deletes uncopied data (ms); None if there is none, or no time limit."""
     return None if oldest is None or retention_ms < 0 else oldest + retention_ms
 
 

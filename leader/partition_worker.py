@@ -1,8 +1,8 @@
-"""One partition's worker: observe, decide, begin a term in every leader epoch, take one operation, and repeat.
+"""One partition's worker: observe, decide, begin a term if one is due, run one operation, and repeat.
 
-It holds the partition's term and its backoff; one thread at a time runs it. Kinds of operations take turns. Each has
-its own backoff (after the third failure in a row exponential, 5 s to 5 min), so that a failing trim delays no copy, and
-a store that accepts nothing delays no erasing.
+The worker holds the partition's term. One thread at a time runs the worker. Kinds of operations take turns. Each kind
+has its own backoff (`backoff.py`), so that a failing trim delays no copy. For the same reason, a store that accepts no
+objects delays no erasing.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from .status import PartitionStatus, StatusBoard
 from .term import TermContext, TermSession, begin_term
 
 ArchivedTo = Callable[[int], Position | None]
-"""Returns the position of a tier-state partition below which all is archived; None: no archive is kept."""
+"""Returns the position below which a tier-state partition is archived; None if no archive is kept."""
 FRESH_S = 5.0
 OTHERS_EVERY_S = 10.0
-"""How long a backlog of copies may keep trims, expiry, sweeping and erasing waiting."""
+"""For how many seconds a backlog of copies may delay trims, expiry, sweeping and erasing."""
 LOCAL_LOG_EVERY_S = 30.0
-"""The greatest age of what a status shows of the broker's own log while a store delays everything else."""
+"""The greatest age in seconds of a status's data about the broker's log, while an operation or a backoff lasts."""
 
 
 def no_archive(tier_partition: int) -> None:
@@ -75,7 +75,7 @@ class WorkerTools:
 
 
 class PartitionWorker:
-    """Works on one partition: call `advance` until it returns False, and again at the next reconcile."""
+    """The work on one partition. Call `advance` until it returns False, and again when the next look is due."""
 
     def __init__(
         self,
@@ -92,14 +92,14 @@ class PartitionWorker:
         self._watch, self._orphans, self._lost = IntegrityHolds(context, tools.listener), orphans, lost
         self._session: TermSession | None = None
         self.barred: Why | None = None
-        """Why the settings or the topic's name exclude it from tiering; the agent sets this at every reconcile."""
+        """Why the settings or the topic's name exclude the partition; None if they do not. The agent sets this."""
         self._pin = StableOffsetPin(context, partition, name)
         self._gone = LastSeen()
         self._too_old: tuple[Offset, Why] | None = None
         self._removal_error: str | None = None
         self._reading_tiers = False
         self._beginning_for: OperationKind | None = None
-        """If no term begins, only this kind of operation waits for it; why the other kinds wait is known already."""
+        """The kind of operation that needs a term. If the term cannot begin, only the reason of this kind changes."""
         self._returned: deque[type[TierstateError]] = deque()
         self._general = Backoff(context.clock)
         self._by_kind = {kind: Backoff(context.clock) for kind in OperationKind}
@@ -112,14 +112,14 @@ class PartitionWorker:
 
     @property
     def failures(self) -> int:
-        """Return how often in a row something failed; 0 means that all is well."""
+        """Return the highest number of failures in a row of any backoff; 0 if nothing fails."""
         return max(each.count for each in self._every_backoff())
 
     def _every_backoff(self) -> tuple[Backoff, ...]:
         return (self._general, *self._by_kind.values(), *self._put_off.values())
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
-        """Try again at the next look what failed with errors of these kinds. Thread-safe."""
+        """End, at the next look, each backoff whose last error is of one of these kinds. Thread-safe."""
         self._returned.extend(kinds)
 
     @property
@@ -139,7 +139,7 @@ class PartitionWorker:
         return run(self.steps())
 
     def steps(self) -> Operation[bool]:
-        """Do what `advance` does, yielding before each irreversible step of the operation it takes."""
+        """Do the work of `advance`. Yield the name of each irreversible step before the step."""
         while self._returned:
             kind = self._returned.popleft()
             for backoff in self._every_backoff():
@@ -174,7 +174,7 @@ class PartitionWorker:
         now = self._context.time.now_ms()
         memory = self._memory(view, observed)
         decision = decide(view, observed, self._policy, now, memory, refused_now or self.barred)
-        if self._session is not None:  # without a term, tries to begin one become less frequent
+        if self._session is not None:  # without a term, attempts to begin one become less frequent
             self._general.clear()
         for idle in OperationKind:
             if idle not in decision.intents:
@@ -199,10 +199,10 @@ class PartitionWorker:
         return True
 
     def look_at_local_log(self) -> bool:
-        """Show what waits in the broker's log, and until when, while an operation or a back-off delays whole looks.
+        """Update the status's data about the broker's log, while an operation or a backoff delays complete looks.
 
-        Any thread may call it; it works once in `LOCAL_LOG_EVERY_S`. It asks the broker and the view, never the store.
-        Returns False when that failed; the next whole look reports the error.
+        Thread-safe. Does nothing if the last look or update is newer than `LOCAL_LOG_EVERY_S`. Queries the broker and
+        the view, never the store. Returns False if a query failed; the next complete look reports the error.
         """
         now = self._context.clock.monotonic()
         if now - self._looked_at < LOCAL_LOG_EVERY_S or not self._status.leads or self._status.refused is not None:
@@ -247,7 +247,7 @@ class PartitionWorker:
             self._publish(self._status.saying(**counts))
 
     def _turn(self, decision: Decision) -> OperationKind | None:
-        """Return the kind to take next: copies first, but regularly one of the others, however long the backlog is."""
+        """Return the kind to run next; None if no kind can run. Copies first, every `OTHERS_EVERY_S` another kind."""
         able = [kind for kind in decision.intents if not self._by_kind[kind].waiting]
         others = [kind for kind in able if kind is not OperationKind.COPY]
         recently = self._context.clock.monotonic() - self._last_other < OTHERS_EVERY_S
@@ -291,14 +291,14 @@ class PartitionWorker:
             self._listener(OperationFailed(self.partition, self.name, kind.value, str(error)))
 
     def _due(self, view: PartitionView, seen: Observed, *, tiered: bool) -> str | None:
-        """Return why another term must begin; None: no need, or the partition is untiered and never had a term."""
+        """Return why a new term must begin. None if none must, or if an untiered partition never had a term."""
         if view.term is None and not tiered:
             return None
         context = self._context
         return term_due(view, seen.bounds, seen.epochs, context.broker_id, context.management_address)
 
     def _asks_time(self, memory: Memory) -> str | None:
-        """Return why a term must begin just for its first append, which shows its broker's time; None: no need."""
+        """Return why a term must begin only to learn the brokers' time from its first append; None if not needed."""
         doubt, number = memory.clock_doubt, self._context.view.tier_partition(self.partition)
         return doubt.text if doubt is not None and self._context.time.may_ask_again(number) else None
 
@@ -322,7 +322,7 @@ class PartitionWorker:
         return self._context.view.partition(self.partition)
 
     def _failed(self, error: TierstateError, kind: OperationKind | None = None) -> None:
-        """Show a failure. End the term if it was fenced or has ended already; all else is tried again within it."""
+        """Show a failure in the status. End the term if it was fenced or has ended; else retries use the same term."""
         if self._session is not None and (isinstance(error, Fenced) or self._session.ended):
             self._end_term(self._session.ended or str(error))
         times = max(self._general.count, self._by_kind[kind].count if kind else 0)
@@ -336,7 +336,7 @@ class PartitionWorker:
         )
 
     def _end_term(self, reason: str) -> None:
-        """End the term, if there is one. A new one begins at the next look that calls for it."""
+        """End the term, if there is one. A new term begins at the next look that needs it."""
         if self._session is not None:
             self._session.end(reason)
             self._listener(TermEnded(self.partition, self.name, str(self._session.term), reason))

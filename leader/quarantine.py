@@ -1,10 +1,10 @@
-"""Keep swept objects for a while, instead of deleting them, in a quarantine.
+"""Copy objects to a quarantine before a sweep deletes them. Rules marked * are in `docs/tier-state.md`.
 
     <quarantine prefix><key>.<modified at, ms>.quarantined
 
-The suffix hides them from every listing that looks for segments: recover, verify and the sweep ignore them. To take one
-back, copy it to its key with the store's own tools. tierstate never deletes them: let a lifecycle rule of the bucket do
-that for the prefix.
+The suffix hides the copies from every listing of segments: recover, verify and the sweep ignore them. To restore an
+object, copy it to its original key with the store's own tools. tierstate never deletes objects in the quarantine: use a
+lifecycle rule of the bucket for the prefix.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class Quarantine:
         return bool(self.prefix)
 
     def key_of(self, info: ObjectInfo) -> str:
-        """Return the same key at each try for one object, and another key for an object that lands at its key later."""
+        """Return an object's key in the quarantine: the same at each try, another one for a later object at its key."""
         return f"{self.prefix}{info.key}.{info.modified_at}{SUFFIX}"
 
     def keep(self, store: ObjectStore, key: str) -> None:
         """Copy an object to the quarantine; the caller deletes the original. Raises ObjectNotFound.
 
-        The store's own copy operation is not used, because the protocol has none. This process reads and writes every
-        byte once, with memory for a few parts of it.
+        `ObjectStore` has no copy operation, so this process reads and writes every byte once. Memory: a few parts of
+        the object. Raises StorageUnavailable if the copy has another size.
         """
         info = store.head(key)
         target = self.key_of(info)
         try:
             store.put_stream(target, self._pieces(store, info))
-        except ObjectExists:  # by a try that died before it deleted the original, or whose answer got lost
+        except ObjectExists:  # an earlier try wrote it, and died before the delete or got no answer
             pass
         copy = store.head(target)
         if copy.size != info.size:
@@ -71,7 +71,7 @@ class Quarantine:
             )
 
     def keep_segment(self, store: ObjectStore, segment: CopyAttempt | RemoteSegment) -> None:
-        """Copy those of its three objects that exist. Raises CorruptData when they are named for another segment*."""
+        """Copy the segment's existing objects. Raises CorruptData if its facts name objects of another segment*."""
         require_own(segment)
         for kind in ObjectKind:
             with suppress(ObjectNotFound):

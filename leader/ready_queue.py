@@ -1,8 +1,8 @@
-"""The queue of partitions that wait for a thread: fresh ones come before those that catch up.
+"""The queue of partitions that wait for a thread: fresh partitions come before those that catch up with a backlog.
 
-A partition that is far behind has hours to go, and its next segment is not urgent; readers and the disk wait for one
-that rolled just now. Each kind is served first come, first served. However many fresh ones there are, one that catches
-up gets a turn now and then: otherwise a backlog would last as long as the agent is busy.
+The next segment of a partition that is hours behind is not urgent. The segment of a fresh partition has just rolled,
+and readers and the disk wait for its copy. Each kind is served first come, first served. After `FRESH_IN_A_ROW` fresh
+partitions one that catches up has a turn: otherwise a backlog would last as long as the agent is busy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 W = TypeVar("W")
 FRESH_IN_A_ROW = 8
-"""How many fresh ones go first while one that catches up waits; then that one has a turn."""
+"""The number of fresh partitions that go first while one that catches up waits."""
 
 
 class ReadyQueue(Generic[W]):
@@ -40,10 +40,10 @@ class ReadyQueue(Generic[W]):
 
     @property
     def waits(self) -> int:
-        """Return how many workers wait."""
+        """Return the number of waiting workers."""
         return len(self._fresh) + len(self._behind)
 
     @property
     def fresh_waits(self) -> bool:
-        """Return whether a worker that catches up should yield its turn after its operation."""
+        """Return whether a fresh worker waits. Then a worker that catches up stops after its current operation."""
         return bool(self._fresh)

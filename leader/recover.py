@@ -1,8 +1,8 @@
-"""Rebuild the tier-state topic from a plan: for each partition a new term, then the facts of the plan.
+"""Rebuild the tier-state topic from a plan: append a new term for each partition, then the facts of the plan.
 
-Nothing else may write at the same time: the target is a fresh topic, and at the end each partition must mean what was
-planned. (A term that an agent began in between would fence what follows it, and is found there.) The value of a key is
-a function of the plan and of the term, so an interrupted recovery finds its own term and goes on.
+No other process may write at the same time: the target is a fresh topic. At the end, each partition is compared with
+the plan. (If an agent began a term meanwhile, its term fences later facts; the comparison finds that.) The value of a
+key depends only on the plan and the term, so an interrupted recovery can continue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .term import APPLY_TIMEOUT_S, UNKNOWN_LEADER_WAIT_S
 
 @dataclass(frozen=True, slots=True)
 class RecoverTools:
-    """The topic to fill, a view of it, and where time and ids come from."""
+    """The topic to fill, a view of that topic, and the sources of time and ids."""
 
     topic: TierTopic
     view: TierView
@@ -40,11 +40,11 @@ class RecoverTools:
 
 
 def check_target(topic: TierTopic, view: TierView, plans: Iterable[PartitionPlan], *, resume: bool) -> bool:
-    """Check that no facts of planned partitions stand or, to ``resume``, only those recover wrote for these plans.
+    """Check that the topic has no facts of planned partitions, except facts that recover wrote for these plans.
 
-    Facts of other partitions may stand: topics of an earlier cluster are added to them. Facts without a term count as
-    recover's when a plan restores them. Returns whether everything stands already. Raises Fenced, InvalidRequest (it
-    must be resumed).
+    Facts of other partitions are allowed, so that topics of an earlier cluster can be added. Facts without a term count
+    as recover's if a plan restores them. Return whether all planned facts are in the topic already. Raises Fenced for
+    other facts, and InvalidRequest if some planned facts are there but ``resume`` is False.
     """
     for number in range(topic.mapped_partitions):
         view.require_fresh(number, 0)
@@ -70,7 +70,7 @@ def check_target(topic: TierTopic, view: TierView, plans: Iterable[PartitionPlan
 
 
 def _stands(plan: PartitionPlan, facts: list[LiveFact]) -> bool:
-    """Return whether everything that the plan writes is there. Raises Fenced for a term of another plan."""
+    """Return whether ``facts`` has every key that the plan writes. Raises Fenced for a term of another plan."""
     elected = _own_term(plan, facts)
     if elected is None:
         return False
@@ -84,7 +84,7 @@ def _is_own(live: LiveFact) -> bool:
 
 
 def recover_all(plans: Iterable[PartitionPlan], tools: RecoverTools) -> Operation[int]:
-    """Recover every partition that has something to write. Return how many there were."""
+    """Recover every partition whose plan writes facts. Return the number of these partitions."""
     done = 0
     for plan in plans:
         if plan.writes:
@@ -94,10 +94,10 @@ def recover_all(plans: Iterable[PartitionPlan], tools: RecoverTools) -> Operatio
 
 
 def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Operation[PartitionView]:
-    """Write the partition's new term and everything after it; what already stands is not written again.
+    """Append the partition's new term and the facts of the plan, except facts that are in the topic already.
 
-    Raises Fenced when something else stands there, UnknownOutcome (resume later), IllegalTransition when the partition
-    does not mean what was planned in the end.
+    Raises Fenced if the topic has another value or another term, UnknownOutcome (resume later), and IllegalTransition
+    if the partition differs from the plan in the end.
     """
     view, number = tools.view, tools.view.tier_partition(plan.partition)
     view.require_fresh(number, 0)
@@ -107,7 +107,7 @@ def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Operation[Par
         elected = elected_of(plan, FactId.of(tools.ids.uuid()), tools.clock.now_ms())
         yield "append leader-elected"
         view.wait_applied(number, _append(plan.partition, elected, tools), APPLY_TIMEOUT_S)
-        # Q is learnt from the view, never from the acknowledgement
+        # Q is read from the view, never from the acknowledgement
         standing = {live.key: live for live in view.facts(plan.partition)}
     term = Term(elected.epoch, standing[key_of(elected)].position, elected.id)
     last: Position | None = None
@@ -126,9 +126,9 @@ def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Operation[Par
 def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionView]:
     """Add the facts of segments that are complete in the bucket to a partition that has facts.
 
-    The new term belongs to no broker and rules from its own position on, so no agent may run: a term that one began in
-    between would fence what follows, and is found at the end. After an interruption, start again with a new look; that
-    takes a term of its own. Raises Fenced, UnknownOutcome, IllegalTransition.
+    The new term belongs to no broker and is in force from its own position on, so no agent may run. If an agent began a
+    term meanwhile, its term fences later facts; the check at the end finds that. After an interruption, look for lost
+    facts again and begin a new term. Raises Fenced, UnknownOutcome, IllegalTransition.
     """
     plan, partition = lost.plan, lost.plan.partition
     view, number = tools.view, tools.view.tier_partition(partition)
@@ -150,7 +150,7 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
     )
     last = Position(-1)
     for step, fact in facts_of(addition, elected, term):
-        if isinstance(fact, SegmentCopyStarted):  # one may stand without its end, which was lost: see `is_second_value`
+        if isinstance(fact, SegmentCopyStarted):  # its key may exist: `is_second_value` allows RECOVERER a second value
             fact = SegmentCopyStarted(replace(fact.attempt, broker_id=RECOVERER))
         yield step
         last = _append(partition, fact, tools)
@@ -159,7 +159,7 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
 
 
 def _added(before: PartitionView, lost: LostFacts, term: Term, view: TierView) -> PartitionView:
-    """Return the partition. Check that old and lost segments are readable, so nothing else wrote in between."""
+    """Return the partition. Check that the old and the added segments are readable, and that no other term began."""
     now = view.partition(lost.plan.partition)
     if now.term != term:
         raise Fenced("another term began meanwhile: an agent runs", partition=now.partition, ruling=now.term)
@@ -181,7 +181,7 @@ def _own_term(plan: PartitionPlan, standing: list[LiveFact]) -> LeaderElected | 
         return None
     only = terms[0]
     ours = elected_of(plan, only.id, only.elected_at)
-    if plan.local_start is not None:  # it may have moved since; the other facts are made from the value of then
+    if plan.local_start is not None:  # the start may have moved since; the other facts use the earlier value
         ours = replace(ours, local_start=only.local_start)
     if len(terms) > 1 or ours != only:
         raise Fenced("a term of another plan stands in the topic: use a fresh one", partition=plan.partition)
@@ -189,14 +189,14 @@ def _own_term(plan: PartitionPlan, standing: list[LiveFact]) -> LeaderElected | 
 
 
 def _append(partition: TopicIdPartition, fact: Fact, tools: RecoverTools) -> Position:
-    """Append the fact. After an unknown outcome, wait until it appears, or until it no longer can."""
+    """Append the fact and return its position. After an unknown outcome, wait until it appears or cannot land."""
     key, number = key_of(fact), tools.view.tier_partition(partition)
     try:
         return tools.topic.append(number, key, encode_fact(fact))
     except UnknownOutcome:
         deadline = tools.clock.monotonic() + UNKNOWN_LEADER_WAIT_S
         while tools.clock.monotonic() <= deadline:
-            with suppress(Unavailable):  # a view that is behind shows it later
+            with suppress(Unavailable):  # a view that is behind shows the fact later
                 tools.view.require_fresh(number, 0)
             landed = next((live for live in tools.view.facts(partition) if live.fact == fact), None)
             if landed is not None:
@@ -206,7 +206,7 @@ def _append(partition: TopicIdPartition, fact: Fact, tools: RecoverTools) -> Pos
 
 
 def _checked(plan: PartitionPlan, term: Term, view: TierView) -> PartitionView:
-    """Return the partition. Check that it means what was planned: nothing else wrote, nothing landed twice."""
+    """Return the partition. Check that it equals the plan: no other process wrote, and no fact landed twice."""
     now = view.partition(plan.partition)
     if now.term != term:
         raise Fenced("another term began meanwhile: an agent runs", partition=plan.partition, ruling=now.term)

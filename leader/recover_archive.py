@@ -1,10 +1,10 @@
-"""The archive as recover reads it: the whole history of every partition, not only the facts that stood at the end.
+"""The archive as recover reads it: the complete history of every partition, not only the last live facts.
 
-A tombstone means that a fact no longer matters to the live set, but to a recovery it may: a segment whose facts were
-all erased must not come back because its manifest is still there. So only facts without a term (orders, leases, holds,
-what people settled) are erased here. The rest means what the whole history means, as the live set did. A copy fact is
-erased only after its segment is deleted, so its tombstone alone shows that, should the delete itself not be in the
-archive.
+A tombstone means that the live set no longer needs a fact, but a recovery may need it. For example, a segment whose
+facts were all erased must not become readable again because its manifest still exists. So tombstones erase only facts
+without a term here: orders, leases, holds, and decisions by people. All other facts of the history count. A copy fact
+is erased only after its segment is deleted. So its tombstone alone shows the deletion, even if the delete fact is not
+in the archive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BY_NO_TERM = SAID_BY_PEOPLE | {KeyKind.LEASE, KeyKind.LATER}
 def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entry]]:
     """Yield the entries that name a partition, with their keys.
 
-    Raises CorruptData for a key that no tierstate minted, because its meaning is unknown.
+    Raises CorruptData for a key that no release of tierstate writes, because its meaning is unknown.
     """
     for entry in entries:
         try:
@@ -45,21 +45,21 @@ def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entr
 
 
 def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPartition]:
-    """Return every partition that the entries name. Those of a tier-state partition are in order of position.
+    """Return every partition that the entries name. Entries of a tier-state partition must be in order of position.
 
-    Raises CorruptData for a key that no tierstate minted, because its meaning is unknown.
+    Raises CorruptData for a key that no release of tierstate writes, because its meaning is unknown.
     """
     states: dict[TopicIdPartition, PartitionState] = {}
     erased: set[RemoteSegmentId] = set()
     for key, entry in about_partitions(entries):
-        if entry.value is None and key.kind in BY_NO_TERM:  # may belong to no partition: clocks, signatures
+        if entry.value is None and key.kind in BY_NO_TERM:  # the partition may have no facts: clocks, signatures
             if key.partition in states:
                 states[key.partition].erase(entry.key)
             continue
         state = states.setdefault(key.partition, PartitionState(key.partition))
         if entry.value is not None:
             fact = decode_fact(entry.key, entry.value)
-            if not isinstance(fact, LocalTrimIntended):  # many, and of no consequence here
+            if not isinstance(fact, LocalTrimIntended):  # there are many, and a recovery does not need them
                 state.insert(LiveFact(entry.key, entry.position, fact))
         elif key.kind in (KeyKind.COPY_STARTED, KeyKind.COPY_FINISHED) and key.segment_id is not None:
             erased.add(key.segment_id)
@@ -67,8 +67,8 @@ def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPar
 
 
 def said_by(view: PartitionView, erased: Set[RemoteSegmentId] = frozenset()) -> ArchivedPartition:
-    """Return what a partition's facts mean for a recovery. ``erased``: segments whose copy facts were erased."""
-    # An archive whose oldest part was dropped may have a copy-finished without its copy-started: then it says nothing.
+    """Return a partition's facts as a recovery needs them. ``erased``: the segments whose copy facts were erased."""
+    # If the oldest part of the archive was dropped, a copy-finished may lack its copy-started: the state is unknown.
     states = {
         sid: each.state
         for sid, each in view.segments.items()
@@ -103,9 +103,9 @@ def said_by(view: PartitionView, erased: Set[RemoteSegmentId] = frozenset()) -> 
 def continued(
     older: Mapping[TopicIdPartition, ArchivedPartition], newer: Mapping[TopicIdPartition, ArchivedPartition]
 ) -> dict[TopicIdPartition, ArchivedPartition]:
-    """Merge two archives of one cluster, the second of a tier-state topic that followed the first (a recovered one).
+    """Merge the archives of two tier-state topics of one cluster, the newer one recovered from the older one.
 
-    The newer one counts. The older one adds what the newer one lacks, and what was deleted stays deleted.
+    The newer archive takes precedence. The older one adds what the newer one lacks. Deleted segments stay deleted.
     """
     both = dict(older)
     for partition, now in newer.items():

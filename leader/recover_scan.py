@@ -1,7 +1,7 @@
-"""Scan a bucket by a single LIST, in which the three objects of a segment lie side by side.
+"""Scan a bucket by a single LIST, in which the three objects of a segment are adjacent.
 
-The listing overrules a manifest. A manifest is damaged if its log or indexes are gone or have another size, or if it
-describes another object than its own (a copy of a folder).
+Each manifest is checked against the listing. It is damaged if the segment's log or indexes are missing or have another
+size. It is also damaged if it describes objects under another key than its own (a copied folder).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DamagedManifest:
 
 @dataclass(frozen=True, slots=True)
 class ForeignManifest:
-    """A whole segment of another writer, cluster or tier-state topic. ``partition``: the one it names, if any."""
+    """The manifest of another writer, cluster or tier-state topic. ``partition``: the named partition, if any."""
 
     key: str
     why: str
@@ -45,7 +45,7 @@ class ForeignManifest:
 
 @dataclass(frozen=True, slots=True)
 class Uncommitted:
-    """Objects of a segment without a manifest: a copy or a delete that never ended."""
+    """Objects of a segment without a manifest: its copy or its delete has not ended."""
 
     base_key: str
     bytes: int
@@ -76,7 +76,7 @@ def scan_bucket(store: ObjectReader, prefix: str = "", selector: Callable[[str],
 
 
 def look_at(store: ObjectReader, base: str, objects: Mapping[str, ObjectInfo]) -> Found:
-    """Read the manifest and return how a recovery treats the segment. ``objects``: those that exist, by key."""
+    """Read the manifest and return how a recovery treats the segment. ``objects``: the listed objects by key."""
     key = object_key(base, ObjectKind.MANIFEST)
     if key not in objects:
         return Uncommitted(base, sum(info.size for info in objects.values()))
@@ -136,7 +136,7 @@ def _problem(
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A scanned bucket, sorted by what can be done with it."""
+    """The findings in a bucket, by kind. ``ours``: the segments that a recovery may restore."""
 
     ours: tuple[FoundSegment, ...]
     foreign: tuple[ForeignManifest, ...]
@@ -149,9 +149,9 @@ def _copied_at(finding: FoundSegment) -> TimestampMs:
 
 
 def sort_out(findings: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicId] = ()) -> Bucket:
-    """Sort findings. ``topic_ids``: the tier-state topics to restore from; none means the only one there is.
+    """Sort findings. ``topic_ids``: the tier-state topics to restore from; if empty, the only one in the bucket.
 
-    Raises InvalidRequest, naming them, when there are several and none is chosen.
+    Raises InvalidRequest naming the topics if there are several in the bucket and ``topic_ids`` is empty.
     """
     ours: list[FoundSegment] = []
     foreign: list[ForeignManifest] = []

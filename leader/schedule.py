@@ -1,9 +1,10 @@
-"""When each partition is looked at next: at once when something calls for it, otherwise less and less often.
+"""Schedule the looks at each partition: at once after an event, otherwise less and less often.
 
-A call (a segment rolled, a fact landed, leadership or configuration changed) is a hint and may be lost; looks come
-anyway. The wait for the next look is half of the time since the last event. So whatever falls due some time after an
-event (a delay, a grace, a retention) is noticed late by at most half of that time. The wait is never longer than
-`LONGEST_S`, which is how often Kafka itself checks its retention. Partitions of one group are then looked at together.
+A *look* is one check of a partition for work. A call (a segment rolled, a fact landed, leadership or configuration
+changed) makes a look due at once. Calls may be lost, so looks also come without them. The wait for the next look is
+half of the time since the last event. So the end of a period that began with an event (a delay, a grace, a retention)
+is noticed late by at most half of the period. The wait is never longer than `LONGEST_S`, the interval at which Kafka
+checks its retention. Partitions of one group with this wait are looked at together.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SPREAD = 0.6180339887498949
 
 @dataclass(slots=True)
 class _Due:
-    """``happened``: when the last event was. ``at``: when the next look is due; None while one is under way."""
+    """``happened``: time of the last event. ``at``: when the next look is due; None while a look is under way."""
 
     happened: float
     at: float | None
@@ -48,7 +49,7 @@ class Schedule:
         self.longest_s = LONGEST_S
 
     def follow(self, partition: TopicIdPartition) -> None:
-        """Look at the partition from now on, the first time at once."""
+        """Schedule the partition from now on. Its first look is due at once."""
         with self._lock:
             self._dues.setdefault(partition, _Due(self._clock.monotonic(), None))
             self._called.add(partition)
@@ -60,17 +61,17 @@ class Schedule:
             self._waiting.discard(partition)
 
     def call(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Look at these partitions again, also after a look that is under way: something happened to them."""
+        """Make looks at these partitions due at once, or after the looks under way: something happened to them."""
         with self._lock:
             self._called.update(each for each in partitions if each in self._dues)
 
     def call_all(self) -> None:
-        """Look at all partitions again: it is not known what happened to which."""
+        """Make looks at all partitions due at once: it is not known which of them changed."""
         with self._lock:
             self._called.update(self._dues)
 
     def listen(self, event: Event) -> None:
-        """Look at the partitions of facts that land. This is a `Listener`."""
+        """Make looks due for the partitions of new facts. This method is a `Listener`."""
         if isinstance(event, FactsApplied):
             self.call(event.partitions)
         elif isinstance(event, ViewRebuilt):
@@ -83,12 +84,12 @@ class Schedule:
 
     @property
     def called(self) -> bool:
-        """Return whether something calls for a look now."""
+        """Return whether a look that was called for has not begun."""
         with self._lock:
             return bool(self._called)
 
     def due(self, busy: Collection[TopicIdPartition], at_most: int) -> list[TopicIdPartition]:
-        """Return up to ``at_most`` partitions to look at now, in order. The ``busy`` ones and others wait."""
+        """Return, sorted, up to ``at_most`` partitions whose looks begin now. Called ``busy`` partitions stay due."""
         now = self._clock.monotonic()
         with self._lock:
             chosen = set(sorted(each for each in self._called if each not in busy)[:at_most])
@@ -111,7 +112,7 @@ class Schedule:
                 self._dues[partition].happened = self._clock.monotonic()
 
     def looked(self, partition: TopicIdPartition, failures: int) -> None:
-        """Record that a look is over. ``failures``: how often in a row something failed."""
+        """Record that a look is over. ``failures``: the number of failures in a row."""
         now = self._clock.monotonic()
         with self._lock:
             due = self._dues.get(partition)

@@ -1,9 +1,9 @@
-"""Since when the last stable offset of a partition stands still, and whose transaction holds it there.
+"""Watch for how long the last stable offset of a partition has not moved, and which open transaction holds it.
 
-The name is for people. The broker is asked for it only while that transaction is why something is not done, not before
-it lasts `NAMED_AFTER_S`, at most once in `ASK_EVERY_S`, and after a look that found nothing to do: no operation waits
-for it.
-A broker that does not know the request, or refuses it (it needs READ on the topic), leaves the name unknown.
+The transaction is named for people only, so no operation waits for the name. The broker is asked only after a look that
+found nothing to do, and only while an open transaction is why something is not done. The offset must be unchanged for
+`NAMED_AFTER_S`, and the last request must be `ASK_EVERY_S` ago. If the broker does not know the request, or refuses it
+(it needs READ on the topic), the transaction stays unnamed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ASK_EVERY_S = 60.0
 
 @dataclass(slots=True)
 class _Pin:
-    """``at``: the last stable offset, seen there since ``seconds`` (monotonic) and ``since``. ``due``: when to ask."""
+    """``at``: the last stable offset, unchanged since ``seconds`` (monotonic) and ``since``. ``due``: when to ask."""
 
     at: Offset
     seconds: float
@@ -43,7 +43,9 @@ class StableOffsetPin:
         self._pin: _Pin | None = None
 
     def pinned_s(self, bounds: LocalBounds) -> float:
-        """Return for how many seconds this process has seen the last stable offset stand below the high watermark."""
+        """Return for how many seconds this process has seen the last stable offset unchanged, below the high watermark.
+        Returns 0 if the last stable offset is not below it.
+        """
         stable, now = bounds.last_stable_offset, self._context.clock.monotonic()
         if stable >= bounds.high_watermark:
             self._pin = None
@@ -52,7 +54,7 @@ class StableOffsetPin:
         return now - self._pin.seconds if self._pin else 0.0
 
     def named(self, status: PartitionStatus) -> PartitionStatus:
-        """Return the status with the name, if known, added to reasons that are an open transaction. Asks no broker."""
+        """Return the status with the transaction, if known, in reasons that it causes. Sends no request."""
         by = self._pin.by if self._pin is not None and _matters(status) else None
         if by is None:
             return status.saying(open_transaction=None)
@@ -67,8 +69,8 @@ class StableOffsetPin:
         )
 
     def learn(self, shown: PartitionStatus) -> bool:
-        """Ask the broker if that is due. Return whether a name is known that ``shown`` lacks. Never raises a tierstate
-        error: without an answer, the known name stays.
+        """Ask the broker if that is due. Return whether the transaction is known now and ``shown`` lacks it. Never
+        raises a tierstate error: without an answer, the known transaction stays.
         """
         pin, now = self._pin, self._context.clock.monotonic()
         if pin is None or now < pin.due or not _matters(shown):
@@ -83,7 +85,7 @@ class StableOffsetPin:
 
 
 def _sentence(by: PinnedBy) -> str:
-    """Describe the holder to people. The agent's time is a bound; the record's is what its producer set."""
+    """Return the description of a transaction for people. Its producer set the record's time."""
     more = f" (and {by.others} more are open)" if by.others else ""
     last = "" if by.last_timestamp is None else f", its producer's last record here is of {moment(by.last_timestamp)}"
     whose = f"it is of producer {by.producer_id}, epoch {by.producer_epoch}, begins at offset {by.start_offset}"
@@ -95,7 +97,7 @@ def _matters(status: PartitionStatus) -> bool:
 
 
 def _holder(transactions: tuple[OpenTransaction, ...], pin: _Pin) -> PinnedBy | None:
-    """Return the first one, None if it begins above the pin: then the offset has moved since it was seen."""
+    """Return the first transaction; None if it begins above the pin, because then the offset has moved since."""
     if not transactions or transactions[0].start > pin.at:
         return None
     first = transactions[0]

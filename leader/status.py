@@ -1,4 +1,4 @@
-"""A partition's status, as only its agent knows it: why nothing is copied or trimmed, and what failed last."""
+"""A partition's status, which only its agent knows: why nothing is copied or trimmed, and the last failure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..state.offsets import TimestampMs
 class PinnedBy:
     """The transaction that holds the last stable offset. Times in ms since 1970.
 
-    ``open_since``: when this agent first saw it open. ``last_timestamp``: of its producer's newest batch in the
-    partition, as the producer set it. ``others``: how many more are open there, from later offsets on.
+    ``open_since``: when this agent first saw the transaction open. ``last_timestamp``: the timestamp that the producer
+    set in its newest batch in the partition. ``others``: the number of open transactions that begin at later offsets.
     """
 
     producer_id: int
@@ -29,19 +29,19 @@ class PinnedBy:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition as its agent sees it. Offsets are None where unknown; reasons are None when there is work.
+    """One partition as its agent sees it. Offsets are None if unknown. Reasons are None if there is work to do.
 
-    ``…_reason``: the kind (`reasons.Reason`) of the sentence of that name. ``lso_pinned_s``: for how long this agent
-    has seen the last stable offset stand below the high watermark; ``open_transaction``: the transaction that holds it
-    there, if that is why something is not done and the broker named it.
+    ``x_reason`` is the kind (`reasons.Reason`) of the sentence in ``x``. ``lso_pinned_s``: for how long this agent has
+    seen the last stable offset unchanged below the high watermark. ``open_transaction``: the transaction that holds the
+    offset there. It is set if it is why something is not done, and the broker named the transaction.
 
-    ``copy_lag_segments``: None until a look succeeds: the lag is unknown, not zero. ``copy_lag_since``: the time of the
-    newest record of the oldest segment that waits to be copied; None: none waits. ``uncopied_expires_at``: when the
-    broker's own retention takes the oldest uncopied segment; None: not in sight. ``groups_asked_at``: when consumer
-    groups were listed; None: they were not. ``orphan_objects``: objects that no fact names, ``missing_objects``: those
-    of readable segments that are missing, at the last look; None: this process has not looked yet. ``facts_lost``:
-    which facts are lost, as the bucket shows, and the command that adds them. ``local_log_bytes``: the size of the
-    broker's own log. Retention as it is obeyed: milliseconds and bytes, -1 is no limit.
+    ``copy_lag_segments`` is None until a look succeeds: the lag is unknown, not zero. ``copy_lag_since``: the largest
+    timestamp of the oldest segment that waits to be copied; None if none waits. ``uncopied_expires_at``: when the
+    broker's retention deletes the oldest uncopied segment; None if unknown. ``groups_asked_at``: when consumer groups
+    were listed; None if they were not. ``orphan_objects``: the number of objects that no fact names.
+    ``missing_objects``: the number of missing objects of readable segments. Both are None before the first look of this
+    process. ``facts_lost``: which facts are lost, as the bucket shows, and the command that adds them. Retention is the
+    effective one, in milliseconds and bytes; -1 is no limit. ``local_log_bytes``: the size of the broker's log.
     """
 
     topic: str
@@ -83,11 +83,11 @@ class PartitionStatus:
     last_error: str | None = None
 
     def uncopied_expires_in_s(self, now: TimestampMs) -> float | None:
-        """Return the seconds left, counting down even while looks fail: that is when it matters."""
+        """Return the seconds until ``uncopied_expires_at``. They count down even while looks fail; None if unknown."""
         return None if self.uncopied_expires_at is None else max(0.0, (self.uncopied_expires_at - now) / 1000)
 
     def copy_lag_s(self, now: TimestampMs) -> float | None:
-        """Return the seconds for which the oldest waiting segment has waited; 0 for records of the future."""
+        """Return for how many seconds the oldest waiting segment has waited; 0 if its timestamp is in the future."""
         return None if self.copy_lag_since is None else max(0.0, (now - self.copy_lag_since) / 1000)
 
     def groups_age_s(self, now: TimestampMs) -> float | None:
@@ -95,23 +95,23 @@ class PartitionStatus:
         return None if self.groups_asked_at is None else max(0.0, (now - self.groups_asked_at) / 1000)
 
     def saying(self, **changes: Any) -> PartitionStatus:
-        """Return a status with these changes, or this object if none changes anything, as on a quiet partition."""
+        """Return a status with these changes, or this object if all values are the same, as on a quiet partition."""
         return replace(self, **changes) if any(getattr(self, name) != now for name, now in changes.items()) else self
 
     def copying(self, why: Why | None) -> PartitionStatus:
-        """Return a status with this reason why nothing is copied; None: there is work."""
+        """Return a status with this reason why nothing is copied; None if there is work."""
         return self.saying(not_copied=_said(why), not_copied_reason=_kind(why))
 
     def trimming(self, why: Why | None) -> PartitionStatus:
-        """Return a status with this reason why nothing is trimmed; None: there is work."""
+        """Return a status with this reason why nothing is trimmed; None if there is work."""
         return self.saying(not_trimmed=_said(why), not_trimmed_reason=_kind(why))
 
     def expiring(self, why: Why | None) -> PartitionStatus:
-        """Return a status with this reason why nothing expires; None: there is work."""
+        """Return a status with this reason why nothing expires; None if there is work."""
         return self.saying(not_expired=_said(why), not_expired_reason=_kind(why))
 
     def refusing(self, why: Why | None) -> PartitionStatus:
-        """Return a status with this reason why the partition is not tiered; None: it is."""
+        """Return a status with this reason why the partition is not tiered; None if it is."""
         return self.saying(refused=_said(why), refused_reason=_kind(why))
 
 
@@ -147,7 +147,7 @@ class StatusBoard:
             return sorted(self._statuses.values(), key=lambda status: (status.topic, status.partition))
 
     def find(self, topic: str, partition: int, now: TimestampMs) -> dict[str, Any] | None:
-        """Return one status as JSON; None for a partition that this agent does not know."""
+        """Return one status as JSON; None if this agent does not know the partition."""
         for status in self.all():
             if (status.topic, status.partition) == (topic, partition):
                 return _as_json(status, now)

@@ -2,7 +2,8 @@
 
     LIST  →  a view captured after it  →  classify  →  the grace  →  all of it again  →  delete
 
-The absence of a fact condemns nothing. `orphan_sweeps.py` looks, twice; the operation here deletes.
+A *condemned* object may be deleted after the grace. No object is condemned because a fact is absent. `orphan_sweeps.py`
+looks twice; the operation here deletes. Rules marked * are in `docs/tier-state.md`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .term import TermSession
 
 @dataclass(frozen=True, slots=True)
 class SweepTools:
-    """The tools that every sweep of this agent uses. ``grace_s``: between the two looks that condemn an object."""
+    """The tools that every sweep of this agent uses. ``grace_s``: the time between the two looks at an object."""
 
     store: ObjectStore
     keys: ObjectKeys
@@ -40,10 +41,10 @@ class SweepTools:
 
 @dataclass(frozen=True, slots=True)
 class SweepFindings:
-    """One look at the objects of a partition. ``view``: captured after they were listed; ``listed`` are all of them.
+    """The result of one look at a partition. ``listed``: all its objects. ``view`` was captured after the listing.
 
-    ``uploads_unseen``: why uploads that never ended could not be listed. ``missing``: objects of readable segments that
-    are not there as they must be.
+    ``uploads_unseen``: why unfinished uploads could not be listed; None if they were. ``missing``: objects of readable
+    segments that are missing or have another size.
     """
 
     view: PartitionView
@@ -60,7 +61,7 @@ class SweepFindings:
 
     @property
     def condemned(self) -> dict[str, UnneededObject | Leftover]:
-        """Return what is condemned by its lasting name: object key or upload id. A segment's manifest comes first."""
+        """Return the condemned items by object key or upload id. A segment's manifest precedes its other objects."""
         objects: dict[str, UnneededObject | Leftover] = {
             each.info.key: each for each in self.findings if each.condemned
         }
@@ -68,8 +69,9 @@ class SweepFindings:
 
 
 def folders_of(keys: ObjectKeys, name: str, view: PartitionView) -> dict[str, ObjectKeys]:
-    """Return the folders of a partition's objects with the keys that parse the names there: the current folder, and
-    those below every earlier prefix and salt that its facts remember.
+    """Return the folders of a partition's objects, each with the `ObjectKeys` that parses the names in the folder.
+
+    These are the current folder and those below every earlier prefix and salt that the partition's facts name.
     """
     partition = view.partition
     folders = {keys.partition_prefix(name, partition.topic_id, partition.partition): keys}
@@ -89,10 +91,10 @@ def look(
     fresh_view: Callable[[], PartitionView],
     now_ms: TimestampMs,
 ) -> SweepFindings:
-    """Look without writing. Objects first, facts second*: an object is written after the fact that names it, so the
-    view has the facts of all objects listed here that an attempt of any agent wrote. ``before``: shows where to look.
+    """List and classify the objects; write nothing. ``before``: an earlier view, which shows the folders to list.
 
-    Raises Unavailable kinds, AccessDenied.
+    The view is captured after the listing*. An attempt writes its objects after the fact that names them, so the view
+    has the facts of all listed objects of any attempt. Raises Unavailable kinds, AccessDenied.
     """
     folders = folders_of(tools.keys, name, before)
     objects = {folder: _listed(tools.store, folder, folders) for folder in folders}
@@ -100,7 +102,7 @@ def look(
     unseen = None
     try:
         uploads = {folder: list(tools.store.unfinished_uploads(folder)) for folder in folders}
-    except TierstateError as error:  # the rights may not cover it; objects are looked at all the same
+    except TierstateError as error:  # the permissions may not cover uploads; objects are checked all the same
         unseen = str(error)
     view = fresh_view()
     older_than = TimestampMs(round(now_ms - tools.grace_s * 1000))
@@ -128,10 +130,10 @@ def delete_orphan(
     *,
     condemned_only: bool = True,
 ) -> None:
-    """Delete the orphan, or move it to the quarantine, right after judging it again. ``trusted`` returns a view as of
-    now that may be acted on. Without ``condemned_only`` a person named it: it is enough that no fact does.
+    """Delete the orphan, or move it to the quarantine, right after classifying it again.
 
-    Raises Fenced when the object must stay after all, and what ``trusted`` raises.
+    ``trusted`` returns a view as of now that an operation may rely on. Without ``condemned_only``, a person named the
+    orphan, and it is sufficient that no fact names it. Raises Fenced if the object must stay, and ``trusted``'s errors.
     """
     _judge_again(tools, item, name, trusted(), condemned_only)
     if isinstance(item, Leftover):
@@ -166,10 +168,10 @@ def _judge_again(
 def sweep_orphans(
     session: TermSession, tools: SweepTools, ripe: dict[str, UnneededObject | Leftover]
 ) -> Operation[int]:
-    """Delete what two looks a grace apart condemned, each after one more proof. Return how many were deleted.
+    """Delete the orphans that two looks a grace apart condemned, each after one more check. Return their number.
 
-    Items that are done, or must stay after all, are removed from ``ripe``. Raises Fenced when the term no longer rules
-    or a person must resolve something first.
+    Orphans that were deleted or must stay are removed from ``ripe``. Raises Fenced if an orphan must stay, the term is
+    no longer in force, or a person must resolve something first.
     """
 
     def trusted() -> PartitionView:

@@ -1,9 +1,9 @@
-"""A term: this agent's right to write facts about one partition.
+"""A term: this agent's right to write facts about one partition. Rules marked * are in `docs/tier-state.md`.
 
-A term begins in every leader epoch, whether or not there is something to do (`rules/term_due.py`). The barrier: a term
-lives only while its own `LeaderElected` is in the view at position Q. Q is read from that view, never from the
-acknowledgement. Read your own writes: nothing is decided before the view has applied this term's last acknowledged
-append. Any unknown outcome ends the term; what was appended with an unknown outcome is never repeated.
+A term begins in every leader epoch, whether or not there is something to do (`rules/term_due.py`). A term is in force
+only while its own `LeaderElected` is in the view, at position Q. Q is read from that view, never from the
+acknowledgement*. Nothing is decided before the view has applied this term's last acknowledged append*. Any unknown
+outcome ends the term. A fact that was appended with an unknown outcome is never appended again.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .brokers_time import BrokersTime
 APPLY_TIMEOUT_S = 30.0
 FRESH_S = 60.0
 SAFE_FOR_S = 1.0
-"""How long an answer about the tier-state topic's settings is good for operations: expiry takes many in a row."""
+"""For how many seconds operations reuse an answer about the tier-state topic: expiry runs many of them in a row."""
 UNKNOWN_LEADER_WAIT_S = APPEND_TIMEOUT_S + 60.0
 
 
 OtherReplicas = Callable[[TopicIdPartition, str], Sequence[Lineage]]
-"""Returns the epoch checkpoints of a partition's other replicas whose agents answer soon. Raises nothing."""
+"""Returns the epoch checkpoints of a partition's other replicas whose agents answer in time. Raises nothing."""
 
 
 def nobody_else(partition: TopicIdPartition, name: str) -> Sequence[Lineage]:
@@ -71,12 +71,12 @@ class TermContext:
 
     @property
     def time(self) -> BrokersTime:
-        """Return the clock for deletes and for times in facts; ``clock`` measures what passes within this process."""
+        """Return the clock for deletes and for times in facts; ``clock`` measures durations within this process."""
         return BrokersTime(self.clock, self.topic, self.store)
 
 
 class TermSession:
-    """One term over one partition, from its `LeaderElected` in the view until it ends. One thread at a time."""
+    """One term of one partition, whose `LeaderElected` is in the view. Used by one thread at a time."""
 
     def __init__(self, context: TermContext, partition: TopicIdPartition, name: str, term: Term) -> None:
         self.context, self.partition, self.name, self.term = context, partition, name, term
@@ -86,7 +86,7 @@ class TermSession:
         self._ended: str | None = None
 
     def counter(self) -> int:
-        """Return K, the counter of the next fact."""
+        """Increment K, the counter of this term's facts, and return it."""
         self._counter += 1
         return self._counter
 
@@ -95,9 +95,9 @@ class TermSession:
         return self.context.time.clocks().latest
 
     def time_of_deletion(self) -> TimestampMs:
-        """Return the time that ages are compared with, right before something is deleted because of its age.
+        """Return the time to compute ages with, right before a deletion because of age.
 
-        Raises Fenced while the clocks are in doubt: the next term's first append asks for the time again.
+        Raises Fenced while the clocks are in doubt. The first append of the next term obtains the brokers' time again.
         """
         clocks = self.context.time.clocks()
         if clocks.doubt is not None:
@@ -105,14 +105,14 @@ class TermSession:
         return clocks.for_deletion
 
     def bounds(self) -> LocalBounds:
-        """Return the bounds from this broker while it leads in this term's epoch. Raises Fenced, BrokerUnavailable."""
+        """Return this broker's bounds. Raises Fenced if a newer epoch exists, BrokerUnavailable if it does not lead."""
         context, number = self.context, self.partition.partition
         return context.broker.bounds(self.name, number, broker=context.broker_id, epoch=self.term.epoch)
 
     def view(self, max_age: float = FRESH_S) -> PartitionView:
-        """Return the partition from a fresh view, up to an end captured at most ``max_age`` seconds ago.
+        """Return the partition from a view that includes an end captured at most ``max_age`` seconds ago.
 
-        Raises Fenced once this term no longer rules, ViewBehind.
+        Raises Fenced, and ends the term, if the term is no longer in force. Also raises ViewBehind.
         """
         if self._ended:
             raise Fenced(self._ended, topic=self.name, partition=self.partition, term=self.term)
@@ -128,22 +128,22 @@ class TermSession:
     def log_start(
         self, view: PartitionView, offset: Offset, reason: str, *, whatever_log: bool = False
     ) -> LogStartAdvanced:
-        """Return a log start fact of this term, in the lineage that it leads*.
+        """Return a log start fact of this term. It holds on the log that the lineage below ``offset`` describes*.
 
-        ``whatever_log``: in no lineage, so that it holds on every log from before this term's epoch.
+        ``whatever_log``: the fact has no lineage, so it holds on every log from before this term's epoch.
         """
         lineage = Lineage() if whatever_log else below(view.lineage, offset)
         return LogStartAdvanced(self.partition, offset, self.term, self.counter(), reason, self.now(), lineage)
 
     def append(self, fact: Fact) -> Position:
-        """Append, and wait until this process's view has it. Raises Fenced when the view shows that the term ended.
+        """Append a fact, and wait until this process's view has applied it. Return its position.
 
-        An unknown outcome ends the term and passes through as UnknownOutcome.
+        Raises Fenced if the view shows that the term ended. UnknownOutcome and AccessDenied end the term.
         """
         return self._append(key_of(fact), encode_fact(fact))
 
     def erase(self, key: str) -> Position:
-        """Append the tombstone of a key, and wait until this process's view has it. Raises as `append` does."""
+        """Append the tombstone of a key, and wait until the view has applied it. Raises the errors of `append`."""
         return self._append(key, None)
 
     def _append(self, key: str, value: bytes | None) -> Position:
@@ -159,11 +159,11 @@ class TermSession:
         return position
 
     def outcome_unknown(self) -> None:
-        """End the term, so that it decides nothing further: a fact that it wrote may still land."""
+        """End the term so that it makes no more decisions, because a fact that it appended may still land."""
         self.end("an append of unknown outcome")
 
     def read_own_write(self, position: Position) -> None:
-        """Wait until this process's view has it*: on an older view the next decision would not know of this one."""
+        """Wait until the view has applied ``position``*; the next decision needs it. ViewBehind ends the term."""
         try:
             self.context.view.wait_applied(self._tier_partition, position, APPLY_TIMEOUT_S)
         except ViewBehind:
@@ -171,7 +171,7 @@ class TermSession:
             raise
 
     def end(self, reason: str) -> None:
-        """End the term: it takes no further step."""
+        """End the term: no further step is taken in it."""
         self._ended = self._ended or reason
 
     @property
@@ -179,9 +179,9 @@ class TermSession:
         return self._ended
 
     def require_safe_topic(self) -> None:
-        """Check that the tier-state topic is safe, by asking now*: the last look may have asked a minute ago.
+        """Check now that the tier-state topic is safe*: the answer that the last look used may be a minute old.
 
-        Raises Fenced when it is not, BrokerUnavailable.
+        An answer is reused for `SAFE_FOR_S`. Raises Fenced if the topic is not safe, BrokerUnavailable.
         """
         now = self.context.clock.monotonic()
         if now - self._safe_at >= SAFE_FOR_S:
@@ -193,7 +193,7 @@ class TermSession:
             self._safe_at = now
 
     def confirm_leadership(self) -> None:
-        """Check that the broker leads this very topic in this very epoch. Raises Fenced, BrokerUnavailable."""
+        """Check that this broker leads this topic id in this term's epoch*. Raises Fenced, BrokerUnavailable."""
         epoch, _ = confirmed(self.context, self.partition, self.name)
         if epoch != self.term.epoch:
             self.end("the leader epoch changed")
@@ -207,11 +207,11 @@ class TermSession:
 
 
 def confirmed(context: TermContext, partition: TopicIdPartition, name: str) -> tuple[LeaderEpoch, LocalSnapshot]:
-    """Return the epoch in which this broker leads the partition, and the snapshot of its folder that ends in it.
+    """Return the epoch in which this broker leads the partition, and a snapshot of the partition's folder.
 
-    Metadata may be stale and ListOffsets may be answered by a new leader, so the epoch counts only when the local
-    `leader-epoch-checkpoint`, read after the answer, ends in it and `partition.metadata` holds the topic id. Raises
-    Fenced when it does not, BrokerUnavailable (LeaderMoved when this broker does not lead).
+    Metadata may be stale, and a new leader may answer ListOffsets. So the epoch counts only if the folder confirms it*:
+    its `leader-epoch-checkpoint`, read after the answer, ends in the epoch, and `partition.metadata` holds the topic
+    id. Raises Fenced if it does not, BrokerUnavailable (LeaderMoved if this broker does not lead).
     """
     epoch = context.broker.bounds(name, partition.partition, broker=context.broker_id).leader_epoch
     local = context.log.snapshot(partition, name)
@@ -227,16 +227,16 @@ def confirmed(context: TermContext, partition: TopicIdPartition, name: str) -> t
 
 
 def ends_in(checkpoint: Lineage, epoch: LeaderEpoch) -> bool:
-    """Return whether this broker's disk shows that it leads in this epoch*: another leader may have answered."""
+    """Return whether the broker's checkpoint ends in this epoch*: another leader may have answered the request."""
     return checkpoint.last_epoch == epoch
 
 
 def composed(
     context: TermContext, partition: TopicIdPartition, name: str, view: PartitionView, checkpoint: Lineage
 ) -> Lineage:
-    """Return the lineage of a term that begins now. Other replicas are asked only if no fact knows the log's past.
+    """Return the lineage of a term that begins now. Other replicas are queried only if no fact has the log's past.
 
-    Epochs wholly below the log start that holds on it are folded: the log start only grows.
+    Epochs that lie wholly below the log start of this lineage are folded, because a log start never moves back.
     """
     earlier = earlier_lineages(view, checkpoint)
     lineage, _ = compose(checkpoint, earlier)
@@ -247,11 +247,11 @@ def composed(
 
 
 def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> Operation[TermSession]:
-    """Begin a term: append `LeaderElected`, and find it and its position Q in this process's view.
+    """Begin a term: append `LeaderElected`, and read the fact and its position Q from this process's view.
 
     The first term of a partition also writes the broker's earliest offset as the log start, before anything is copied.
-    The term waits when this raises TierStateLost (facts were lost), UpgradeNeeded (a later release wrote facts*), or
-    what the store raises. *Its lineage is made from the other facts, and would be taken for the whole.
+    Raises TierStateLost (facts were lost), UpgradeNeeded (a later release wrote facts*), and the store's errors. No
+    term begins then. *Later terms would trust the new lineage as complete, although it lacks what those facts say.
     """
     tier_partition = context.view.tier_partition(partition)
     epoch, local = confirmed(context, partition, name)
@@ -285,7 +285,7 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
 
 
 def append_leader(context: TermContext, elected: LeaderElected) -> Position:
-    """Append, and return Q from the view. After an unknown outcome, wait until it appears or no longer can."""
+    """Append the fact and return Q from the view. After an unknown outcome, wait until it appears or cannot land*."""
     tier_partition = context.view.tier_partition(elected.partition)
     value = _encoded(elected)
     try:
@@ -296,14 +296,14 @@ def append_leader(context: TermContext, elected: LeaderElected) -> Position:
         while not _stands(context, elected.partition, key_of(elected)):
             if context.clock.monotonic() > deadline:
                 raise
-            with suppress(Unavailable):  # a view that is behind shows it later; raising here would send a second one
+            with suppress(Unavailable):  # the view shows the fact later; raising here would send a second one
                 context.view.require_fresh(tier_partition, 0)
             context.clock.sleep(0.5)
     return _find(context, elected.partition, key_of(elected))
 
 
 def _encoded(elected: LeaderElected) -> bytes:
-    """Encode the fact. Raises LineageTooLong if nothing can be folded further: another attempt would not be shorter."""
+    """Encode the fact. Raises LineageTooLong if it is too large although folded: a retry would not be shorter."""
     try:
         return encode_fact(elected)
     except InvalidRequest as error:

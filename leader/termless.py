@@ -1,6 +1,6 @@
 """Facts and tombstones without a term: holds, missing partitions, and what a person orders. Nothing can fence them.
 
-So each is appended only about what stands in a fresh view, and an unknown outcome is looked up, not guessed.
+So callers check a fresh view before they append one. After an unknown outcome they search the view for the fact.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from .term import APPLY_TIMEOUT_S
 
 
 def say(topic: TierTopic, view: TierView, partition: TopicIdPartition, fact: Fact) -> None:
-    """Append a fact that no term writes, and wait until the view has it.
+    """Append a fact that no term writes, and wait until the view has applied it.
 
-    Raises InvalidRequest when it is too large; UnknownOutcome: check whether it stands before appending it again.
+    Raises InvalidRequest if the fact is too large. After UnknownOutcome, search the view before appending it again.
     """
     _append(topic, view, partition, key_of(fact), encode_fact(fact))
 
 
 def unsay(topic: TierTopic, view: TierView, partition: TopicIdPartition, key: str) -> None:
-    """Append the tombstone of a key, and wait until the view has it. May be repeated: no key is written twice."""
+    """Append the tombstone of a key, and wait until the view has applied it. May be repeated: no key is reused."""
     _append(topic, view, partition, key, None)
 
 

@@ -1,8 +1,9 @@
 """Trim the local tier of one partition with DeleteRecords.
 
-The request names only a topic and is routed to the current leader, so a paused agent could trim another branch. It goes
-only to this agent's own broker, at most 5 s, without retries, immediately after the last checks. The consumer groups
-behind a decision may have been listed minutes ago: they are listed again when the intention stands.
+DeleteRecords names a topic without its id and is routed to the current leader, so a paused agent could trim another
+branch. So the request is sent only to this agent's broker, without retries and with a timeout of 5 s, right after the
+last checks. A decision may use a listing of consumer groups that is minutes old: groups are listed again after the
+intention is appended. Rules marked * are in `docs/tier-state.md`.
 """
 
 from __future__ import annotations
@@ -26,24 +27,23 @@ from .term import TermSession
 
 DELETE_RECORDS_TIMEOUT_S = 5.0
 JUST_ASKED_S = 10.0
-"""The greatest age of a listing of groups that is good enough to append an intention."""
+"""The greatest age of a listing of groups that permits a trim intention (`LocalTrimIntended`) to be appended."""
 LAST_CHECKS_S = 5.0
 PROVEN_FOR_S = 600.0
-"""A proof older than this is too weak: this process may have been frozen since."""
+"""The greatest age of a proof of the objects: this process may have been frozen since an older one."""
 
 AskGroups = Callable[[TopicIdPartition, str, LocalBounds, float], Mapping[str, Offset] | None]
-"""See `Observer.groups_after`."""
+"""Returns the offsets that groups still need, from a recent listing (`Observer.groups_after`)."""
 
 
 def trim_local(
     session: TermSession, proof: ObjectProof, before: Offset, listener: Listener, groups: AskGroups
 ) -> Operation[Offset]:
-    """Trim below ``before``, or as far as the objects are proven. Return the broker's log start.
+    """Trim the offsets below ``before``, or below the first segment whose proof fails. Return the broker's log start.
 
-    The log start stays where it was if a group needs something there by now; the next look uses that listing.
-
-    Raises Fenced when the term no longer rules, CorruptData when an object that replaces the first local data is not
-    what was copied.
+    Nothing is trimmed if a group needs one of these offsets by now; the next look uses that listing.
+    Raises Fenced if the term ended or a last check fails, and TimedOut if the checks took too long. Raises CorruptData
+    if the proof fails for the segment that holds the broker's first offset.
     """
     context, partition, clock = session.context, session.partition, session.context.clock
     bounds = session.bounds()
@@ -51,7 +51,7 @@ def trim_local(
     recent = groups(partition, session.name, bounds, clock.monotonic() - JUST_ASKED_S)
     if not let_go(recent, before):  # an abandoned intention would hide that something else cut the log
         return local_start
-    # before any fact is appended: an intention that can never be carried out is no news
+    # before any fact is appended: an intention that cannot be carried out must not be recorded
     before, replacing = proven_below(proof, session.view(), local_start, before)
     proven_at = clock.monotonic()
     yield "append trim-intended"
@@ -61,9 +61,9 @@ def trim_local(
     if not let_go_now(groups, session, bounds, before):
         return local_start
     listed_at = clock.monotonic()
-    # Last checks, with nothing between them and the request: the view up to now with our intention accepted in it,
-    # nothing to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our
-    # epoch.
+    # Last checks, right before the request. The view as of now must have this intention as accepted, the same proven
+    # segments, and nothing for a person to resolve. The folder must have the same topic id, and a checkpoint that ends
+    # in this term's epoch.
     view = session.view(max_age=0)
     doubt = standing_order(view) or doubt_of(view)
     changed = not still_replaced(view, local_start, before, replacing)
@@ -79,7 +79,7 @@ def trim_local(
             context.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
         )
     except TimedOut:
-        # the leader may have moved its start all the same: look instead of guessing
+        # the broker may have trimmed all the same: read its log start
         new_start = session.bounds().local_start
         if new_start < before:
             raise
@@ -90,8 +90,10 @@ def trim_local(
 def proven_below(
     proof: ObjectProof, view: PartitionView, local_start: Offset, before: Offset
 ) -> tuple[Offset, list[RemoteSegment]]:
-    """Return ``before``, or the start of the first segment that is not what was copied, and the segments that alone
-    will hold what is below. Raises CorruptData when that is the first one.
+    """Return the offset to trim to, and the segments that alone will hold the local offsets below it.
+
+    The offset is ``before``, or the start of the first segment whose proof fails. Raises CorruptData if that segment
+    holds ``local_start``.
     """
     replacing = given_up(view, local_start, before)
     for segment in replacing:
@@ -106,20 +108,21 @@ def proven_below(
 
 
 def let_go_now(groups: AskGroups, session: TermSession, bounds: LocalBounds, before: Offset) -> bool:
-    """Return whether no group needs anything below ``before``, by a new listing*: the one before the decision lacks
-    groups that were reset, or came, since.
+    """Return whether no group needs an offset below ``before``, from a new listing*.
+
+    The listing before the decision lacks groups that were reset or created since.
     """
     return let_go(groups(session.partition, session.name, bounds, session.context.clock.monotonic()), before)
 
 
 def let_go(holds: Mapping[str, Offset] | None, before: Offset) -> bool:
-    """Return whether all groups are known, and none holds anything below ``before``."""
+    """Return whether all groups are known, and none needs an offset below ``before``."""
     return holds is not None and all(offset >= before for offset in holds.values())
 
 
 def in_time(clock: Clock, listed: float) -> None:
-    """Raise TimedOut when the last checks took so long that the listing of groups is old again*: this process may have
-    been frozen.
+    """Raise TimedOut if the last checks took so long that the group listing is old again*: this process may have been
+    frozen. ``listed``: the time of the listing, in monotonic seconds.
     """
     took = clock.monotonic() - listed
     if took > LAST_CHECKS_S:
@@ -127,15 +130,16 @@ def in_time(clock: Clock, listed: float) -> None:
 
 
 def still_replaced(view: PartitionView, local_start: Offset, before: Offset, replacing: list[RemoteSegment]) -> bool:
-    """Return whether the segments whose objects were checked hold, without a gap, everything below ``before`` that the
-    log still has. Readers get nothing below the log start.
+    """Return whether the proven segments are still the same and hold all offsets below ``before`` without a gap.
+
+    Offsets below the local start or the log start do not count: the broker lacks them, or readers do not get them.
     """
     start = Offset(max(local_start, view.log_start or 0))
     return given_up(view, local_start, before) == replacing and view.coverage.prefix_end(start) >= before - 1
 
 
 def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[RemoteSegment]:
-    """Return the segments that alone will hold [local_start, before)."""
+    """Return the segments that will be the only copy of the offsets [local_start, before)."""
     if before <= local_start:
         return []
     pieces = view.in_range(OffsetRange(local_start, Offset(before - 1)))

@@ -1,4 +1,4 @@
-"""The three objects of one copy attempt: log, indexes, then the manifest, which commits them. Memory: see `put_log`."""
+"""Upload the three objects of one copy attempt: log, indexes, then the manifest. `put_log` documents the memory."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from .term import TermSession
 
 @dataclass(frozen=True, slots=True)
 class FormatPolicy:
-    """The ``[format]`` settings, and the origin that every manifest of this agent names.
+    """The ``[format]`` settings, and the cluster and topic ids that every manifest of this agent names.
 
-    ``keys`` None: nothing is encrypted. Public keys are enough. ``work_ahead`` is shared by all copies.
+    ``keys``: public keys are sufficient; if None, nothing is encrypted. ``work_ahead`` is shared by all copies.
     """
 
     compression: str
@@ -58,7 +58,7 @@ class FormatPolicy:
     work_ahead: WorkAhead = field(default_factory=WorkAhead)
 
     def cipher(self) -> tuple[SegmentCipher, Encryption] | tuple[None, None]:
-        """Return a cipher for one attempt, with a data key of its own; (None, None): nothing is encrypted."""
+        """Return a cipher with a new data key for one attempt; (None, None) if nothing is encrypted."""
         return (None, None) if self.keys is None else SegmentCipher.new(self.keys, self.random)
 
     def iv(self) -> bytes:
@@ -74,10 +74,10 @@ def upload(
     pace: Pace,
     listener: Listener,
 ) -> Operation[RemoteSegment]:
-    """Upload and verify. ``pace`` is called with the size of every piece of all three objects before it is sent.
+    """Upload the objects and verify their sizes. Return the segment's descriptor for the copy-finished fact.
 
-    A transaction index that contradicts its log's markers is reported, and replaced (0029). Raises CorruptData when the
-    log is not what it must be; then nothing was committed.
+    ``pace`` is called with the size of every piece before it is sent. A transaction index that contradicts its log's
+    markers is reported and replaced (0029). Raises CorruptData if a check of the log or of an object's size fails.
     """
     log = CheckedLog(files, attempt.offsets, policy.chunk_bytes)
     compression = plan_compression(policy.compression, first_codec(files.head(), source=str(files.path)))
@@ -104,7 +104,7 @@ def upload(
         work_ahead=policy.work_ahead,
         pace=pace,
     )
-    # the broker's own indexes where they match the log that was just read, rebuilt ones otherwise
+    # the broker's indexes where they match the log that was just read, otherwise the rebuilt indexes
     transaction_index, difference = log.transaction_index()
     aborted = log.aborted()
     source = replace(
@@ -167,7 +167,7 @@ def _describe(
     compression: Compression,
     encryption: Encryption | None,
 ) -> RemoteSegment:
-    """Return the descriptor for facts and manifest; ``manifest_bytes`` is filled in by `with_own_size`."""
+    """Return the descriptor for facts and manifest. `with_own_size` fills in ``manifest_bytes`` later."""
     return RemoteSegment(
         partition=attempt.partition,
         topic=attempt.topic,

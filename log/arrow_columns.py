@@ -17,7 +17,7 @@ Number = TypeVar("Number", bound=np.integer[Any])
 
 
 def empty(count: int, kind: type[np.generic]) -> npt.NDArray[Any]:
-    """Return an uninitialised array in Arrow's pool, which reuses freed memory: no page faults for every piece."""
+    """Return an uninitialised array in Arrow's memory pool. The pool reuses freed memory, which saves page faults."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind)
 
 

@@ -1,6 +1,7 @@
 """Read the 61-byte headers of record batches (magic 2). Nothing is decompressed here.
 
-Layout: Kafka's ``DefaultRecordBatch``. CRC-32C covers everything from the attributes on, not the leader epoch.
+Layout: Kafka's ``DefaultRecordBatch``. The CRC-32C covers the bytes from the attributes to the end of the batch. It
+does not cover the base offset and the leader epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from ..state.errors import CorruptData
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
-"""61."""
 _PREFIX_BYTES = 12
 _CRC_FROM = 21
 MAX_BATCH_BYTES = 2**31 - 1
@@ -23,12 +23,12 @@ MAX_BATCH_BYTES = 2**31 - 1
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME, APPEND_TIME = 0, 1
 CODEC, TRANSACTIONAL, CONTROL = 7, 16, 32
-"""Bits of the attributes. Transaction markers have the latter two set."""
+"""Bit masks of the attributes. Transaction markers have both TRANSACTIONAL and CONTROL set."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The header of a batch. ``position`` is in its source; ``size_bytes`` counts the whole batch."""
+    """The header of a batch. ``position``: its byte position in the source. ``size_bytes``: the whole batch's size."""
 
     position: int
     base_offset: int
@@ -73,11 +73,11 @@ def iter_batches(
     partial_tail_ok: bool = False,
     after: int = -1,
 ) -> Iterator[BatchHeader]:
-    """Yield the batches of ``data``, which begins at ``position`` of ``source``.
+    """Yield the headers of the batches in ``data``, which begins at byte ``position`` of ``source``.
 
-    Offsets must be above ``after``. Raises CorruptData (file, position, reason) for a bad CRC, another magic,
-    impossible sizes, offsets that do not increase, and for a batch that is cut off. With ``partial_tail_ok`` iteration
-    ends before a batch that is cut off, and before zeros.
+    Offsets must be above ``after``. Raises CorruptData (file, position, reason) for a wrong CRC, a magic other than 2,
+    impossible sizes, offsets that do not increase, and a batch that is cut off. With ``partial_tail_ok``, iteration
+    ends without an error before a batch that is cut off, and before a header of zeros.
     """
     view = memoryview(data)
     at, size, last_offset = 0, len(view), after
@@ -135,14 +135,14 @@ def read_header(view: memoryview, at: int, source: str, position: int) -> BatchH
 
 
 def first_codec(data: bytes, *, source: str) -> int:
-    """Return the codec of the first batch. Raises CorruptData for less data than `HEADER_BYTES`, or a bad header."""
+    """Return the codec of the first batch. Raises CorruptData if its header is incomplete or invalid."""
     if len(data) < HEADER_BYTES:
         raise CorruptData("log segment is shorter than a batch header", file=source, bytes=len(data))
     return read_header(memoryview(data), 0, source, 0).codec
 
 
 def batch_bytes(data: bytes) -> int | None:
-    """Return the size that the batch at the start of ``data`` states, or None if there is no batch header."""
+    """Return the size in bytes that the first batch's header states, or None if ``data`` begins with no header."""
     if len(data) < HEADER_BYTES:
         return None
     length = int.from_bytes(data[8:12], "big", signed=True)

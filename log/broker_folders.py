@@ -1,8 +1,8 @@
-"""Find out which of its ``log.dirs`` a broker uses, so that the agent uses the same: one lost disk leaves the others.
+"""Find the ``log.dirs`` folders that a broker uses. The agent uses the same folders, so it survives a lost disk.
 
 A broker locks the file ``.lock`` in every folder that it serves, and releases the lock when the folder fails (Kafka's
-`LogManager`). So the locks show which folders it uses, without a request to the broker. A folder that it gave up may
-still be readable, but it is stale: its replicas continue elsewhere.
+`LogManager`). So the locks show which folders the broker uses, without a request to it. A folder that the broker gave
+up may still be readable, but it is stale: its replicas continue elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOT_SERVED = "the broker runs without it"
 _MOMENTARY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
 """Errors of this process or its host, which do not mean that the disk failed."""
 _FLOCK = struct.Struct("hhqqi4x")
-"""Linux' `struct flock`: type, whence, start, length, process."""
+"""Linux' `struct flock`: type, whence, start, length, process id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class LogDirsIdentity:
 
 @dataclass(frozen=True, slots=True)
 class _FolderState:
-    """A folder's state. ``problem``: why it is unusable. ``served``: the broker holds its lock, None if unknown."""
+    """A log folder's state. ``problem``: the reason why it is unusable, or None. ``served``: whether the broker holds
+    the folder's lock, or None if that is unknown."""
 
     identity: LogDirsIdentity | None
     problem: TierstateError | None
@@ -47,23 +48,24 @@ class _FolderState:
 
 
 class BrokerFolders:
-    """The folders in use are ``live``; ``lost`` maps the others to the reason. One thread calls `look`; any may read.
+    """The log folders: ``live`` are in use, ``lost`` maps the others to the reason. One thread calls `look`; any thread
+    may read the attributes.
 
-    While the broker is down, all readable folders are live, except those that were lost: they become live once the
-    broker has locked them again.
+    While the broker is down, all readable folders are live, except those that were lost before. A lost folder becomes
+    live again once the broker has locked it.
     """
 
     def __init__(self, folders: Sequence[Path], *, alone: bool = True, listener: Listener = ignore) -> None:
-        """Hold a lock of our own in each live folder if ``alone``, because a broker has one agent only.
+        """If ``alone``, lock ``.tierstate.lock`` in each live folder, because a broker may have only one agent.
 
-        Raises InvalidRequest when no folder is a broker's, when they belong to different brokers, and when this process
-        cannot use a folder that the broker serves; Unavailable when another agent holds one.
+        Raises InvalidRequest if no folder is a broker's, if the folders belong to different brokers, or if this process
+        cannot use a folder that the broker serves. Raises Unavailable if another agent has locked a folder.
         """
         self.folders, self._alone, self._listener = tuple(folders), alone, listener
         self.live: tuple[Path, ...] = ()
         self.lost: Mapping[Path, str] = {}
         self.unserved = False
-        """No process holds the lock of any folder: the broker is down, or these are a copy of its folders."""
+        """True if no process holds the lock of any folder: the broker is down, or these are copies of its folders."""
         self._own: dict[Path, IO[str]] = {}
         try:
             self.identity = self._begin()
@@ -87,7 +89,8 @@ class BrokerFolders:
         return identities.pop()
 
     def look(self) -> None:
-        """Update ``live`` and ``lost``. Raises Unavailable if no folder is live, or this process lacks a resource."""
+        """Update ``live`` and ``lost``, and report changes to the listener. Raises Unavailable if no folder is live, or
+        if this process lacks a resource (memory, file descriptors)."""
         looks = {folder: self._look_at(folder) for folder in self.folders}
         for folder, state in looks.items():
             if state.problem is None and state.identity != self.identity:
@@ -147,7 +150,7 @@ class BrokerFolders:
         self._own[folder] = file
 
     def _let_go(self, folder: Path) -> None:
-        """Release our own lock, so that a lost disk can be unmounted."""
+        """Release the agent's lock on the folder, so that a lost disk can be unmounted."""
         if (file := self._own.pop(folder, None)) is not None:
             with suppress(OSError):
                 file.close()
@@ -158,7 +161,7 @@ class BrokerFolders:
 
 
 def _meta_properties(folder: Path) -> LogDirsIdentity:
-    """Read the cluster id and the node id. Raises OSError, InvalidRequest."""
+    """Return the cluster id and the node id. Raises OSError, and InvalidRequest if an id is missing."""
     file = folder / "meta.properties"
     lines = file.read_text(errors="replace").splitlines()
     properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
@@ -169,7 +172,7 @@ def _meta_properties(folder: Path) -> LogDirsIdentity:
 
 
 def _is_served(folder: Path) -> bool | None:
-    """Return whether another process, the broker, holds the folder's lock, or None if that cannot be found out."""
+    """Return whether another process, the broker, holds the folder's lock. Returns None if that is unknown."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -179,7 +182,7 @@ def _is_served(folder: Path) -> bool | None:
     except OSError:
         return None
     try:
-        # F_GETLK reports a conflicting lock and takes none: a lock of ours would be in the broker's way
+        # F_GETLK reports a conflicting lock without taking one: a lock of the agent could stop a starting broker
         answer = fcntl.fcntl(file, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     except OSError:
         return None

@@ -1,11 +1,11 @@
-"""Decompress record batches, with a bound: whatever the input claims, at most ``limit`` bytes come out.
+"""Decompress record batches with a bound: the result has at most ``limit`` bytes, whatever size the input states.
 
-For each codec we use the fastest well-kept library that was tried: isal (gzip), cramjam (snappy, lz4), zstandard. The
-Java client frames snappy in xerial's blocks, librdkafka does not. Only snappy states the size of the result, so the
-output goes into a `Scratch` that grows with the bytes that really come out.
+Each codec has the fastest well-maintained library that was tried: isal (gzip), cramjam (snappy, lz4), zstandard. The
+Java client frames snappy in xerial's blocks; librdkafka does not. Only snappy always states the size of the result, so
+the output goes into a `Scratch`, which grows with the bytes that are really written.
 
-We accept what Kafka's own reader accepts: docs/formats.md has the table, tests/log/test_codecs_of_kafka.py asks Kafka.
-Like Kafka we ignore bytes behind a frame: they were under the batch's CRC, so the producer wrote them.
+Kafka's own reader defines which input is accepted: docs/formats.md has the table, tests/log/test_codecs_of_kafka.py
+compares with Kafka. Bytes after a frame are ignored, as Kafka does: the CRC covers them, so the producer wrote them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..state.errors import BatchTooLarge, CorruptData
 from .batch import CODECS
 
 MAX_RECORDS_BYTES = 512 * 1024 * 1024
-"""A batch that unpacks to more is refused. Producers bound the *unpacked* batch, to about 1 MiB by default."""
+"""Maximum unpacked size of a batch; larger ones are rejected. Producers limit it to about 1 MiB by default."""
 
 _UNPACK_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
@@ -38,23 +38,23 @@ _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_PIECE_BYTES = 1 << 16
-"""Input given to a gzip member at a time: what it leaves is copied, and a payload may consist of tiny members."""
+"""Maximum input per call of the gzip library. It copies the input after a member, and members may be tiny."""
 _ZSTD_HEADER_BYTES = 18
-"""The maximum (RFC 8878, 3.1.1.1)."""
+"""Maximum size of a frame's header (RFC 8878, 3.1.1.1)."""
 _ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 """Magic numbers of frames that hold no data (RFC 8878, 3.1.2)."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_BLOCK_BYTES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 FIRST_BYTES = 2 << 20
 _SOME_BYTES = 256 << 10
-"""Output that is counted at a time: it stays in the processor's cache."""
+"""Size of the buffer for output that is only counted. It stays in the processor's cache."""
 
 
 class Scratch:
-    """A buffer to unpack into. It grows, keeps its content, and is reused after ``used = 0``.
+    """A growing buffer for unpacked bytes. It keeps its content when it grows. Set ``used = 0`` to reuse the buffer.
 
-    It begins in ``memory`` (uint8) and moves to memory of its own when it grows. From then on it grows in place while
-    nothing else views it, so a batch at the limit costs the limit, not twice that.
+    It begins in ``memory`` (uint8). When it grows, numpy resizes the memory in place, so a batch at the limit needs the
+    limit, not twice that. If numpy refuses, because others use the memory, the content moves to new memory.
     """
 
     def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
@@ -63,7 +63,7 @@ class Scratch:
 
     @cached_property
     def zstd(self) -> zstandard.ZstdDecompressor:
-        """Return the decompressor for all batches: creating one costs a tenth of the time to unpack 64 KiB."""
+        """Return the decompressor that all batches share. Creating it takes a tenth of the time to unpack 64 KiB."""
         return zstandard.ZstdDecompressor()
 
     def _hold(self, data: npt.NDArray[np.uint8]) -> None:
@@ -72,7 +72,7 @@ class Scratch:
         self.address: int = data.ctypes.data
 
     def free(self, size: int) -> memoryview[int]:
-        """Return the memory behind the used bytes, at least ``size`` bytes."""
+        """Return the memory after the used bytes, at least ``size`` bytes. Grows the buffer if necessary."""
         if len(self.data) - self.used < size:
             self._grow(max(self.used + size, len(self.data) * 3 // 2))
         return self.view[self.used :]
@@ -91,7 +91,7 @@ class Scratch:
 def decompress(
     codec: int, payload: bytes | memoryview, *, source: str, position: int, limit: int = MAX_RECORDS_BYTES
 ) -> bytes:
-    """Return the records of one batch. Raises CorruptData naming ``source`` and ``position``."""
+    """Return the unpacked records of one batch. Raises the errors of `decompress_into`."""
     scratch = Scratch(np.empty(max(1024, 4 * len(payload)), np.uint8))
     decompress_into(scratch, codec, payload, source=source, position=position, limit=limit)
     return scratch.view[: scratch.used].tobytes()
@@ -106,7 +106,10 @@ def decompress_into(
     position: int,
     limit: int = MAX_RECORDS_BYTES,
 ) -> None:
-    """Append to ``scratch`` what `decompress` returns. Raises BatchTooLarge above a ``limit`` of the caller's own."""
+    """Append the unpacked records of one batch to ``scratch``. After an error, ``scratch.used`` is unchanged.
+
+    Raises BatchTooLarge if there are more bytes than a ``limit`` below `MAX_RECORDS_BYTES`. Raises CorruptData, naming
+    ``source`` and ``position``, for all other faults."""
     unpack = (_none, _gzip, _snappy, _lz4, _zstd)[codec]
     if codec and not payload:
         raise CorruptData(f"{CODECS[codec]} payload is empty", file=source, position=position)
@@ -129,8 +132,8 @@ def _none(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> Non
 
 
 def _gzip(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
-    """Unpack members, one behind the other (RFC 1952, 2.2), up to bytes that are no member or a broken one. If the
-    records lack what came after that, the parser refuses the batch."""
+    """Unpack consecutive members (RFC 1952, 2.2). Stop before bytes that are not a member, and before a broken member
+    that is not the first. If records are missing then, the parser rejects the batch."""
     begun = scratch.used
     at = _gzip_member(scratch, begun, payload, 0, limit)
     while bytes(payload[at : at + len(_GZIP_MAGIC)]) == _GZIP_MAGIC:
@@ -145,7 +148,8 @@ def _gzip(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> Non
 
 
 def _gzip_member(scratch: Scratch, begun: int, payload: bytes | memoryview[int], at: int, limit: int) -> int:
-    """Return where the member ends. All members together may fill ``limit`` bytes of ``scratch`` from ``begun`` on."""
+    """Unpack the member at ``at`` and return the position of its end. All members together may fill ``limit`` bytes of
+    ``scratch`` from ``begun`` on."""
     member = isal_zlib.decompressobj(31)
     waiting: bytes | memoryview[int] = b""
     while not member.eof:
@@ -192,7 +196,7 @@ def _raw_snappy(scratch: Scratch, payload: bytes | memoryview[int], limit: int) 
 
 
 def _lz4(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
-    """Unpack one frame. Like Kafka's reader, ignore bytes behind it, and the size and checksum of its content."""
+    """Unpack one frame. Like Kafka's reader, ignore bytes after it, and its content size and content checksum."""
     frame = _lz4_header(payload)
     if frame.independent:  # as all Kafka clients write it
         _lz4_blocks(scratch, payload, limit, frame)
@@ -210,7 +214,7 @@ def _lz4(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None
 
 
 def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int, frame: _Lz4) -> None:
-    """Unpack block by block, which is five times faster than the library's frames."""
+    """Unpack block by block, which is five times faster than the library's function for frames."""
     at, most = frame.begin, frame.block_bytes
     while True:
         (word,) = struct.unpack_from("<I", payload, at)
@@ -239,8 +243,8 @@ def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int, 
 
 
 class _Lz4(NamedTuple):
-    """A frame's header: where its blocks begin, the maximum size of one, and how many bytes the checksum takes behind
-    each block and behind the last one."""
+    """The header of an lz4 frame: the position of the first block, the maximum unpacked size of a block, and the size
+    in bytes of the checksum after each block and of the checksum after the last block."""
 
     begin: int
     block_bytes: int
@@ -266,8 +270,8 @@ def _lz4_header(payload: bytes | memoryview[int]) -> _Lz4:
 
 @lru_cache(256)
 def _lz4_fault(header: bytes) -> str:
-    """Return the library's error for a frame that ends after its header: ``ERROR_`` and a name if the header is wrong,
-    usually its checksum. It is cached because nearly all frames of a producer have the same header."""
+    """Return the library's error message for a frame that ends after its header. The message contains ``ERROR_`` only
+    if the header is wrong, usually its checksum. It is cached: most frames of a producer have the same header."""
     try:
         cramjam.lz4.decompress(header)
     except cramjam.DecompressionError as error:
@@ -276,14 +280,14 @@ def _lz4_fault(header: bytes) -> str:
 
 
 def _lz4_size(payload: bytes | memoryview[int], frame: _Lz4) -> tuple[int, int]:
-    """Return an upper bound of the unpacked size, by the sizes of the blocks, and where the frame ends."""
+    """Return an upper bound of the unpacked size, computed from the block sizes, and where the frame ends."""
     at, most = frame.begin, 0
     while True:
         (size,) = struct.unpack_from("<I", payload, at)
         at += 4
         if size == 0:
             break
-        # a block gains at most 255:1; with the high bit it is stored as it is
+        # a block expands at most 255:1; the high bit marks an uncompressed block
         most += min(frame.block_bytes, (size & 0x7FFFFFFF) * (1 if size >> 31 else 255))
         at += (size & 0x7FFFFFFF) + frame.block_checksum
     at += frame.content_checksum
@@ -293,7 +297,7 @@ def _lz4_size(payload: bytes | memoryview[int], frame: _Lz4) -> tuple[int, int]:
 
 
 def _zstd(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
-    """Unpack frames, one behind the other, with skippable frames between them (RFC 8878, 3.1)."""
+    """Unpack consecutive frames, and ignore skippable frames between them (RFC 8878, 3.1)."""
     begun, at = scratch.used, 0
     while at < len(payload):
         frame = payload[at : _zstd_end(payload, at)]
@@ -304,7 +308,7 @@ def _zstd(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> Non
 
 def _zstd_frame(scratch: Scratch, begun: int, frame: bytes | memoryview[int], limit: int) -> None:
     """Unpack one frame. All frames together may fill ``limit`` bytes of ``scratch`` from ``begun`` on."""
-    # A frame may omit its size, or lie about it: room is made for what comes out, not for what it claims.
+    # A frame may omit its size or state a wrong one, so memory grows with the output, not with the stated size.
     size, before = zstandard.frame_content_size(frame), scratch.used
     _within(before - begun + size, limit)
     counted = 0
@@ -323,7 +327,7 @@ def _zstd_frame(scratch: Scratch, begun: int, frame: bytes | memoryview[int], li
 
 
 def _zstd_size(frame: bytes | memoryview[int], limit: int) -> int:
-    """Return the real unpacked size of a large frame, so that memory is allocated once, and none if it is refused."""
+    """Return the unpacked size of a large frame, counted without keeping it. The caller then allocates memory once."""
     total, some = 0, bytearray(_SOME_BYTES)
     with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
         while read := reader.readinto(some):
@@ -333,7 +337,7 @@ def _zstd_size(frame: bytes | memoryview[int], limit: int) -> int:
 
 
 def _zstd_end(payload: bytes | memoryview[int], at: int) -> int:
-    """Return where a frame ends. The library silently accepts a frame that is cut off, so its blocks are walked first.
+    """Return the position of a frame's end. The library accepts a frame that is cut off, so this checks its blocks.
 
     A block's header has 3 bytes, little endian: 1 bit last, 2 bits type (1: one byte, repeated), 21 bits size.
     """

@@ -1,6 +1,6 @@
 """Decode record batches of any codec to Arrow, or to blocks that keep Kafka's own milliseconds.
 
-Memory: one piece (about `PIECE_BYTES` of unpacked records, or one larger batch), and the columns of one block of it.
+Memory: one piece (about `PIECE_BYTES` of unpacked records, or one larger batch), and the columns of one of its blocks.
 Uncompressed batches are read in place.
 """
 
@@ -31,11 +31,11 @@ PIECE_BYTES = 1 << 20
 MAX_OFFSET = kernels.MAX_OFFSET
 _SCAN_ROWS = 4096
 _SUM_HERE_BELOW = 1024
-"""Bytes of a batch from which a call into the CRC library is faster than the kernel's table."""
+"""Batch size in bytes. Below it, the kernel's CRC table is faster than a call into the CRC library."""
 
 Table = npt.NDArray[np.int64]
 Looked = Callable[[int, int], None]
-"""Called with the amount of work done: records, and bytes of batches (unpacked bytes if a batch was compressed)."""
+"""Callback that counts work: (records, bytes). Bytes are the stored size of hidden batches, else the unpacked size."""
 
 
 def decode_records(
@@ -51,11 +51,12 @@ def decode_records(
     piece_bytes: int = PIECE_BYTES,
     looked: Looked | None = None,
 ) -> Iterator[RecordBlock]:
-    """Yield the records of whole batches with offsets in [``start``, ``end``), in blocks that are never empty.
+    """Yield the records of complete batches with offsets in [``start``, ``end``), in blocks that are never empty.
 
-    ``aborted`` None reads uncommitted; otherwise records of these aborted ranges are hidden. Control records are always
-    hidden. Raises CorruptData with file, position and reason, after the records of all batches before the wrong one;
-    never reads outside the batches. Raises BatchTooLarge if a batch has more than ``most_unpacked`` bytes of records.
+    ``aborted`` None means read_uncommitted; otherwise records in these ranges are hidden. Control records are always
+    hidden. Raises CorruptData with file, position and reason, after the records of all batches before the faulty one.
+    Raises BatchTooLarge if the records of one batch have more than ``most_unpacked`` bytes. Memory outside the batches
+    is never read.
     """
     final = MAX_OFFSET if end is None else end - 1
     decoder = _Decoder(
@@ -89,8 +90,8 @@ def decode_batches(
     looked: Looked | None = None,
     milliseconds: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what `decode_records` yields, in Arrow with the schema of `record_schema`. ``record_filter`` keeps
-    only records that match it, so a batch may be empty.
+    """Yield the blocks of `decode_records` as Arrow batches with the schema of `record_schema`. ``record_filter`` keeps
+    only matching records, so an Arrow batch may be empty.
     """
     schema = record_schema(include_headers=include_headers, columns=columns, milliseconds=milliseconds)
     final = MAX_OFFSET if end is None else end - 1
@@ -100,8 +101,8 @@ def decode_batches(
 
 
 def bytes_below(data: bytes | memoryview, limit: int, *, source: str) -> int:
-    """Return the size of the batches that begin below the offset ``limit``. ``data`` holds whole batches, and every
-    CRC is checked, also above ``limit``. Raises CorruptData."""
+    """Return the size in bytes of the batches whose base offset is below ``limit``. ``data`` holds complete batches.
+    Every CRC is checked, also above ``limit``. Raises CorruptData."""
     size = 0
     for rows in _Decoder(data, source, 0, 0, MAX_OFFSET, reuse=True).headers(verify_crc=True):
         size += int(rows[rows[:, kernels.BASE] < limit, kernels.SIZE].sum())
@@ -109,7 +110,7 @@ def bytes_below(data: bytes | memoryview, limit: int, *, source: str) -> int:
 
 
 class _Decoder:
-    """Decodes the data of one call. With ``reuse``, a block is valid until the next one: its memory is used again."""
+    """Decodes the data of one call. With ``reuse``, a block is valid only until the next one, which uses its memory."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class _Decoder:
                     yield block
 
     def headers(self, verify_crc: bool) -> Iterator[Table]:
-        """Yield headers, some thousand at a time; positions are within the data."""
+        """Yield tables of some thousand batch headers. Positions are those in the data. Raises CorruptData."""
         size, at, last = len(self._raw), 0, -1
         table = np.empty((min(_SCAN_ROWS, size // HEADER_BYTES + 1), kernels.HEADER_COLUMNS), np.int64)
         while at < size:
@@ -197,7 +198,8 @@ class _Decoder:
         return shown
 
     def _stored(self, rows: Table, at: int) -> tuple[int, npt.NDArray[np.uint8], Table]:
-        """Return uncompressed batches from row ``at`` on, in place: the next row, the bytes and the batches."""
+        """Select a piece of uncompressed batches from row ``at`` on, in place. Return the next row, the bytes that hold
+        the batches, and the table of the batches for `kernels.parse`."""
         run = rows[at:]
         packed = np.flatnonzero(run[:, kernels.ATTRIBUTES] & 7)
         ends = np.cumsum(run[:, kernels.SIZE])
@@ -215,7 +217,7 @@ class _Decoder:
         return at + len(run), self._raw, batches
 
     def _unpacked(self, rows: Table, at: int) -> tuple[int, npt.NDArray[np.uint8], Table]:
-        """Unpack batches from row ``at`` on, one behind the other, until a piece is full. Returns as `_stored`."""
+        """Unpack consecutive batches from row ``at`` on, until a piece is full. Return the same values as `_stored`."""
         if not self._reuse or not len(self._scratch.data):
             self._scratch = Scratch(empty(FIRST_BYTES, np.uint8))
         scratch, first, ends = self._scratch, at, list[int]()
@@ -233,7 +235,7 @@ class _Decoder:
                 )
             except (BatchTooLarge, CorruptData) as error:
                 if ends:
-                    break  # the batches before it are handed out first
+                    break  # the batches before this one are yielded first; the next call raises
                 if isinstance(error, CorruptData):
                     raise
                 raise self._too_large(rows[at]) from error
@@ -253,7 +255,8 @@ class _Decoder:
         )
 
     def _parsed(self, raw: npt.NDArray[np.uint8], batches: Table, state: Table) -> Iterator[RecordBlock]:
-        """Yield the records from ``state`` on (`kernels.parse`). Records before a wrong batch come before its error."""
+        """Yield the records from ``state`` (of `kernels.parse`) on. If a batch is faulty, yield the records of the
+        batches before it, then raise CorruptData."""
         code = kernels.FULL
         # a record takes 7 bytes at least
         fitting = int(
@@ -288,7 +291,7 @@ class _Decoder:
                 yield block if kept == room else block.first(kept)
 
     def _columns(self, room: int) -> tuple[npt.NDArray[Any], ...]:
-        """Return memory for the columns of `RecordBlock` that Arrow does not keep, at least ``room`` long."""
+        """Return memory for ``room`` or more records, for the columns of `RecordBlock` that Arrow arrays do not use."""
         if not self._reuse or not self._held or len(self._held[0]) < room:
             pairs, single = (room, 2), room
             self._held = (

@@ -1,4 +1,4 @@
-"""Text of a ``leader-epoch-checkpoint``: version, count, ``epoch offset`` lines (``LeaderEpochCheckpointFile``)."""
+"""Read and write ``leader-epoch-checkpoint``: version, count, ``epoch offset`` lines (`LeaderEpochCheckpointFile`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 def parse_epoch_checkpoint(data: bytes | str, source: str) -> Lineage:
-    """Return the entries; none for an empty file, which a crash can leave. CRLF line ends are accepted, as by Kafka.
+    """Return the lineage; it is empty for an empty file, which a crash can leave. Like Kafka, accept CRLF line ends.
 
     Raises CorruptData naming ``source`` and the line.
     """

@@ -1,8 +1,8 @@
-"""Read a whole partition folder, or one segment file, without a broker. `dump-log` prints the result.
+"""Read a complete partition folder, or one segment file, without a broker. `dump-log` prints the result.
 
-A folder alone cannot tell how transactions end after its last offset. A producer whose transaction is still open there
-is *undecided*; under read_committed everything from its first offset on is hidden, as a last stable offset does. The
-markers that decide the transactions of a segment file may be in the segments that follow it in its folder.
+A folder does not show how a transaction ends that is open at the last offset. Its producer is *undecided*: under
+read_committed, all records from the transaction's first offset on are hidden, as after a last stable offset. If only
+one segment file is read, the markers of its open transactions are searched in the later segments of the folder.
 
 Aborted transactions are read from the markers, and the transaction indexes are compared with them. `places.py` checks
 batches against file names, neighbours and the leader epoch checkpoint.
@@ -31,7 +31,7 @@ from .transactions import decide
 class LogFiles:
     """The segments to read, in order. ``undecided`` maps a producer id to the first offset of its open transaction.
 
-    ``differences`` maps a transaction index to how it differs from the markers.
+    ``differences`` maps the path of a transaction index to a text: the first difference from the markers.
     """
 
     topic: str
@@ -59,14 +59,15 @@ class LogFiles:
                 yield LogPiece(str(segment.path), position, data, aborted, end)
 
     def batches(self) -> Iterator[tuple[Path, BatchHeader]]:
-        """Yield every batch header, those of control batches too."""
+        """Yield the log's path and the header of every batch, including control batches."""
         for segment in self.segments:
             for batch in segment.batches():
                 yield segment.path, batch
 
 
 def open_log(path: Path) -> LogFiles:
-    """Open a partition folder, or a ``.log`` file in one. Raises InvalidRequest for anything else, CorruptData."""
+    """Read and check a partition folder, or one ``.log`` file in it. Raises InvalidRequest for any other path, and
+    CorruptData for damaged files. A wrong transaction index is not an error: it is in ``differences``."""
     folder = open_partition(path if path.is_dir() else path.parent)
     segments = tuple(
         LogSegment(folder.log_path(base), active=base == folder.base_offsets[-1]) for base in folder.base_offsets
@@ -83,7 +84,7 @@ def open_log(path: Path) -> LogFiles:
         aborted += (each.range for each in check.aborted)
         if (difference := check.difference()) is not None:
             differences[segment.transaction_index] = difference
-    places.check(open_partition(folder.path).lineage)  # read again: its broker may have written since
+    places.check(open_partition(folder.path).lineage)  # read again: the broker may have added leader epochs
     undecided = dict(opened.transactions)
     for segment in following:
         if undecided:
@@ -94,12 +95,13 @@ def open_log(path: Path) -> LogFiles:
 def _followed(
     segment: LogSegment, before: OpenBefore, places: BatchPlaces, following: Offset | None
 ) -> TransactionIndexCheck:
-    """Read a segment and check its batches. ``before``: the transactions that the previous segment left open; if these
-    are not known, the segment's own snapshot has them. ``following``: where the next segment begins."""
+    """Read a segment, check its batches, and return the check of its transaction index. ``following``: the next
+    segment's base offset, or None. ``before``: the transactions that are open at the end of the previous segment. If
+    these are not complete, the segment's producer snapshot replaces them."""
     if not before.complete:
         snapshot = open_before(segment.base_offset, _read(segment.producer_snapshot), str(segment.producer_snapshot))
         before = snapshot if snapshot.complete else before
-    index = _read(segment.transaction_index)  # before its log: an active one may grow
+    index = _read(segment.transaction_index)  # before the log: both may grow, and the index must not be ahead
     source, log = str(segment.transaction_index), str(segment.path)
     check = TransactionIndexCheck(index, segment.base_offset, before, source, log=log, active=segment.active)
     for position, data in segment.pieces():

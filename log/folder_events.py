@@ -1,7 +1,7 @@
-"""Watch partition folders for files that come or go, by Linux' inotify. Costs nothing while nothing happens.
+"""Watch partition folders for added and removed files with Linux' inotify. An idle watch costs nothing.
 
-An event is only a hint: callers must still look at the folders themselves from time to time. Without inotify (another
-operating system, ``fs.inotify.max_user_watches`` exhausted) the watch is blind, and reports that it is.
+An event is only a hint: callers must still list the folders from time to time. If inotify is missing (another operating
+system) or a watch cannot be added (``fs.inotify.max_user_watches`` exhausted), `Touched.blind` is true.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _READ_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Changes since the last answer: ``names`` are the folders (``topic-3``) in which a file came or went.
+    """Changes since the last call: ``names`` are the folders (``topic-3``) in which files were added or removed.
 
-    ``folders``: folders themselves came or went. ``blind``: some changes are not reported, so look often.
+    ``folders``: partition folders themselves may have been added or removed. ``blind``: some changes are not reported,
+    so callers must list the folders often.
     """
 
     names: frozenset[str]
@@ -68,7 +69,7 @@ class FolderEvents:
                     names.update(self._names.values())
                     folders = True
                 elif number in self._roots:
-                    folders = folders or bool(mask & _ISDIR)  # the broker replaces its checkpoints there all the time
+                    folders = folders or bool(mask & _ISDIR)  # ignore files: the broker often replaces its checkpoints
                 elif number in self._names:
                     names.add(self._names[number])
                     folders = folders or bool(mask & (_DELETE_SELF | _MOVE_SELF))

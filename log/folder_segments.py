@@ -1,7 +1,8 @@
-"""List the segments in partition folders, reading only what changed since the last time.
+"""List the segments of partition folders. Only changed folders are listed again.
 
-A folder whose time of change stays the same is not listed again. The broker does not change a rolled segment, so its
-size and its time index are read once. Only a truncation makes it active again, and the next leader's epoch follows.
+A folder changed if its stamp (inode, change time, size) differs. The broker does not change a rolled segment, so its
+size and its time index are read once. Only a truncation can make a rolled segment active again, and a new leader epoch
+follows it. Then all segments are read again.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from .time_index import ENTRY_BYTES
 _LOG = re.compile(r"(\d{20})\.log")
 SYSTEM_CLOCK = SystemClock()
 SETTLED_S = 0.1
-"""Two changes this far apart have different times in every file system (its clock in the kernel ticks in 10 ms)."""
+"""Seconds. Changes this far apart have different change times in every file system: its clock ticks every 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """``stamp`` was first seen at ``since`` (monotonic seconds); ``whole``: no change under this stamp was missed."""
+    """A listing. ``stamp`` was first seen at ``since`` (monotonic s). ``whole``: no later change keeps the stamp."""
 
     stamp: Stamp | None
     since: float
@@ -38,14 +39,15 @@ class _Look:
 
 
 class FolderSegments:
-    """Lists segments by folder. Thread-safe; remembers every folder that was asked for until `keep` drops it."""
+    """Lists the segments of folders. Thread-safe. Caches the listing of each requested folder until `keep` drops it."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._looks: dict[str, _Look] = {}
 
     def get(self, folder: str, epoch: LeaderEpoch | None) -> LocalSegments:
-        """Return a folder's segments. ``epoch``: the last one of its checkpoint. FileNotFoundError: a file went."""
+        """Return a folder's segments. ``epoch``: the last epoch of its checkpoint. Raises FileNotFoundError if the
+        folder or a segment was deleted."""
         before, stamp, now = self._looks.get(folder), stamp_of(folder), self._clock.monotonic()
         same = before is not None and before.epoch == epoch
         since = before.since if before is not None and before.stamp == stamp else now
@@ -64,7 +66,7 @@ class FolderSegments:
 
 
 def base_offsets(folder: str) -> list[Offset]:
-    """Return the base offsets of its segments, ascending. Only plain ``<base offset>.log`` files count."""
+    """Return the base offsets of a folder's segments, ascending. Only plain ``<base offset>.log`` files count."""
     return sorted(Offset(int(m[1])) for name in os.listdir(folder) if (m := _LOG.fullmatch(name)))
 
 
@@ -87,7 +89,7 @@ def _segment(folder: str, base: Offset, following: Offset) -> LocalSegment:
 
 
 def _max_timestamp(index: str, modified: float) -> TimestampMs:
-    """Return the timestamp of the time index's last entry or, without one, the log's modification time, as Kafka."""
+    """Return the time index's last timestamp, or the log's modification time if there is none > 0, as Kafka does."""
     last = b""
     with suppress(FileNotFoundError):
         descriptor = os.open(index, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Read a segment's index files: entries of one size, in order, and the zeros that Kafka preallocates behind them."""
+"""Read a segment's index files. All entries have the same size and increase; Kafka may preallocate zeros after them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def index_entries(
     what: str,
     source: str,
 ) -> Iterator[E]:
-    """Yield the entries one by one: for 1 GiB of log they may take 30 MiB as objects.
+    """Yield the entries one by one, because all entries of 1 GiB of log may take 30 MiB as objects.
 
-    ``meaning`` makes an entry of its two numbers, or None if one is negative and must not be. ``increases`` returns
-    whether its second argument may follow its first. Raises CorruptData, naming ``what``.
+    ``meaning`` returns the entry of two numbers, or None if a number is wrongly negative. ``increases(last, entry)``
+    returns whether ``entry`` may follow ``last``. Raises CorruptData with the name of the index, ``what``.
     """
     if len(data) % form.size:
         raise CorruptData(f"{what} is cut off", file=source, bytes=len(data))
@@ -40,12 +40,12 @@ def index_entries(
 
 
 class EntriesInTurn(Generic[E]):
-    """Holds the next entry for a check that reads an index alongside its log, never all entries at once."""
+    """Holds only the next entry of an index, for a check that reads the index in parallel with its log."""
 
     def __init__(self, entries: Iterable[E]) -> None:
         self._entries = iter(entries)
         self.wrong = False
-        """True if the entries do not fit, also after they ended in CorruptData."""
+        """True if an entry does not fit the log, or if reading the entries raised CorruptData."""
         self.next: E | None = None
         self.take()
 

@@ -16,13 +16,13 @@ from .markers import ABORT, COMMIT, marker_type
 
 
 class AbortFilter:
-    """Hides whole batches: a batch has one producer and lies in one transaction. False when it hides nothing."""
+    """Hides complete batches, because a batch belongs to one transaction. False as a bool if nothing is hidden."""
 
     def __init__(self, aborted: Sequence[AbortedRange]) -> None:
         self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
         for aborted_range in sorted(aborted, key=lambda r: r.first):
             firsts, lasts = self._by_producer.setdefault(aborted_range.producer_id, ([], []))
-            if lasts and aborted_range.first <= lasts[-1]:  # two sources give one abort different first offsets
+            if lasts and aborted_range.first <= lasts[-1]:  # sources may disagree on the first offset of an abort
                 lasts[-1] = max(lasts[-1], aborted_range.last)
             else:
                 firsts.append(aborted_range.first)
@@ -46,21 +46,21 @@ class AbortFilter:
 
 
 class MarkerCheck:
-    """Checks that the markers agree with what is hidden; add batches in order. All of an aborted transaction must be
-    hidden and nothing of a committed one, as far as the batches reach back. A transaction without a marker among them
-    may be either. Memory: one entry for each producer among them.
+    """Checks that the hidden batches agree with the markers. Batches are added in order. All batches of an aborted
+    transaction must be hidden, and no batch of a committed one. Only added batches are checked, and only transactions
+    whose marker is added. Memory: one entry for each producer.
     """
 
     def __init__(self, hidden: AbortFilter, source: str) -> None:
         self._hidden, self._source = hidden, source
         self.shown: dict[int, Offset] = {}
-        """Producer id to its first shown record since its last marker; ``covered`` is the same for hidden records."""
+        """Producer id to the offset of its first shown batch since its last marker. ``covered``: first hidden batch."""
         self.covered: dict[int, Offset] = {}
         self.first_markers: dict[int, tuple[int, Offset]] = {}
-        """Producer id to the type and the offset of its first marker."""
+        """Producer id to the type and the offset of the producer's first marker."""
 
     def add(self, batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
-        """``data`` begins at ``position`` and holds the batch. Raises CorruptData naming producer and offsets."""
+        """Check a batch within ``data``, which begins at byte ``position``. Raises CorruptData for a contradiction."""
         if not batch.attributes & (TRANSACTIONAL | CONTROL) or not batch.record_count:
             return
         producer = batch.producer_id
@@ -82,7 +82,7 @@ class MarkerCheck:
 
 
 def contradiction(kind: int, shown: Offset | None, covered: Offset | None) -> str | None:
-    """Return why a transaction with these records must not end with this type of marker, or None if it may."""
+    """Return the reason why a transaction with these shown and hidden batches cannot have this marker, or None."""
     if kind == ABORT and shown is not None:
         return "records of an aborted transaction would be shown"
     if kind == COMMIT and covered is not None:

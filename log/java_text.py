@@ -8,5 +8,5 @@ _MALFORMED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
 def java_text(value: bytes) -> str:
-    """Return ``value`` as text, with U+FFFD for malformed bytes; half a surrogate pair becomes one, not three."""
+    """Return ``value`` as text, with U+FFFD for malformed bytes. An encoded surrogate becomes one U+FFFD, not three."""
     return _MALFORMED_SURROGATE.sub(b"\xef\xbf\xbd", value).decode("utf-8", "replace")

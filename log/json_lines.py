@@ -1,8 +1,8 @@
-"""Write records as JSON, the same wherever records are printed (`docs/formats.md`). Names are Kafka's camelCase.
+"""Write records as JSON, in the same form everywhere (`docs/formats.md`). Field names are Kafka's camelCase.
 
 A layout defines the text around the fields of a record, their order and how bytes are shown. All records of a block
 are measured first, then written `CHUNK_BYTES` at a time. Memory: one chunk, or one larger record (escaped text is up to
-six times the bytes), and two bytes for each record and each header.
+six times as long as the bytes), and two bytes for each record and each header.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .record_lines import Encoding as Encoding
 from .record_parts import RecordParts, parts_of
 
 CHUNK_BYTES = 256 * 1024
-"""The size of JSON that is written at a time; a larger record is written alone."""
+"""Maximum size of a chunk of JSON. A larger record is a chunk of its own."""
 
 
 _FORMS = {Encoding.UTF8: k.TEXT, Encoding.BASE64: k.BASE64}
@@ -30,7 +30,8 @@ _FORMS = {Encoding.UTF8: k.TEXT, Encoding.BASE64: k.BASE64}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``around``: bytes before, between and after the ``fields``, one more than fields. Forms: see `json_kernels`."""
+    """The text around a record's ``fields``. ``around``: the bytes before, between and after them, one entry more than
+    ``fields``. The forms are `json_kernels.TEXT`, `BASE64` or `VERBATIM`: ``form`` is that of keys and values."""
 
     around: tuple[bytes, ...]
     fields: tuple[int, ...]
@@ -50,7 +51,7 @@ def line_layout(
 
 
 def rest_layout(topic: str, partition: int, *, binary: bool) -> Layout:
-    """Return the layout of Kafka's REST Proxy, v2: keys and values as base64, or unchanged if they are JSON."""
+    """Return the layout of Kafka's REST Proxy, v2. Keys and values are base64 if ``binary``, else raw JSON."""
     form = k.BASE64 if binary else k.VERBATIM
     between = b',"partition":%d,"offset":' % partition
     around = (
@@ -61,7 +62,7 @@ def rest_layout(topic: str, partition: int, *, binary: bool) -> Layout:
 
 
 def json_records(records: RecordBlock | pa.RecordBatch, layout: Layout, between: bytes = b"") -> Iterator[memoryview]:
-    """Yield records one behind the other in chunks, with ``between`` before each record."""
+    """Yield the JSON of all records in chunks, with ``between`` before each record."""
     parts = parts_of(records)
     columns = _columns(parts)
     around = (between + layout.around[0], *layout.around[1:])
@@ -84,7 +85,7 @@ def json_records(records: RecordBlock | pa.RecordBatch, layout: Layout, between:
 def block_lines(
     block: RecordBlock, topic: str, partition: int, encoding: Encoding = Encoding.UTF8, tier: str | None = None
 ) -> Iterator[memoryview]:
-    """Yield lines with newlines, many at a time. Times are Kafka's milliseconds, even beyond what microseconds hold."""
+    """Yield lines with newlines, many at a time. Times are milliseconds, also if microseconds cannot hold them."""
     return json_records(block, line_layout(topic, partition, encoding, tier))
 
 

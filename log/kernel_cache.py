@@ -1,4 +1,4 @@
-"""Choose the folder of compiled kernels. Compiling all of them takes ten seconds of CPU, loading them a tenth of one.
+"""Choose the folder of compiled kernels. Compiling all kernels takes 10 seconds of CPU time, loading them 0.1 seconds.
 
 The folder is the first of these that this process may write to:
 
@@ -7,8 +7,8 @@ The folder is the first of these that this process may write to:
     3. a folder of this user in the system's temporary folder
     4. none: every process compiles for itself
 
-``python -m tierstate.log.warm_kernels`` compiles all kernels into the environment's folder. It moves with the
-environment, into an image or an archive, and needs no setting: a process that uses another folder copies it there.
+``python -m tierstate.log.warm_kernels`` compiles all kernels into the environment's folder. This folder moves with the
+environment into an image or an archive. No setting is needed: a process with another folder copies the kernels to it.
 Kernels work for one version of Python and one kind of processor. ``NUMBA_CPU_NAME=generic``, set where they are
 compiled and where they are used, makes them work on every processor of the architecture.
 
@@ -37,7 +37,8 @@ WAY_OUT = (
 
 
 def kernel_folder() -> str:
-    """Return the path of the folder for numba's setting; an empty text if there is none."""
+    """Return the folder for numba's ``CACHE_DIR``, or an empty text if there is none. Creates the folder, and copies
+    the kernels of the environment's folder to it."""
     setting, environment = os.environ.get("NUMBA_CACHE_DIR"), environments_folder()
     homes = [Path(setting)] if setting else [environment, *_users_folder()]
     warm = {environment, homes[0]}
@@ -62,7 +63,7 @@ def _users_folder() -> Iterator[Path]:
 
 
 def _by_source(home: Path) -> Path:
-    """Return the folder in ``home`` for this source, with a link for this path: else numba compiles once per path."""
+    """Return the folder in ``home`` for this source. Adds a link for this path: else numba compiles once per path."""
     package = Path(os.path.abspath(__file__)).parent
     sources = b"".join((package / name).read_bytes() for name in SOURCES)
     folder = home / hashlib.sha256(sources).hexdigest()[:16]
@@ -74,7 +75,8 @@ def _by_source(home: Path) -> Path:
 
 
 def _temporary_folder(warm: set[Path]) -> str:
-    """Return a folder that only this user may write to*, because numba loads code from it that runs as this user."""
+    """Return a folder that only this user may write to, because numba loads code from it that runs as this user.
+    Returns an empty text if there is none."""
     try:
         folder = Path(tempfile.gettempdir()) / f"tierstate-kernels-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -88,7 +90,8 @@ def _temporary_folder(warm: set[Path]) -> str:
 
 
 def _take_over(warm: set[Path], folder: Path) -> None:
-    """Copy each file by a rename: other processes may do the same now. Existing files stay, they may be newer."""
+    """Copy the kernels in ``warm`` to ``folder``. Existing files stay, because they may be newer. A rename finishes
+    each file, because other processes may copy at the same time."""
     for file in (file for each in warm for file in each.glob(f"*/{SHARED}/*.nb[ci]")):
         target = folder / file.parents[1].name / SHARED / file.name
         if not target.exists():

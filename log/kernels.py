@@ -283,7 +283,7 @@ def list_headers(
     """
     header = 0
     lists[0] = 0
-    limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that they end in time
+    limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that all headers end within their records
     for r in range(headers.shape[0]):
         cursor = raw + headers_at[r]
         if headers[r] > 0:
@@ -387,7 +387,7 @@ def match(
     """Set ``hits`` [n] to 1 for each record that has the key at ``key`` (size -1: any), and the bytes at ``needle``
     within its key, its value, or the name or value of a header (an empty ``back``: any record).
     """
-    limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that they end in time
+    limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that all headers end within their records
     for r in range(at.shape[0]):
         if key_size >= 0:
             if size[r, 0] != key_size:

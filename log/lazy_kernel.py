@@ -44,7 +44,7 @@ class Kernel:
         return self._compiled is not None and bool(self._compiled.stats.cache_misses)
 
     def load(self) -> Any:
-        """Return the compiled function. numba's folder is set only for this: the caller may have kernels, too."""
+        """Return the compiled function. numba's settings are restored, because the caller may use numba, too."""
         with self._lock:
             if self._compiled is None:
                 before = _config.CACHE_DIR, _config.OPT

@@ -34,14 +34,14 @@ from .transaction_check import OpenBefore, open_before
 from .transactions import decide
 
 LOOKS = 5
-"""How many times a folder is read if the broker retires segments during the read."""
+"""Maximum number of reads of a folder. A read is repeated if the broker deletes files or adds an epoch meanwhile."""
 MARKERS_READ_BYTES = 256 * 1024
-"""The piece of a later segment that is read at a time: most transactions end soon after their first segment."""
+"""Bytes of a later segment per read. The value is small because most transactions end soon after their segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSnapshot:
-    """The state of a partition's folder. ``segments`` ascend; the last is active, its ``next_base`` is its base."""
+    """A partition folder's state. ``segments`` ascend; the last one is active, with ``next_base`` equal to its base."""
 
     partition: TopicIdPartition
     name: str
@@ -51,9 +51,10 @@ class LocalSnapshot:
 
 
 class SegmentFiles(Protocol):
-    """All files of one rolled segment, open: they stay readable if the broker deletes them.
+    """All files of one rolled segment. They stay readable if the broker deletes them: the log is open, the other files
+    are in memory. ``producer_snapshot`` is that of the next segment's base offset.
 
-    ``before``: the transactions that are open where the segment begins.
+    ``before``: the transactions that are open at the segment's base offset.
     """
 
     log: QuietReader
@@ -67,16 +68,19 @@ class SegmentFiles(Protocol):
     before: OpenBefore
 
     def head(self) -> bytes:
-        """Return the first bytes of the log: a whole batch header, unless the log is shorter."""
+        """Return the first bytes of the log: a complete batch header, unless the log is shorter."""
         ...
 
     def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
-        """Return those of the transactions ``opened`` (producer id to first offset), open at the segment's end, whose
-        next marker in a later local segment is an abort. Raises CorruptData, Fenced."""
+        """Return the transactions in ``opened`` whose next marker in a later local segment is an abort marker.
+
+        ``opened`` maps the producer ids of transactions that are open at the segment's end to their first offsets.
+        Raises CorruptData for damaged batches, and Fenced if a later segment was deleted.
+        """
         ...
 
     def confirm(self) -> None:
-        """Check that the folder still holds this segment, under this topic id. Raises Fenced."""
+        """Raise Fenced unless the folder still holds this segment with the same end, under the same topic id."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -87,35 +91,38 @@ class SegmentFiles(Protocol):
 
 
 class LocalLog(Protocol):
-    """The partitions on a broker's disks. Thread-safe; every call reads the disks, unless it states otherwise."""
+    """The partitions on a broker's disks. Thread-safe. Methods read the disks unless their docstring excludes it."""
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
-        """Return every live partition with its topic's name; the same object as before while nothing changed."""
+        """Return the topic name of every live partition. Returns the same object as before if nothing changed."""
         ...
 
     def listed(self) -> Mapping[TopicIdPartition, str]:
-        """Return the last answer of `partitions`, without reading the disks."""
+        """Return the last result of `partitions`, without reading the disks."""
         ...
 
     def touched(self) -> Touched:
-        """Return what changed on the disks since the last call, as far as the system reports it: only a hint."""
+        """Return the changes since the last call. This is only a hint: the operating system may not report all."""
         ...
 
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
-        """Return the partition's state. Raises Fenced if it is not on these disks under this topic id."""
+        """Return the partition's state. Raises Fenced if the partition is not on these disks under this topic id.
+
+        Raises Unavailable if the folder changed during each of `LOOKS` reads.
+        """
         ...
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
     ) -> SegmentFiles:
-        """Open every file of a rolled segment. Raises Fenced if the segment is no longer there."""
+        """Open the rolled segment ``[base_offset, next_base)``. Raises Fenced if the folder no longer holds it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _LiveFolder:
-    """A live folder, and the stamp of the file that names its topic id. Another stamp means another folder, which is
-    not watched yet, even if that file has the same content."""
+    """A live folder, and the stamp of its ``metadata`` file, which holds the topic id. A different stamp means that the
+    folder was replaced. The new folder is not watched yet, even if the file's content is equal."""
 
     metadata: str
     stamp: Stamp | None
@@ -148,7 +155,7 @@ class LogDirs:
                     if folder is not None and folder.stamp == stamp_of(folder.metadata):
                         folders[entry.path] = folder
                     elif entry.is_dir() and folder_name(Path(entry.name)) is not None:
-                        new.append(entry.path)  # also watched if the broker has yet to write its topic id
+                        new.append(entry.path)  # also watched while the broker has not yet written the topic id
                         if (live := self._live(entry)) is not None:
                             folders[entry.path] = live
             except OSError as error:
@@ -174,9 +181,9 @@ class LogDirs:
             return self._watch.touched()
 
     def _live(self, folder: os.DirEntry[str]) -> _LiveFolder | None:
-        """Return the folder's partition, or None while its topic id is unknown."""
+        """Return the folder with its topic id and partition, or None while the topic id is unknown."""
         metadata = metadata_file(folder.path)
-        stamp = stamp_of(metadata)  # before the read: a file that is replaced now is read again
+        stamp = stamp_of(metadata)  # before the read, so that a file replaced during the read is read again
         named, topic_id = folder_name(Path(folder.name)), self._files.topic_id(folder.path)
         if named is None or topic_id is None:
             return None
@@ -200,9 +207,9 @@ class LogDirs:
                 path = self._folder(partition, name)
                 epoch = self._files.lineage(str(path)).last_epoch
                 segments = self._files.segments.get(str(path), epoch)
-                lineage = self._files.lineage(str(path))  # after the segments, so that none has a later epoch
+                lineage = self._files.lineage(str(path))  # after the segments, so that no segment has a later epoch
             except FileNotFoundError:
-                continue  # the broker retired a segment during the read, or the folder: then `_folder` raises
+                continue  # the broker deleted a segment during the read, or the folder: then `_folder` raises Fenced
             except OSError as error:
                 raise _unreadable(error) from error
             if lineage.last_epoch == epoch:
@@ -275,7 +282,7 @@ class OpenSegment:
         return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)
 
     def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
-        """Read batches up to the last of these markers, skipping segments in which none of the transactions ends."""
+        """Read later batches up to the last marker that is needed. Skips segments in which no transaction ends."""
         left, aborted = dict(opened), list[AbortedRange]()
         later = (each.base_offset for each in self._local[self._local.number_at(self._base) + 1 :])
         for base, following in pairwise(chain(later, [None])):
@@ -298,7 +305,7 @@ class OpenSegment:
     def confirm(self) -> None:
         current = self._dirs.snapshot(self._partition, self._name)
         segments = current.segments.rolled[(at := current.segments.number_at(self._base)) : at + 1]
-        # its end too: a read that missed the next segment would make this one claim offsets that it does not have
+        # compare the end too: if a read missed the next segment, this one would claim offsets that it does not have
         bounds = [(each.base_offset, each.next_base) for each in segments]
         if current.folder != self._folder or bounds != [(self._base, self._next)]:
             raise Fenced("the segment left the folder", file=self.path)

@@ -1,4 +1,4 @@
-"""A piece of a log that is read without a broker: whole batches, and which of their records to show."""
+"""A piece of a log that is read without a broker: complete batches, and the ranges of records to hide."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Batches from ``position`` of ``source`` on. ``aborted`` None shows all; records from ``end`` on are hidden."""
+    """Complete batches that begin at byte ``position`` of ``source``. Records in ``aborted`` ranges (None: no ranges)
+    and records from the offset ``end`` on are hidden."""
 
     source: str
     position: int
@@ -29,7 +30,7 @@ class LogPiece:
         return parse_records(self.data, source=self.source, position=self.position, aborted=self.aborted, end=self.end)
 
     def blocks(self, start: int = 0) -> Iterator[RecordBlock]:
-        """Yield the records from the offset ``start`` on in blocks, by the kernels. Raises CorruptData."""
+        """Yield blocks of the records from the offset ``start`` on, with compiled kernels. Raises CorruptData."""
         from .decode import decode_records
 
         return decode_records(

@@ -13,7 +13,7 @@ ABORT, COMMIT = 0, 1
 
 
 def marker_type(batch: BatchHeader, data: bytes | memoryview, position: int = 0, *, source: str) -> int | None:
-    """Return the type in a control batch's key, None if a cleaner emptied it. ``data`` begins at ``position``.
+    """Return the type in a control batch's key, None if a cleaner removed the record. ``data`` begins at ``position``.
 
     A record is varint length, int8 attributes, varint timestamp delta, varint offset delta, varint key length, key, …
     Raises CorruptData naming ``source`` for a record that is cut off.

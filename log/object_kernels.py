@@ -1,6 +1,6 @@
 """Create hundreds of Python objects in compiled code: a message for each row of a block (decision 0087).
 
-The kernel keeps the GIL, because it creates objects. Each replaces a None in a list that no other code has.
+The kernel keeps the GIL, because it creates objects. Each object replaces a None in a list that only this module uses.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _fill_rows(target: int, kind: int, shared: int, places: Any, first: int, cou
 class Rows(Generic[Made]):
     """Creates instances of a class with two slots and no ``__init__``: an object that all share, and a row's number.
 
-    Python's garbage collector does not track them, like numbers: they are freed with the last reference. So nothing
-    that they hold may refer back to them. If tracked, every thousand would make it visit all live objects sooner.
+    Python's garbage collector does not track the instances. So the object that they share must not refer to them: such
+    a cycle is never freed. Tracked instances would make the collector visit all live objects more often.
     """
 
     def __init__(self, kind: type[Made], shared: str, number: str) -> None:
@@ -79,7 +79,7 @@ class Rows(Generic[Made]):
 
 
 def _place(kind: type[Any], slot: str) -> int:
-    """Return the byte offset of a slot in an instance, found by searching one for the slot's value."""
+    """Return the byte offset of a slot in an instance: where a new instance has the slot's value."""
     made, mark = kind(), object()
     setattr(made, slot, mark)
     words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(made))

@@ -1,4 +1,4 @@
-"""Read, build and check ``.index``: offset to byte position, in entries of relative offset int32, position int32.
+"""Read, build and check ``.index`` files. An entry has a relative offset (int32) and a byte position (int32).
 
 An entry names the *last* offset of an append and the byte where that append begins; an append may hold several batches.
 (Kafka's ``OffsetIndex``.)
@@ -17,7 +17,7 @@ from .index_entries import EntriesInTurn, index_entries
 
 _ENTRY = struct.Struct(">ii")
 INTERVAL_BYTES = 4096
-"""Kafka's ``index.interval.bytes``: an append gets an entry if it begins further than this after the last entry."""
+"""Kafka's ``index.interval.bytes``: an append gets an entry if it begins more than this after the last indexed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def offset_index_entries(data: bytes, base_offset: int, source: str) -> Iterator
 
 
 def lookup_position(entries: list[OffsetIndexEntry], offset: int) -> int:
-    """Return where to begin a scan for ``offset``: the position of the greatest entry at or below it, else 0."""
+    """Return the byte position from which to scan for ``offset``: that of the last entry at or below it, else 0."""
     at = bisect_right(entries, offset, key=lambda entry: entry.offset)
     return entries[at - 1].position if at else 0
 
@@ -74,8 +74,9 @@ class OffsetIndexBuilder:
 class OffsetIndexCheck:
     """Checks that an index file fits a log: add the log's batches, then read `fits`.
 
-    Every entry must point to the beginning of a batch whose base offset does not exceed the entry's offset. ``entries``
-    are read alongside the log; if they end in CorruptData, they do not fit.
+    Every entry must point to the beginning of a batch. The entry's offset must lie between the batch's base offset and
+    ``end_offset``, both included. ``entries`` are read in parallel with the log. They may raise CorruptData: then they
+    do not fit.
     """
 
     def __init__(self, entries: Iterable[OffsetIndexEntry], end_offset: int) -> None:

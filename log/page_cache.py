@@ -1,7 +1,7 @@
-"""Find out which pages of a file are in the page cache with mincore(2), which brings none in.
+"""Report which pages of a file are in the page cache. mincore(2) does not load pages.
 
-``RWF_NOWAIT`` does not work: since Linux 6 such a read still starts to read from the disk, and if the disk is fast
-enough, it returns the pages that it has just brought in (seen on 6.18).
+A read with ``RWF_NOWAIT`` is no alternative: since Linux 6 such a read starts to read from the disk. If the disk is
+fast enough, the read returns pages that it has just loaded (observed on 6.18).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 def missing_pages(descriptor: int, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return runs of whole pages of the bytes ``[begin, end)`` that are not in the cache, ascending.
+    """Return byte ranges ``(start, stop)`` of the uncached pages that overlap ``[begin, end)``, in ascending order.
 
-    The bytes lie within the file. Linux answers the file's owner and processes that may write the file; to others every
-    page seems to be in the cache. Raises OSError if the system cannot answer.
+    Ranges are page-aligned, and adjacent pages are merged. ``[begin, end)`` must lie within the file. If a process
+    neither owns the file nor may write to it, Linux reports all pages as cached. Raises OSError if a system call fails.
     """
     if begin >= end:
         return []

@@ -21,7 +21,7 @@ _RETIRED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolder:
-    """A folder's state. ``base_offsets`` ascend, the last one is active; ``topic_id`` is None before Kafka 2.8."""
+    """A folder's state. ``base_offsets`` ascend; the last segment is active. ``topic_id`` is None before Kafka 2.8."""
 
     path: Path
     topic: str
@@ -55,7 +55,7 @@ def parse_topic_id(data: bytes, source: str) -> TopicId:
 
 
 class FolderFiles:
-    """Reads the small files and lists the segments of partition folders; small files again only once they changed."""
+    """Reads the small files of partition folders and lists their segments. Rereads a small file only if it changed."""
 
     def __init__(self) -> None:
         self._topic_ids = SmallFiles(parse_topic_id)
@@ -63,11 +63,11 @@ class FolderFiles:
         self.segments = FolderSegments()
 
     def topic_id(self, folder: str) -> TopicId | None:
-        """Return the topic id, or None without a ``partition.metadata`` (before Kafka 2.8). Raises CorruptData."""
+        """Return the topic id, or None if there is no ``partition.metadata`` (Kafka < 2.8). Raises CorruptData."""
         return self._topic_ids.get(metadata_file(folder))
 
     def lineage(self, folder: str) -> Lineage:
-        """Return the lineage in the leader epoch checkpoint. Raises CorruptData."""
+        """Return the lineage in the leader epoch checkpoint; empty if there is no checkpoint. Raises CorruptData."""
         return self._lineages.get(_checkpoint(folder)) or Lineage()
 
     def keep(self, folders: Collection[str]) -> None:
@@ -87,7 +87,7 @@ def _checkpoint(folder: str) -> str:
 
 
 def open_partition(path: Path) -> PartitionFolder:
-    """Read a folder. Raises InvalidRequest if it is not a live partition's, CorruptData for damaged files.
+    """Read a partition folder. Raises InvalidRequest for any other path, and CorruptData for damaged files.
 
     Only plain ``<base offset>.log`` files count: not ``.deleted``, ``.cleaned`` or ``.swap`` ones.
     """
@@ -99,6 +99,6 @@ def open_partition(path: Path) -> PartitionFolder:
 
 
 def look_into(path: Path, topic: str, partition: int, topic_id: TopicId | None, files: FolderFiles) -> PartitionFolder:
-    """Do `open_partition` for a live folder of a known partition. Raises FileNotFoundError if it was deleted."""
+    """Read the live folder of a known partition. Raises FileNotFoundError if it was deleted, and CorruptData."""
     folder = str(path)
     return PartitionFolder(path, topic, partition, topic_id, tuple(base_offsets(folder)), files.lineage(folder))

@@ -1,4 +1,4 @@
-"""Check the places of batches against their files' names, their neighbours and the leader epochs.
+"""Check the offsets and leader epochs of batches against file names, adjacent batches and the epoch checkpoint.
 
 A batch's base offset and leader epoch are outside its CRC: nothing in the batch shows that one of them was changed.
 """
@@ -26,7 +26,7 @@ class _EpochRun:
 
 
 class BatchPlaces:
-    """Pass the batches of neighbouring files in order through `follow`, then `check` them against the checkpoint.
+    """Checks offsets and leader epochs. Pass the batches of adjacent files through `follow` in order, then `check` all.
 
     Memory: some 200 bytes for each leader epoch.
     """
@@ -37,7 +37,8 @@ class BatchPlaces:
     def follow(
         self, batches: Iterator[BatchHeader], source: str, base: Offset, following: Offset | None
     ) -> Iterator[BatchHeader]:
-        """Yield the batches of a file from ``base`` on; the next file begins at ``following``. Raises CorruptData."""
+        """Yield the batches of one file. Raises CorruptData if a batch lies outside [``base``, ``following``), or if
+        its leader epoch is lower than that of the batch before. If ``following`` is None, there is no upper bound."""
         for batch in batches:
             if batch.base_offset < base:
                 raise self._wrong("batch lies below its segment's base offset", source, batch, base_offset=base)
@@ -56,7 +57,8 @@ class BatchPlaces:
             newest.last = batch.last_offset
 
     def check(self, checkpoint: Lineage) -> None:
-        """Compare leader epochs, except below the checkpoint's first entry, the log start. Raises CorruptData."""
+        """Compare the batches' leader epochs with the checkpoint. Offsets below its first entry (the log start offset)
+        are not compared. Raises CorruptData."""
         for run in self._runs:
             says = {checkpoint.epoch_at(run.first), checkpoint.epoch_at(run.last)} - {None, run.epoch}
             if says:

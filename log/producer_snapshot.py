@@ -28,7 +28,7 @@ class ProducerEntry:
 
 
 def parse_producer_snapshot(data: bytes, source: str) -> list[ProducerEntry]:
-    """Return the producers. Raises CorruptData for another version, a wrong CRC or a wrong length."""
+    """Return the producers. Raises CorruptData for a version other than 1, a wrong CRC or a wrong length."""
     if len(data) < _HEAD.size:
         raise CorruptData("producer snapshot is cut off", file=source, bytes=len(data))
     version, crc, count = _HEAD.unpack_from(data)

@@ -1,8 +1,8 @@
-"""Read a file once without disturbing the page cache of a broker on the same host: our pages are dropped.
+"""Read a file once without disturbing the page cache of a broker on the same host.
 
-Before each read the kernel is asked which of its pages are in the cache (`page_cache.py`). We remember the others as
-ours, and drop them once they are used. Reading ahead by the kernel is off (``POSIX_FADV_RANDOM``): pages that it brings
-in would look as if they had been there before.
+Before each read, `page_cache.py` reports which pages of the range are not in the cache. The read loads these pages, so
+the reader drops them after use. The kernel's readahead is off (``POSIX_FADV_RANDOM``), because the pages that it loads
+would seem to have been in the cache before.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ Missing = Callable[[int, int, int], list[tuple[int, int]]]
 class QuietReader:
     """Reads an open file of ``size`` bytes, named ``source`` in errors. One thread at a time may use it.
 
-    If the system cannot report what is in the cache, all pages that were read are dropped.
+    If the system cannot report which pages are in the cache, the reader drops all pages that it read.
     """
 
     def __init__(self, descriptor: int, size: int, source: str, missing: Missing = missing_pages) -> None:
         self._descriptor, self._size, self._source, self._missing = descriptor, size, source, missing
         self._seen = 0
         self._ours: list[tuple[int, int]] = []
-        with suppress(OSError):  # then pages that the kernel reads ahead may stay
+        with suppress(OSError):  # after an error, pages that the kernel reads ahead may stay in the cache
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read(self, size: int, position: int) -> bytes:
-        """Return the bytes that `read_into` reads."""
+        """Return up to ``size`` bytes from ``position`` on. The rules of `read_into` apply."""
         window = memoryview(bytearray(size))
         return bytes(window[: self.read_into(window, position)])
 
     def read_into(self, window: memoryview, position: int) -> int:
-        """Fill the window and return the bytes read, fewer only at the end of the file. Positions ascend or repeat.
+        """Fill ``window`` from ``position`` on, and return the number of bytes read: fewer only at the file's end.
 
-        Raises Unavailable when the disk cannot be read.
+        Callers read forward, and may read bytes again. Raises Unavailable if the disk cannot be read.
         """
         try:
             return self._read_into(window, position)
@@ -48,7 +48,7 @@ class QuietReader:
 
     def _read_into(self, window: memoryview, position: int) -> int:
         filled = 0
-        repeated = min(max(self._seen - position, 0), len(window))  # read before: we know which pages are ours
+        repeated = min(max(self._seen - position, 0), len(window))  # read before: `_ours` lists the pages it loaded
         if repeated:
             filled = self._plain(window[:repeated], position)
         if filled < repeated or filled == len(window):
@@ -60,23 +60,23 @@ class QuietReader:
         return filled
 
     def drop(self, stop: int) -> None:
-        """Drop our pages below ``stop``, but keep a page that continues behind it until its rest is used, too."""
+        """Drop the pages below byte ``stop`` that this reader loaded. A page that extends beyond ``stop`` is kept."""
         edge = stop if stop >= self._size else stop - stop % PAGE
         kept: list[tuple[int, int]] = []
         for begin, end in self._ours:
             if begin < edge:
-                with suppress(OSError):  # a page that stays is no reason for a copy to fail
+                with suppress(OSError):  # a page that cannot be dropped must not make a copy fail
                     os.posix_fadvise(self._descriptor, begin, min(end, edge) - begin, os.POSIX_FADV_DONTNEED)
             if end > edge:
                 kept.append((max(begin, edge), end))
         self._ours = kept
 
     def close(self) -> None:
-        """Drop all our pages. The file stays open, because it belongs to the caller."""
+        """Drop all pages that this reader loaded. The file stays open, because it belongs to the caller."""
         self.drop(self._size)
 
     def _not_there(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Return the whole pages that a read will bring in; dropping does not affect partial pages."""
+        """Return the byte ranges of the pages that a read will load, page-aligned as dropping requires."""
         try:
             missing = self._missing(self._descriptor, begin, end)
         except OSError:

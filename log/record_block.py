@@ -1,4 +1,4 @@
-"""Decoded records: where the parts of each lie in unpacked bytes, and the Arrow columns made of them."""
+"""Decoded records: the positions of each record's parts in unpacked bytes, and the Arrow columns built from them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .java_text import java_text
 from .record_columns import HEADERS, MICROSECONDS
 
 MAX_MILLIS = (2**63 - 1) // 1000
-"""The latest time that microseconds hold, in ms. Times beyond ± this become the nearest of the two there."""
+"""The latest time, in ms, that int64 microseconds hold. Later times become this time, and earlier ones its negative."""
 MAX_RECORDS = 1 << 16
-"""Records of a block. It bounds the memory for tiny records: a block's columns, and the topic's name in each row."""
+"""Maximum records of a block. It bounds the memory for tiny records: the columns, and the topic name in each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderTable:
     """The headers of a block. ``lists`` int32 [n + 1]: record r has headers lists[r] to lists[r + 1] (not included).
 
-    ``at`` and ``size`` [headers, 2]: name and content, positions in ``names`` and ``contents``; size -1 for null.
+    ``at`` and ``size`` [headers, 2]: the name's place in ``names``, the content's in ``contents``; size -1 for null.
     ``present``: validity bits, set for records that have headers.
     """
 
@@ -40,11 +40,11 @@ class HeaderTable:
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
-    """Records in offset order: unpacked bytes, and where each record's parts lie in them.
+    """Records in offset order: unpacked bytes, and the positions of each record's parts in them.
 
-    ``raw`` uint8; ``offsets``, ``timestamps`` (ms) int64 [n]; ``types`` int32 [n]: 0 create time, 1 append time;
-    ``at`` int64 and ``size`` int32 [n, 2]: key and value in ``raw``, size -1 for null; ``headers_at`` and
-    ``header_counts`` [n]; ``sums`` int64: the sums of `kernels.parse`.
+    ``raw`` uint8: the bytes. ``offsets``, ``timestamps`` (ms) int64 [n]. ``types`` int32 [n]: 0 create time, 1 append
+    time. ``at`` int64 and ``size`` int32 [n, 2]: key and value in ``raw``, size -1 for null. ``headers_at`` and
+    ``header_counts`` [n]: position and number of a record's headers. ``sums`` int64: the sums of `kernels.parse`.
     """
 
     source: str
@@ -62,7 +62,7 @@ class RecordBlock:
         return len(self.offsets)
 
     def first(self, count: int) -> RecordBlock:
-        """Return the first ``count`` records, for columns that are too long; ``sums`` counts only these already."""
+        """Return the first ``count`` records, if the columns are longer. ``sums`` must already count only these."""
         return RecordBlock(
             self.source,
             self.raw,
@@ -77,7 +77,7 @@ class RecordBlock:
         )
 
     def only(self, rows: slice | npt.NDArray[np.int64]) -> RecordBlock:
-        """Return the block with these rows only; their numbers ascend."""
+        """Return a block with these rows only. Row numbers must ascend."""
         size, counts = self.size[rows], self.header_counts[rows]
         sums = np.zeros(kernels.SUMS, np.int64)
         sums[kernels.KEY_BYTES : kernels.VALUE_BYTES + 1] = np.maximum(size, 0, dtype=np.int64).sum(axis=0)
@@ -131,7 +131,7 @@ class RecordBlock:
         return pa.Array.from_buffers(HEADERS, len(self), buffers, int(self.sums[kernels.HEADERLESS]), children=[struct])
 
     def to_arrow(self, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
-        """Return the columns of ``schema``, with times in its unit (`record_columns.record_schema`)."""
+        """Return the columns of ``schema``, with times in the schema's unit (`record_columns.record_schema`)."""
         arrays = [self._column(field, topic, partition) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -171,7 +171,7 @@ def gathered(
     total: int,
     nulls: int,
 ) -> pa.Array:
-    """Return a binary or string array of ``total`` bytes copied out of ``raw``: column ``part`` of the pairs."""
+    """Return a binary or string array of ``total`` bytes copied from ``raw``. ``part``: column of ``at``, ``size``."""
     count = len(at)
     data = pa.allocate_buffer(total)
     ends, valid = empty(count + 1, np.int32), np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
@@ -190,7 +190,7 @@ def _rounded(count: int) -> int:
 
 @lru_cache(maxsize=8)
 def _repeated(value: str | int, count: int) -> pa.Array:
-    """Return an array with ``value`` in every row. It is cached: constant columns are slices of it."""
+    """Return an array with ``value`` in every row. It is cached, because constant columns are slices of the array."""
     if isinstance(value, int):
         return _numbers(pa.int32(), np.full(count, value, np.int32))
     data = value.encode()
@@ -201,7 +201,7 @@ def _repeated(value: str | int, count: int) -> pa.Array:
 def _readable(
     raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], size: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.uint8]:
-    """Return header names as UTF-8, one behind the other, and change ``at`` and ``size`` of names to lie in them."""
+    """Return the joined header names as valid UTF-8. Changes the names' ``at`` and ``size`` to places in the result."""
     names = [
         java_text(raw[start : start + length].tobytes()).encode()
         for start, length in zip(at[:, 0].tolist(), size[:, 0].tolist(), strict=True)

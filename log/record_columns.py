@@ -1,4 +1,4 @@
-"""The columns of decoded records, by name and type, without the kernels: for planners, which read no record."""
+"""Names and types of the columns of decoded records. Planners read no records, so this module loads no kernels."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def record_schema(
 ) -> pa.Schema:
     """Return the Arrow schema of decoded records. Raises InvalidRequest for an unknown column.
 
-    ``milliseconds``: times as Kafka has them, for all readers except Spark and tables. Otherwise times are
-    `MICROSECONDS`, and a time that these cannot hold becomes the nearest that they can: ± `record_block.MAX_MILLIS`.
+    ``milliseconds``: keep Kafka's unit of times, for all readers except Spark and tables. Otherwise times are
+    `MICROSECONDS`, and times outside ± `record_block.MAX_MILLIS` become the nearer of these two bounds.
     """
     kinds = FIELDS if milliseconds else FIELDS | {"timestamp": MICROSECONDS}
     names = [name for name in FIELDS if include_headers or name != "headers"]

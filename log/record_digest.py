@@ -1,9 +1,10 @@
-"""The record digest: one number that tells whether records are the same.
+"""The record digest: one hash that shows whether two sequences of records are equal.
 
-SHA-256 over the records of one partition and offset range in offset order, each as, big endian: offset int64,
-timestamp int64 (ms), timestamp type int8, key length int32 (-1 null) and bytes, value length int32 and bytes, header
-count int32, then each header's name length int32 and UTF-8 bytes, value length int32 and bytes. Control records are
-not included. A topic's digest is the SHA-256 over ``partition int32 ‖ record count int64 ‖ digest`` in partition order.
+It is the SHA-256 over the records of one partition and offset range, in offset order. A record is, in big endian:
+offset int64, timestamp int64 (ms), timestamp type int8, key length int32 (-1 null) and bytes, value length int32 and
+bytes, header count int32, then each header's name length int32 and UTF-8 bytes, value length int32 and bytes. Control
+records are not included.
+A topic's digest is the SHA-256 over ``partition int32 ‖ record count int64 ‖ digest`` in partition order.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Header = tuple[str, bytes | None]
 Row = tuple[int, int, int, bytes | None, bytes | None, Sequence[Header]]
 """Offset, timestamp in ms, timestamp type (0 create, 1 append), key, value, headers."""
 Encoded = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]
-"""Offsets, the bytes of the records, and where each record ends in them."""
+"""Offsets, the joined bytes of the records, and the position in them where each record ends."""
 
 
 def encode_record(
@@ -36,7 +37,7 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[Header],
 ) -> bytes:
-    """Return the bytes of a record in the digest."""
+    """Return the bytes of a record that the digest covers."""
     parts = [struct.pack(">qqb", offset, timestamp, timestamp_type), _sized(key), _sized(value)]
     parts.append(struct.pack(">i", len(headers)))
     for name, content in headers:
@@ -84,7 +85,7 @@ class RecordDigest:
         self.take((np.array([offset], np.int64), np.frombuffer(data, np.uint8), np.array([len(data)], np.int64)))
 
     def take(self, part: Encoded, first: int = 0, last: int | None = None) -> None:
-        """Add records ``first`` to ``last`` (not included) of encoded records."""
+        """Add the encoded records at the indexes [``first``, ``last``). Raises InvalidRequest for a wrong order."""
         offsets, data, ends = part
         offsets, ends_taken = offsets[first:last], ends[first:last]
         if not len(offsets):
@@ -103,9 +104,9 @@ class RecordDigest:
 
 
 class RangeDigests:
-    """The digest of a whole partition and of each of some ranges, in one pass.
+    """The digests of a complete partition and of offset ranges in it, computed in one pass.
 
-    ``ranges``: (start, end), end not included.
+    ``ranges``: (start offset, end offset), end not included.
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int]] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Select records of decoded blocks by their bytes, in place."""
+"""Select records of decoded blocks by their bytes, without a copy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from . import kernels
 from .record_block import RecordBlock
 
 _NO_BYTES = b"\0"
-"""Gives a valid address from which nothing is read."""
+"""Stands for a missing or empty key: its address is valid, but nothing is read from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Selects records with exactly the key ``key`` (never null), that have the bytes ``contains`` within the key, the
-    value, or the name or value of a header, but not across two of these. None selects every record.
+    """Selects records whose key equals ``key`` and that contain the bytes ``contains``. A null key never matches.
+    ``contains`` must lie within the key, the value, or one header's name or value. None means no condition.
 
-    The time is linear in the size of the records, whatever the bytes are.
+    The time is linear in the size of the records, for any ``contains``.
     """
 
     key: bytes | None = None

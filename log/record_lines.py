@@ -1,4 +1,4 @@
-"""Write one record as a line of JSON with orjson, byte for byte as `json_lines.py` writes many at a time."""
+"""Write one record as a line of JSON with orjson. `json_lines.py` writes the same bytes for many records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse the records of batches in plain Python, if they are too few to justify loading the compiled kernels.
+"""Parse records in plain Python, for callers with too few records to justify loading the compiled kernels.
 
 A record holds varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length and key,
 varint value length and value, varint header count, then the name and the value of each header. All varints are zigzag;
@@ -19,7 +19,7 @@ from .java_text import java_text
 
 MAX_OFFSET = 2**63 - 1
 MAX_HEADERS = 1 << 20
-"""The limit of one record and of one block. It bounds memory, because a header can be as short as two bytes."""
+"""Maximum headers of one record and of one block. It bounds memory, because a header can be as short as two bytes."""
 
 OK, SHORT, LENGTH, RANGE, SURPLUS, FULL, HEADERS = 0, 1, 2, 3, 4, 5, 6
 """Codes of `kernels.parse`. `FULL` is not a fault: call again for the records that follow."""
@@ -61,7 +61,7 @@ def parse_records(
     start: int = 0,
     end: int | None = None,
 ) -> Iterator[Record]:
-    """Yield the records of `decode.decode_records` one by one, and raise the same errors.
+    """Yield the records of `decode.decode_records` one by one. Raises CorruptData with the same reasons.
 
     The CRC of a batch is checked before its first record is yielded; each record is checked when it is yielded.
     """
@@ -83,7 +83,7 @@ def _records(data: bytes, batch: BatchHeader, source: str, start: int, final: in
     try:
         for _ in range(batch.record_count):
             record, after = _record(data, cursor, batch)
-            if record.offset > previous:  # others are skipped: Kafka's consumer asks for offsets above the last one
+            if record.offset > previous:  # others are skipped, as by Kafka's consumer, which fetches higher offsets
                 previous = record.offset
                 if start <= previous <= final:
                     if len(record.headers) > MAX_HEADERS:
@@ -143,10 +143,10 @@ def _headers(data: bytes, at: int, stop: int, count: int) -> Headers:
 
 
 def is_decodable(data: bytes | memoryview, at: int, batch: BatchHeader) -> bool:
-    """Return whether readers can decode the batch at ``at``, by the lengths and offsets of its records.
+    """Return whether readers can decode the batch at byte ``at``. Checks the lengths and offsets of its records.
 
-    The broker checked keys, values and headers when it appended them, and the offsets of compressed records. It checks
-    no offsets of uncompressed records, and never the number of headers.
+    The broker checked keys, values and headers when it appended them, and the offsets of compressed records. It checked
+    neither offsets of uncompressed records nor the number of headers. Returns True for compressed and control batches.
     """
     if batch.attributes & (CODEC | CONTROL):
         return True
@@ -154,7 +154,7 @@ def is_decodable(data: bytes | memoryview, at: int, batch: BatchHeader) -> bool:
     at += HEADER_BYTES
     try:
         for _ in range(batch.record_count):
-            length = data[at]  # zigzag: twice the value, odd below zero
+            length = data[at]  # zigzag: twice the value; odd numbers are negative
             if length < 128:
                 at += 1
             elif (byte := data[at + 1]) < 128:
@@ -180,7 +180,7 @@ def is_decodable(data: bytes | memoryview, at: int, batch: BatchHeader) -> bool:
 
 
 def _long_record(data: bytes | memoryview, at: int, stop: int) -> tuple[int, int]:
-    """Return twice the length of the record at ``at`` and where its content begins. Too many headers are a fault."""
+    """Return twice the length of the record at ``at``, and where its content begins. Too many headers raise _Fault."""
     length, at = _varint(data, at, stop)
     if not 0 <= length <= stop - at:
         raise _Fault(SHORT)
@@ -196,7 +196,7 @@ def _long_record(data: bytes | memoryview, at: int, stop: int) -> tuple[int, int
 
 
 def _varint(data: bytes | memoryview, at: int, end: int, fault: int = LENGTH) -> tuple[int, int]:
-    """Return a zigzag value and where it ends. A value that is cut off or longer than 10 bytes is a fault."""
+    """Return a zigzag value and the position after it. Raises _Fault if it is cut off or longer than 10 bytes."""
     if at < end and (byte := data[at]) < 128:
         return (byte >> 1) ^ -(byte & 1), at + 1
     value = shift = 0
@@ -211,7 +211,7 @@ def _varint(data: bytes | memoryview, at: int, end: int, fault: int = LENGTH) ->
 
 
 def _sized(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    """Return bytes that follow their length, or None for null, and where they end."""
+    """Return the bytes that follow their length at ``at``, or None for null, and the position after them."""
     size, at = _varint(data, at, end)
     if size < -1 or size > end - at:
         raise _Fault(LENGTH)

@@ -1,4 +1,4 @@
-"""Records in the form that kernels read, from decoded blocks or from Arrow: the bytes and where each part lies."""
+"""Convert decoded blocks and Arrow rows to the form that kernels read: bytes, and each part's position and size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ZERO = constant(0, pa.int32())
 class RecordParts:
     """``offsets``, ``timestamps`` (ms) int64 [n]; ``types`` int32 [n]: 0 create time, 1 append time.
 
-    ``at`` int64 and ``size`` int32 [n, 2]: positions of a key in ``keys`` and a value in ``values``, size -1 for null.
+    ``at`` int64 and ``size`` int32 [n, 2]: the key's place in ``keys`` and the value's in ``values``, size -1 for null.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ class RecordParts:
     headers: HeaderTable
 
     def encoded(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """Return the record digest's bytes (`record_digest.py`), and where each record ends in them."""
+        """Return the bytes of all records for the record digest (`record_digest.py`), and each record's end in them."""
         table = self.headers
         content = int(np.maximum(self.size, 0, dtype=np.int64).sum() + np.maximum(table.size, 0, dtype=np.int64).sum())
         count = len(self.offsets)

@@ -1,4 +1,4 @@
-"""Read the files of one log segment, and its log in pieces of bounded size: never the whole file in memory."""
+"""Name the files of one log segment, and read its log in pieces of bounded size, never the complete file at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ READ_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """``<base offset>.log`` and its siblings, which may be missing. ``active``: the broker may still be writing it."""
+    """A ``<base offset>.log`` file and the files next to it, which may be missing. ``active``: the broker may still
+    append to the log."""
 
     path: Path
     active: bool = False
@@ -43,18 +44,18 @@ class LogSegment:
 
     @property
     def producer_snapshot(self) -> Path:
-        """The producers' state where this segment *begins*; Kafka copies the next segment's snapshot with a segment."""
+        """The producers' state at this segment's base offset. Kafka copies a segment with the *next* one's snapshot."""
         return self.path.with_suffix(".snapshot")
 
     def batches(self, *, verify_crc: bool = True) -> Iterator[BatchHeader]:
-        """Yield every batch header, those of control batches too. Raises CorruptData."""
+        """Yield every batch header, including those of control batches. Raises CorruptData."""
         for position, data in self.pieces():
             yield from iter_batches(data, source=str(self.path), position=position, verify_crc=verify_crc)
 
     def next_offset(self) -> Offset:
-        """Return the offset after the last whole batch. Reads the log from the last entry of the offset index on.
+        """Return the offset after the last complete batch. Reads the log from the offset index's last entry on.
 
-        Raises CorruptData, FileNotFoundError.
+        Raises CorruptData, and FileNotFoundError if one of the two files is missing.
         """
         index = self.offset_index.read_bytes()
         entries = deque(offset_index_entries(index, self.base_offset, str(self.offset_index)), maxlen=1)
@@ -65,13 +66,13 @@ class LogSegment:
         return following
 
     def pieces(self, piece_bytes: int = READ_BYTES, position: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield (position, whole batches), about ``piece_bytes`` at a time; only a larger batch makes a piece longer.
+        """Yield (byte position, complete batches) with up to ``piece_bytes`` each, or one larger batch.
 
-        ``position``: where the first batch to read begins.
+        ``position``: the byte position of the first batch to read.
 
-        Preallocated zeros in an active segment's file are not data. A batch that the end of the file cuts off raises
-        CorruptData, after all whole batches. Offsets increase from piece to piece. The broker may be running, so the
-        file is read by a `QuietReader`.
+        Preallocated zeros in an active segment's file are not data. If the file ends inside a batch, all complete
+        batches are yielded, then CorruptData is raised. Offsets that do not increase also raise CorruptData. The file
+        is read by a `QuietReader`, because the broker may be running.
         """
         with self.path.open("rb") as file:
             size, last = os.fstat(file.fileno()).st_size, -1
@@ -101,7 +102,7 @@ class LogSegment:
 
 
 def _piece(reader: QuietReader, position: int, length: int, size: int) -> bytes:
-    """Return ``length`` bytes; if the first batch is larger, all of that batch, if the file has it."""
+    """Return ``length`` bytes, or the complete first batch if it is larger and the file holds all of it."""
     data = reader.read(max(length, min(HEADER_BYTES, size - position)), position)
     first = batch_bytes(data)
     if first is not None and len(data) < first <= size - position:

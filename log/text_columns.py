@@ -1,6 +1,6 @@
-"""Print records as text, column by column: Arrow joins the columns, not Python row by row.
+"""Print records as text. Columns are joined by Arrow, not row by row in Python.
 
-Memory: the text of `SLICE_BYTES` of records, or of one larger record; escaped text takes up to six times that.
+Memory: the text of `SLICE_BYTES` of records, or of one larger record. Escaped text is up to six times as long.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 SLICE_BYTES = 1 << 20
 TEXT = pa.large_binary()
-"""The type of every column here: one batch of zeros may unpack to 512 MiB, and takes six times that if escaped."""
+"""The type of every column here. Its offsets are int64, because a batch of 512 MiB takes six times that if escaped."""
 
 Part: TypeAlias = "pa.Array | bytes"
 """A column of `TEXT`, or bytes that are the same in every row."""
 
 
 def same(text: bytes) -> pa.Scalar:
-    """Return a scalar for the same bytes in every row, without `pa.scalar` (`arrow_columns.py` says why)."""
+    """Return a scalar for the same bytes in every row. `pa.scalar` is not used, because it may import pandas."""
     ends, data = pa.py_buffer(struct.pack("=qq", 0, len(text))), pa.py_buffer(text)
     return pa.Array.from_buffers(TEXT, 1, [None, ends, data])[0]
 
@@ -38,13 +38,13 @@ def slices(batch: pa.RecordBatch, slice_bytes: int = SLICE_BYTES) -> Iterator[pa
 
 
 def joined(parts: Sequence[Part]) -> pa.Array:
-    """Return a column of each row's parts, one behind the other; a null adds no bytes."""
+    """Return a column that joins the parts of each row. A null adds no bytes."""
     columns = [same(part) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*columns, _NOTHING, null_handling="replace", null_replacement=b"")
 
 
 def printed(parts: Sequence[Part]) -> bytes:
-    """Return the text of all rows, one behind the other."""
+    """Return the joined text of all rows."""
     rows = joined(parts)
     if not len(rows):
         return b""
@@ -58,7 +58,7 @@ def decimal(numbers: pa.Array) -> pa.Array:
 
 
 def listed(lists: pa.Array, elements: pa.Array) -> pa.Array:
-    """Return each row's elements with commas between them. ``elements`` replace those of the flattened ``lists``."""
+    """Return each row's list as text with commas. ``elements`` holds the text of the elements of all ``lists``."""
     offsets = lists.offsets
     return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements), _COMMA)
 
@@ -79,4 +79,4 @@ FIELDS: Mapping[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "T": lambda rows: decimal(rows.column("timestamp").cast(pa.int64())),
     "h": _headers,
 }
-"""The columns that kcat calls ``%t``, ``%p``, …; null is printed as no bytes."""
+"""The columns of kcat's formats ``%t``, ``%p``, …. A null is printed as no bytes."""

@@ -1,6 +1,6 @@
-"""Read, build and check ``.timeindex``: entries of the highest timestamp so far, int64, and its relative offset, int32.
+"""Read, build and check ``.timeindex`` files (Kafka's ``TimeIndex``).
 
-(Kafka's ``TimeIndex``.)
+An entry has the highest timestamp so far (int64, ms) and the relative offset of that timestamp (int32).
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def lookup_offset(entries: list[TimeIndexEntry], timestamp: int) -> Offset | Non
 
 
 class TimeIndexBuilder:
-    """Builds an index from batches, added in order with whether each got an offset index entry; then call `bytes`."""
+    """Builds a time index. Call `add` for the batches in order, then `bytes`. ``indexed``: whether the offset index got
+    an entry for the batch."""
 
     def __init__(self, base_offset: int) -> None:
         self._base = base_offset
@@ -81,15 +82,16 @@ class TimeIndexBuilder:
 class TimeIndexCheck:
     """Checks that an index file fits a log: add the log's batches, then read `fits`.
 
-    An entry (timestamp, offset) states that no record up to ``offset`` is younger; the last one has the segment's
-    highest timestamp. ``entries`` are read alongside the log; if they end in CorruptData, they do not fit.
+    An entry (timestamp, offset) states that no record up to ``offset`` is younger than ``timestamp``. The last entry
+    must have the segment's highest timestamp. ``entries`` are read in parallel with the log. They may raise
+    CorruptData: then they do not fit.
     """
 
     def __init__(self, entries: Iterable[TimeIndexEntry]) -> None:
         self._entries, self._last, self._highest = EntriesInTurn(entries), -1, -1
 
     def add(self, batch: BatchHeader, highest: int) -> None:
-        """Check the next batch. ``highest``: the highest timestamp of the log up to this batch."""
+        """Check the next batch. ``highest``: the highest timestamp of the log up to and including this batch."""
         entries, self._highest = self._entries, highest
         while (entry := entries.next) is not None and entry.offset <= batch.last_offset:
             entries.wrong |= entry.offset < batch.base_offset or entry.timestamp != highest

@@ -1,8 +1,8 @@
 """Check a segment's transaction index against its markers: Kafka's index has no checksum, the log has.
 
-The producer snapshot has the transactions that are open where the segment begins; at offset 0 none are. Without it (the
-replica began here, or the snapshot is missing or damaged) a transaction that began before the segment by the index is
-accepted as far as the markers allow. Offsets below the segment cannot be checked then; everything else is.
+The producer snapshot holds the transactions that are open at the segment's base offset; at offset 0 there are none. The
+snapshot may be damaged or missing, for instance because the replica began here. Then transactions that began before the
+segment are taken from the index, if the markers agree. Offsets below the segment are not checked then.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from .transactions import Transactions
 
 @dataclass(frozen=True, slots=True)
 class OpenBefore:
-    """Open transactions where a segment begins, producer id to first offset. ``complete``: there are no others."""
+    """The transactions open at a segment's base offset: producer id to first offset. ``complete``: all are known."""
 
     transactions: Mapping[int, Offset] = field(default_factory=dict)
     complete: bool = False
 
 
 def open_before(base: int, snapshot: bytes | None, source: str) -> OpenBefore:
-    """Return the open transactions of the producer snapshot at the base offset; not ``complete`` if unreadable."""
+    """Return the open transactions of the producer snapshot at offset ``base``. They are not ``complete`` if it is
+    unreadable, or if it is missing at an offset other than 0."""
     if snapshot is None:
         return OpenBefore(complete=base == 0)
     try:
@@ -40,10 +41,10 @@ def open_before(base: int, snapshot: bytes | None, source: str) -> OpenBefore:
 
 
 class TransactionIndexCheck:
-    """Add the segment's batches in order, then read the results. ``index``: its bytes, None or empty if missing.
+    """Compares a transaction index with the markers. Call `add` for the segment's batches in order, then read results.
 
-    ``source`` names the index, ``log`` the file of the batches. ``active``: entries may be missing at the end, because
-    the broker is about to write them.
+    ``index``: the index file's bytes, None or empty if missing. ``source`` names the index, ``log`` the batches' file.
+    ``active``: entries may be missing at the end, because the broker has not written them yet.
     """
 
     def __init__(
@@ -61,23 +62,23 @@ class TransactionIndexCheck:
 
     @property
     def open(self) -> dict[int, Offset]:
-        """Return the transactions that are open after the last batch."""
+        """Return the transactions that are open after the last batch: producer id to first offset."""
         return dict(self._transactions.open)
 
     @property
     def aborted(self) -> list[AbortedTransaction]:
-        """Return the aborted transactions by the markers, which the index must hold."""
+        """Return the transactions that the markers abort. The index must hold exactly these."""
         return [
             AbortedTransaction(AbortedRange(producer, first, last), stable)
             for producer, first, last, stable in self._transactions.aborted
         ]
 
     def bytes(self) -> bytes:
-        """Return the index file that follows from the markers."""
+        """Return the content that the index file must have according to the markers."""
         return format_transaction_index(self.aborted)
 
     def difference(self) -> str | None:
-        """Return how the index differs from the markers, as text, or None if it does not."""
+        """Return a text with the first difference between the index and the markers, or None if they agree."""
         expected = self.bytes()
         if self._index == expected:
             return None

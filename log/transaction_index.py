@@ -16,7 +16,7 @@ ENTRY_BYTES = ENTRY.size
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """``range`` ends with the abort marker; ``last_stable_offset`` is that at the time when the marker was written."""
+    """``range`` ends with the abort marker. ``last_stable_offset`` is the log's when that marker was appended."""
 
     range: AbortedRange
     last_stable_offset: Offset

@@ -3,16 +3,16 @@
 Kafka's rules (`ProducerAppendInfo`, `ProducerStateManager`, `LogSegment` of 3.9 and 4.3):
 
 - a transactional batch of a producer that has no transaction open begins one, at the batch's base offset;
-- a marker ends it. A marker of a producer without an open transaction makes no entry (`appendEndTxnMarker`);
-- an abort adds an entry to the segment's transaction index: producer, first offset, offset of the marker, and the *last
-  stable offset*: the first offset of the oldest transaction that another producer has open then, else the offset behind
-  the marker (`ProducerStateManager.lastStableOffset`). A replica that appends several batches at once begins all their
-  transactions before it ends the first one: then the last stable offset may also be the first offset of the next
-  transaction of another producer (`UnifiedLog.append`: `producerStateManager.update` before `completeTxn`);
-- the producer snapshot of a segment's base offset has the transactions that are open there (`UnifiedLog.roll`).
+- a marker ends the transaction. Without an open transaction, a marker adds no index entry (`appendEndTxnMarker`);
+- an abort marker adds an entry to the segment's transaction index: producer, first offset, offset of the marker, and
+  the *last stable offset*. That is the first offset of the oldest transaction that another producer still has open. If
+  there is none, it is the offset after the marker (`ProducerStateManager.lastStableOffset`). A replica that appends
+  several batches at once begins all their transactions before it ends the first one (`UnifiedLog.append`: `update`
+  before `completeTxn`). Then that offset may also be where another producer's next transaction begins;
+- the producer snapshot at a segment's base offset holds the transactions that are open there (`UnifiedLog.roll`).
 
-Markers and batches have a CRC, a transaction index has none. Memory: the transactions that are open at the same time,
-and the aborted ones of one segment, some 300 bytes each.
+Markers and batches have a CRC, a transaction index has none. Memory: some 300 bytes for each transaction that is open
+at the same time, and for each aborted transaction of one segment.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from .markers import ABORT, COMMIT, marker_type
 
 
 class Transactions:
-    """Takes batches of ``source`` in order. ``open``: producer id to first offset of its transaction, oldest first.
+    """The transactions in batches of ``source``, which are added in order. ``open`` maps a producer id to the first
+    offset of the producer's open transaction, oldest first.
 
-    ``aborted``: producer id, first offset, marker, last stable offset, in the order of the markers.
+    ``aborted``: (producer id, first offset, marker's offset, last stable offset), in the order of the markers.
     """
 
     def __init__(self, source: str, opened: Mapping[int, Offset] | None = None) -> None:
@@ -37,7 +38,8 @@ class Transactions:
         self.open = OrderedDict(sorted((opened or {}).items(), key=lambda each: each[1]))
         self.aborted: list[tuple[int, Offset, Offset, Offset]] = []
         self.next_begin: dict[int, Offset] = {}
-        """Number of an aborted transaction that was the only open one, to where the next of another producer begins."""
+        """Maps the index in ``aborted`` of a transaction that was the only open one to the first offset of the next
+        transaction of another producer."""
         self._alone: dict[int, list[int]] = {}
 
     def add(self, batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
@@ -67,8 +69,8 @@ class Transactions:
 
 
 def decide(opened: dict[int, Offset], pieces: Iterable[tuple[int, bytes]], source: str) -> Iterator[AbortedRange]:
-    """Remove transactions from ``opened`` whose markers are in these pieces, (position, whole batches) each, and yield
-    the aborted ones. Reads no further than the last such marker. Raises CorruptData.
+    """Remove the transactions from ``opened`` whose markers are in the pieces (byte position, complete batches). Yield
+    the aborted ones. Reading stops once ``opened`` is empty. Raises CorruptData.
     """
     for position, data in pieces:
         for batch in iter_batches(data, source=source, position=position):

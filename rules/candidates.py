@@ -23,7 +23,7 @@ class CopyCandidate:
 
     @property
     def offsets(self) -> OffsetRange:
-        """Return the offsets from its base to the next segment's base minus one; the records may end earlier."""
+        """Return the offsets from its base to the next segment's base minus one. The last records may be missing."""
         return OffsetRange(self.base_offset, Offset(self.next_base - 1))
 
 
@@ -35,9 +35,9 @@ class NothingToCopy:
 
 
 def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
-    """Return the end of gap-free accepted coverage from max(log start, local start)* on; start - 1 if there is none.
+    """Return the last offset copied without a gap from max(log start, local start) on; start - 1 if there is none.
 
-    *With the log start alone, nothing would ever be copied again once a gap below the local start exists.
+    The local start counts because otherwise nothing would ever be copied again after a gap below it.
     """
     return view.coverage.prefix_end(max(view.log_start or 0, bounds.local_start))
 
@@ -47,10 +47,10 @@ def next_candidate(
 ) -> CopyCandidate | NothingToCopy:
     """Return the rolled segment that contains copied offset + 1, or the reason why it is not copied now.
 
-    If the broker's checkpoint gives the offset no epoch, a copy would cover nothing and be repeated again and again*.
-    ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with records in the future do not count as young
-    (KIP-1241), because that might never end. ``pinned_s``: for how many seconds this agent has seen the last stable
-    offset unchanged, below the high watermark.
+    An offset without an epoch in the broker's checkpoint is not copied: its copy would cover nothing and would be
+    repeated again and again. ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with records in the
+    future do not count as young (KIP-1241), because that might never end. ``pinned_s``: for how many seconds this agent
+    has seen the last stable offset unchanged, below the high watermark.
     """
     bounds, epochs = seen.bounds, seen.epochs
     next_offset = copied_offset(view, bounds) + 1

@@ -2,8 +2,8 @@
 
 Time-based deletion cannot be undone, so one clock alone never decides it. The witnesses are the machine's clock,
 the time of this process's newest appends (the brokers' clocks: `_tier-state` is LogAppendTime), and the ``Date`` of the
-store's answers. While two of them differ by more than a minute, nothing is deleted because of its age. Where two agree
-against one, the reason names that one.
+store's answers. While two of them differ by more than a minute, nothing is deleted because of its age. If all clocks
+but one agree, the reason names that clock.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Clocks:
 
     @property
     def latest(self) -> TimestampMs:
-        """Return the time to write into facts: periods that begin then end too late, never too early."""
+        """Return the latest time, to write into facts. Periods that begin then may end too late, never too early."""
         return max(each.now for each in self._all)
 
     @property
     def for_deletion(self) -> TimestampMs:
-        """Return the time for computing ages: the earliest, or `NO_DELETION` while the clocks are too far apart."""
+        """Return the earliest time, to compute ages, or `NO_DELETION` while the clocks are too far apart."""
         return NO_DELETION if self.apart else TimestampMs(min(each.now for each in self._all))
 
     @property
@@ -68,7 +68,7 @@ class Clocks:
 
     @property
     def noted(self) -> str | None:
-        """Return one sentence about clocks that differ by more than a few seconds; None if there are none."""
+        """Return one sentence about clocks that differ by more than `NOTED_MS`; None if they do not."""
         return differ(self._all, NOTED_MS)
 
     @property
@@ -77,9 +77,9 @@ class Clocks:
 
 
 def differ(witnesses: Sequence[Witness], by_ms: int) -> str | None:
-    """Return one sentence about clocks that are more than ``by_ms`` apart; None if there are none.
+    """Return one sentence about clocks that differ by more than ``by_ms``; None if they do not.
 
-    It names the wrong clock if there are at least two others and they all agree.
+    It names the wrong clock if there are at least two other clocks and all of them agree.
     """
     first, last = min(witnesses, key=lambda each: each.now), max(witnesses, key=lambda each: each.now)
     if last.now - first.now <= by_ms:

@@ -1,22 +1,22 @@
-"""The custody of a partition whose topic was deleted. Pure: its view, the evidence, a policy → one step, or why none.
+"""The custody of a partition whose topic was deleted. Pure: its view, evidence, a policy → a step, or a reason.
 
     its topic was deleted               append `PartitionMissing`                   `DeclareMissing`
     missing for `custodian.grace`       the terminal term, then `PartitionDeleted`  `EndPartition`
     ended: every segment                delete-started, objects, delete-finished    `CondemnSegment`, `RemoveCondemned`
     ended: every other key              tombstones, `PartitionMissing` last         `EraseFacts`
-    its topic answers before the end    tombstones for `PartitionMissing`           `Withdraw`
+    its topic exists before the end     tombstones for `withdrawable` keys          `Withdraw`
 
-All state is in the live set, so any process continues where another one stopped. The rules:
+All state is in the live set, so any process can continue where another one stopped. Rules (* prevents a loss):
 
-- **Absence must be proven.** The partition is left alone if another cluster answers, if topics may be hidden from the
+- **The absence of the topic must be proven.** It is not if another cluster answers, if topics may be hidden from the
   caller, if one broker knows the id, or if too few brokers answer.
-- **Only topics that this cluster saw alive** can be missing: a `LeaderElected` of a real broker is live. Ids that
-  `recover` wrote have none until their topic is mapped.
+- **Only a topic that this cluster saw alive** can be missing: a `LeaderElected` of a real broker is live. A partition
+  that `recover` wrote has none until its topic is mapped.
 - **A `PartitionDeleted` counts only together with the terminal `LeaderElected` of its own term.** So a terminal term
   that did not end the partition can be withdrawn, and a late `PartitionDeleted` of that term has no effect.
-- **The terminal `LeaderElected` and its `PartitionDeleted` stay for good***: they fence every late fact of an older
-  term, which is then cleared up like all others. Without them a copy that a zombie finishes would be a readable segment
-  again, in a partition without a leader.
+- **The terminal `LeaderElected` and its `PartitionDeleted` stay forever***: they fence every late fact of an older
+  term, which is then erased like all others. Without them, a copy that a zombie process finishes would become a
+  readable segment of a partition without a leader.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .leases import lease_on
 
 @dataclass(frozen=True, slots=True)
 class CustodyPolicy:
-    """Times in milliseconds: ``grace_ms`` is how long a topic must be missing before its partitions end, and
-    ``reader_grace_ms`` how long a condemned segment waits for readers.
+    """Times in milliseconds. ``grace_ms``: how long a topic must be missing before its partitions end.
+    ``reader_grace_ms``: how long the objects of a condemned segment are kept for readers.
     """
 
     grace_ms: int
@@ -49,9 +49,10 @@ class CustodyPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The brokers' current answers about a topic. ``answers``: broker → whether it knows a topic with this id.
+    """The brokers' current answers about a topic. ``answers``: for each broker, whether it knows a topic with this id.
 
-    ``hidden``: why a topic could exist unseen. ``drift``: in what way the tier-state topic's configuration is unsafe.
+    ``hidden``: why the topic may exist although the caller cannot see it. ``drift``: in what way the tier-state topic's
+    configuration is unsafe.
     """
 
     recorded_cluster: str
@@ -82,40 +83,40 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class DeclareMissing:
-    """The cluster with this id no longer has the topic, and no fact records it yet."""
+    """The decision to append `PartitionMissing`: the cluster with this id no longer has the topic."""
 
     cluster_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """The topic exists: append tombstones for these keys, in this order."""
+    """The decision to append tombstones for ``keys``, in this order, because the topic exists."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EndPartition:
-    """Begin a terminal term and append `PartitionDeleted`."""
+    """The decision to begin a terminal term and to append `PartitionDeleted`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CondemnSegment:
-    """Append a delete-started for this segment."""
+    """The decision to append a delete-started for this segment."""
 
     segment_id: RemoteSegmentId
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveCondemned:
-    """Delete the objects of this condemned segment."""
+    """The decision to delete the objects of this condemned segment."""
 
     segment_id: RemoteSegmentId
 
 
 @dataclass(frozen=True, slots=True)
 class EraseFacts:
-    """Append tombstones for these keys in the terminal term, in this order."""
+    """The decision to append tombstones for ``keys`` in the terminal term, in this order."""
 
     keys: tuple[str, ...]
 
@@ -139,8 +140,9 @@ def next_custody(
     now: TimestampMs,
     archived_to: Position | None = None,
 ) -> CustodyStep:
-    """Return the next step about a partition without a leader. ``archived_to``: positions below it are archived; None
-    if no archive is kept.
+    """Return the next step about a partition without a leader, or why there is none. With an archive, objects are
+    deleted and facts erased only once the archive has the facts: ``archived_to`` is its end (exclusive), or None
+    without an archive.
     """
     step = _next(view, evidence, policy, now)
     if isinstance(step, RemoveCondemned) and not is_recorded(view.segments[step.segment_id], archived_to):
@@ -182,7 +184,7 @@ def _next(view: PartitionView, evidence: Evidence, policy: CustodyPolicy, now: T
 
 
 def custody_doubt(view: PartitionView) -> str | None:
-    """Return what a person must clear up before anything of a missing partition is deleted; None if nothing."""
+    """Return the problem that a person must solve before anything of a missing partition is deleted, or None."""
     if view.degraded:
         return f"degraded: {view.degraded[0]}"
     if view.holds:
@@ -193,7 +195,7 @@ def custody_doubt(view: PartitionView) -> str | None:
 
 
 def saw_alive(view: PartitionView) -> bool:
-    """Return whether a broker of this cluster led it; a `LeaderElected` of `recover` has broker id -1."""
+    """Return whether a broker of this cluster led the partition. A `LeaderElected` of `recover` has broker id -1."""
     return any(isinstance(live.fact, LeaderElected) and live.fact.broker_id >= 0 for live in view.others)
 
 
@@ -203,7 +205,7 @@ def ends_at(view: PartitionView, policy: CustodyPolicy) -> TimestampMs:
 
 
 def ending(view: PartitionView) -> PartitionDeleted | None:
-    """Return the valid `PartitionDeleted`: accepted, and of the highest terminal term with a live `LeaderElected`."""
+    """Return the valid `PartitionDeleted` or None: accepted, of the highest terminal term with a `LeaderElected`."""
     terms = {(live.position, live.fact.id) for live in _terminal_leaders(view) if isinstance(live.fact, LeaderElected)}
     candidates = [
         live.fact
@@ -215,9 +217,9 @@ def ending(view: PartitionView) -> PartitionDeleted | None:
 
 
 def withdrawable(view: PartitionView) -> tuple[str, ...]:
-    """Return the keys of the facts that mark a partition as missing, in the order of erasing; none once it has ended.
+    """Return the keys of the facts that mark a partition as missing, in the order of erasing; empty once it has ended.
 
-    They include terminal `LeaderElected` facts of processes that died or were overtaken before they ended anything.
+    They include terminal `LeaderElected` facts of processes that stopped or were fenced before they ended anything.
     """
     if ending(view) is not None:
         return ()
@@ -264,7 +266,7 @@ def _bare(view: PartitionView) -> bool:
 
 
 def _in_order(view: PartitionView) -> Iterator[SegmentMeaning]:
-    """Iterate over the segments, those to condemn first: so the grace for readers passes for all at the same time."""
+    """Iterate over the segments, first those to condemn: so the grace for readers runs for all at the same time."""
     rank = [SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED]
     yield from sorted(
         view.segments.values(),
@@ -294,7 +296,7 @@ def _of_segment(view: PartitionView, segment: SegmentMeaning, policy: CustodyPol
 def _rest(view: PartitionView, ended: PartitionDeleted) -> Iterator[str]:
     """Iterate over the keys about no segment: facts without effect, then lower terms, then `PartitionMissing`.
 
-    Orders go oldest first, as always. A lower term goes after every fact that only that term could fence*.
+    Orders are erased oldest first. A lower term is erased after every fact that only that term could fence*.
     """
     ending_facts = LeaderElected | PartitionDeleted | PartitionMissing
     yield from (live.key for live in view.others if not isinstance(live.fact, ending_facts))

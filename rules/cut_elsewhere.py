@@ -1,7 +1,7 @@
 """Finds a broker's log that begins above all trims and orders of tierstate: it was cut by other means. Pure.
 
-The broker's log start never moves the tier's (`expire.py`), so no remote data is deleted with it. The report includes
-the command that extends the cut, because an operator who ran DeleteRecords may have meant both tiers.
+The broker's log start never moves the log start of the facts (`expire.py`), so the cut deletes no remote data. The
+report includes the command that extends the cut: an operator who ran DeleteRecords may have meant both tiers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ..state.partition_view import PartitionView
 
 
 def offsets_cut_elsewhere(view: PartitionView, local_start: Offset) -> int:
-    """Return how many offsets left the broker although we neither trimmed them nor deleted them in both tiers."""
-    if view.log_start is None or view.later:  # a fact that only a later release reads may be a trim*
+    """Return how many offsets the broker no longer has although no trim or log start of tierstate removed them."""
+    if view.log_start is None or view.later:  # a fact that only a later release can read may be a trim
         return 0
     return max(0, local_start - max(view.log_start, _trimmed(view) or 0))
 
@@ -38,7 +38,7 @@ def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -
 
 
 def _trimmed(view: PartitionView) -> Offset | None:
-    """Return the offset of our newest trim, limited to where the log in force can be the trimmed one."""
+    """Return the offset of tierstate's newest trim, at most the start of the first epoch after the trim's term."""
     trims = (live for live in reversed(view.others) if isinstance(live.fact, LocalTrimIntended))
     newest = next((live.fact for live in trims if live.key not in view.fenced), None)
     if not isinstance(newest, LocalTrimIntended):

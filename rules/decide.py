@@ -1,6 +1,6 @@
 """Decides what to do about a partition now. Pure: a view, local observations, a policy → a decision.
 
-Every "no" has its reason, and `status.py` shows it, so a reader finds out quickly why something is not done.
+If a step is not taken, the decision contains the reason, and `status.py` shows the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .trim import NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings that decisions depend on; milliseconds, and seconds of this process's own clock."""
+    """The settings that decisions depend on: in milliseconds (``_ms``) or seconds of the process's clock (``_s``)."""
 
     copy_lag_ms: int
     trim_delay_ms: int
@@ -55,9 +55,9 @@ class Memory:
     """Information that only this process has: its term, when segments were abandoned, recent failures, the archive.
 
     ``archived_to``: positions below it are archived; None if no archive is kept. ``failed``: segments whose removal
-    failed and is retried after all others; ``put_off``: those of them whose retry is not due. ``pinned_s``: for how
-    many seconds the last stable offset has not moved, below the high watermark. ``too_old``: the base of a segment that
-    cannot be copied, and why. ``gone``: the part of the log that the broker no longer has.
+    failed and is retried after all others. ``put_off``: the failed segments whose retry is not due. ``pinned_s``: for
+    how many seconds the last stable offset has not moved, below the high watermark. ``too_old``: the base offset of a
+    segment that cannot be copied, and the reason. ``gone``: the age of the records that the broker no longer has.
     """
 
     term: Term | None = None
@@ -67,21 +67,21 @@ class Memory:
     monotonic: float = 0.0
     failed: Collection[RemoteSegmentId] = ()
     orphans: Collection[str] = ()
-    """Objects that this process saw condemned twice, a grace apart: `orphan_watch.py`."""
+    """Objects that this process saw condemned for the whole grace (`orphan_sweeps.py`)."""
     pinned_s: float = 0.0
     too_old: tuple[Offset, Why] | None = None
     gone: Aged | None = None
     missing: Collection[MissingObject] = ()
     """Objects of readable segments that were missing at the last listing."""
     clocks: Clocks | None = None
-    """The clocks that ages are computed with; with None, the time that the caller passes is trusted."""
+    """The clocks that ages are computed with. If it is None, the time that the caller passes is trusted."""
     lost: Why | None = None
-    """Facts are lost, and the bucket shows which (`lost_facts.py`): nothing is deleted until a recovery adds them."""
+    """Why nothing is deleted until a recovery: facts are lost, and the bucket shows which ones (`lost_facts.py`)."""
 
     @property
     def clock_doubt(self) -> Why | None:
-        """Return why nothing is deleted because of its age. Before the first term only the machine's clock is known: it
-        decides whether a term begins, and the append that begins the term returns the brokers' time.
+        """Return the reason to delete nothing by age, or None. Before the first term, only the machine's clock may be
+        known: it decides whether a term begins, and the append that begins the term returns the brokers' time.
         """
         if self.clocks is None:
             return None
@@ -108,7 +108,7 @@ RETENTION_SAYS = frozenset({Reason.NO_LOG_START, Reason.NOTHING_REMOTE, Reason.N
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One answer for each kind of step: what to do, or why nothing is done."""
+    """One answer for each kind of step: the step to take, or the reason to take none."""
 
     copy: CopyCandidate | NothingToCopy
     trim: TrimBefore | NoTrim
@@ -154,7 +154,7 @@ def excluded(name: str) -> Why:
 
 
 def standing_order(view: PartitionView) -> Why | None:
-    """Return the newest of pause, resume and disable as a reason; None if it does not stop copying and trimming."""
+    """Return the newest pause, resume or disable as a reason; None if copying and trimming may continue."""
     newest = standing(view)
     if newest is None:
         return None
@@ -164,7 +164,7 @@ def standing_order(view: PartitionView) -> Why | None:
 
 
 def paused(view: PartitionView) -> Why | None:
-    """Return the pause, which stops everything, or None. A disabled partition still expires, is swept and erased."""
+    """Return the reason of a pause, which stops everything; else None. A disabled partition still expires."""
     order = standing(view)
     return standing_order(view) if order is not None and order.kind is OrderKind.PAUSE else None
 
@@ -179,8 +179,8 @@ def decide(
 ) -> Decision:
     """Decide each kind of step separately. No step deletes anything while there is a doubt.
 
-    ``barred``: why the topic is not tiered, or no longer. Remote data still expires and is swept, and facts are erased.
-    Retention deletes nothing while the topic is refused, because Kafka's settings then have another meaning.
+    ``barred``: why the topic is not tiered, or is no longer tiered. Its remote data still expires and is swept, and
+    facts are erased. While the topic is refused, retention deletes nothing: Kafka's settings then have another meaning.
     """
     memory = memory or Memory()
     no_copy = barred or standing_order(view) or (why_degraded(view) if view.degraded else None) or seen.prefix.copy
@@ -236,8 +236,9 @@ def _trim(
 def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory) -> Expiry:
     """Return the next step: first for the log start, then for the segments below it, oldest first.
 
-    If condemned objects wait, the reason is theirs, else that of the log start. Kafka refuses to cut a compacted topic,
-    and topics that Kafka tiers itself are not ours to cut: for both, an order reaches the remote tier only.
+    If no step is possible, return why condemned objects wait. If none wait, return why the log start does not move. A
+    refused topic's log is not cut on the broker: Kafka refuses to cut a compacted one, and tiers the others itself. An
+    order then reaches the remote tier only.
     """
     retention = retention_of(seen.config)
     advance = next_log_start(view, seen.bounds, seen.segments, retention, now, memory.gone)
@@ -258,7 +259,7 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
 
 
 def _timely(doubt: Why | None, expiry: Expiry) -> Expiry:
-    """Return the expiry, or the doubt about the time if the step depends on a time. Steps of an order do not."""
+    """Return the expiry, or the doubt about the clocks if the step depends on a time. The steps of an order do not."""
     if doubt is None or isinstance(expiry, CutLocal) or (isinstance(expiry, AdvanceLogStart) and is_ordered(expiry)):
         return expiry
     return NoExpiry(doubt)

@@ -10,8 +10,8 @@ from ..state.partition_view import PartitionView
 
 
 def earlier_lineages(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
-    """Return the lineages that may continue a checkpoint: of live `LeaderElected` facts, highest term first, then of
-    what people settled. The settled lineages also continue the others, whichever of their epochs a person named.
+    """Return the lineages that may continue a checkpoint: of live `LeaderElected` facts, highest term first, of an
+    epoch begun on an empty log, then those that people settled. Settled lineages also continue the others.
     """
     leaders = [
         (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
@@ -24,17 +24,17 @@ def earlier_lineages(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
 
 
 def settled_by_people(view: PartitionView) -> list[Lineage]:
-    """Return the lineages that people settled where no other fact shows them, the newest first*."""
+    """Return the lineages that people settled, the newest first."""
     return [fact.lineage for fact in reversed(view.settled_lineages)]
 
 
 def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage | None:
-    """Return the lineage of an epoch that began exactly where the log began in the newest term*, or None.
+    """Return the newest term's lineage plus the checkpoint's first epoch, if it began where that term's log began.
 
-    On a log that Kafka's retention has emptied, a new epoch replaces the one before it in the checkpoint, and no fact
-    names it. Below lies the lineage of that term: nothing was written in between. This does not hold if that term knew
-    an epoch above its log's beginning: that log was not empty, and this one is another branch, cut there*. Nor does it
-    hold for a recovery's term: it names where the log begins now, in an epoch that it has not seen begin*.
+    On a log that Kafka's retention has emptied, a new epoch replaces the previous one in the checkpoint. It continues
+    that term's lineage, because nothing was written in between. Returns None if that term knew an epoch above its log's
+    beginning: that log was not empty, so this one is another branch. Also returns None for a recovery's term, which
+    names where the log begins now, in an epoch whose beginning it has not seen.
     """
     if view.leader is None or view.leader.broker_id == RECOVERER or not checkpoint.entries:
         return None

@@ -1,20 +1,20 @@
 """Decides which facts may be erased now, and in which order. Pure.
 
-A tombstone has no term and cannot be fenced. So it is sent only if accepted facts in the view imply the erased fact,
-which can never matter again. The facts that may be erased, and their order:
+A tombstone has no term and cannot be fenced. So a fact is erased only if the meaning of the other facts stays the same,
+now and later. These facts may be erased:
 
-    a deleted segment       copy-finished, copy-started, every delete-started, every delete-finished (accepted one last)
-    fenced, about no copy   deletes, trims, log starts: at any time
-    superseded              trims below the newest; log starts for which another one stands on every lineage*
-    orders                  once done or superseded, an older one before the one that supersedes it
-    leases                  once expired by every clock within the tolerance
-    what a person settled   of a lineage, once a term contains it; of a contradiction, once its segment has no facts
-    a lower LeaderElected   only when no fenced fact stands below the LeaderElected in force*, and when that one knows
-                            its lineage, or the log start has passed it and nothing copied of it is left*
+    of a deleted segment    in this order: copy-finished, copy-started, delete-started, delete-finished (accepted last)
+    fenced, about no copy   deletes, trims and log starts: at any time
+    superseded              a trim below the newest; a log start if another one holds as far on every lineage*
+    orders                  once done or superseded; an older order before the order that supersedes it
+    leases                  once expired, even by a clock that is 5 minutes behind
+    decisions of people     once no longer needed (`_settled`)
+    a lower LeaderElected   once no fenced fact is below the LeaderElected in force*, and the lineage in force contains
+                            everything in its lineage that is still needed (`knows`)*
 
-*If it were erased earlier, facts that only it fences would count again, and the next leader could not continue the
-log's lineage, including that of a branch that comes back.
-No fact is erased before it is archived, so compaction never drops a fact without a record of it.
+Without the rules marked *, facts that only the erased fact fenced would count again. Or the next leader could not
+continue the lineage of its log, which may be a branch that was lost before.
+With an archive, a fact is erased only after it is archived. Without an archive, nothing waits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .trim import doubt_of
 
 @dataclass(frozen=True, slots=True)
 class Erase:
-    """Append tombstones for these keys, in this order; each is applied before the next is sent."""
+    """The decision to append tombstones for ``keys``, in this order. Each is applied before the next is sent."""
 
     keys: tuple[str, ...]
     why: str
@@ -63,7 +63,10 @@ class NothingToErase:
 def next_erasure(
     view: PartitionView, term: Term, local_start: Offset, archived_to: Position | None, now: TimestampMs
 ) -> Erase | NothingToErase:
-    """Return what the term in force may erase next. Positions below ``archived_to`` are archived; None: no archive."""
+    """Return the facts that the term in force may erase next, or why it erases none.
+
+    ``archived_to``: positions below it are archived. Without an archive it is None, and nothing waits.
+    """
     doubt = doubt_of(view)
     if doubt is not None:
         return NothingToErase(doubt.text)
@@ -95,7 +98,7 @@ def _erasable(
 
 
 def in_erasing_order(segment: SegmentMeaning) -> list[LiveFact]:
-    """Return the facts of a deleted segment in the order of erasing. An accepted delete-finished is the last one."""
+    """Return the facts of a deleted segment in the order of erasing. An accepted delete-finished comes last."""
 
     def rank(live: LiveFact) -> tuple[int, bool, int]:
         kinds = (SegmentCopyFinished, SegmentCopyStarted, SegmentDeleteStarted, SegmentDeleteFinished)
@@ -115,7 +118,7 @@ def _without_effect(view: PartitionView) -> Iterator[LiveFact]:
 
 
 def _log_starts_needed(view: PartitionView) -> set[str]:
-    """Return the keys of the accepted log starts that no other one replaces (`stands_for`); of equals the newest."""
+    """Return the keys of accepted log starts without a replacement (`stands_for`). If two are equal, keep the newer."""
     accepted = [
         (live.fact.log_start, live.position, live.key, live.fact)
         for live in view.others
@@ -129,14 +132,14 @@ def _log_starts_needed(view: PartitionView) -> set[str]:
 
 
 def _past_orders(view: PartitionView, local_start: Offset) -> Iterator[LiveFact]:
-    """Iterate over erasable orders, one at a time, oldest first: an order that outlives its successor applies again."""
+    """Iterate over erasable orders, oldest first: if an order were erased after its successor, it would apply again."""
     standing = [live for live in view.others if isinstance(live.fact, OperatorOrder) and not _cuts(live)]
     if len(standing) > 1 or (standing and _kind(standing[0]) is OrderKind.RESUME):
         yield standing[0]
     cutting = [live for live in view.others if _cuts(live)]
     first = cutting[0].fact if cutting else None
     if isinstance(first, OperatorOrder) and order_done(first, view, local_start):
-        # an order that does not hold stays, and is reported to its author, until the next one
+        # an order that does not hold in full is kept until the next one, and reported to its author
         if len(cutting) > 1 or holds_below(first, view) >= (first.before or 0):
             yield cutting[0]
 
@@ -150,11 +153,12 @@ def _cuts(live: LiveFact) -> bool:
 
 
 def _settled(view: PartitionView) -> Iterator[LiveFact]:
-    """Iterate over the facts that people settled and that are no longer needed.
+    """Iterate over the decisions of people that are no longer needed.
 
-    A lineage goes once a term contains it; one that declares the offsets below another log stays until those are gone.
-    A contradiction goes after all facts of its segment, so it cannot recur. An accepted gap goes once the log start has
-    passed it; a branch that comes back shows the gap again.
+    A settled lineage is needed until the lineage in force contains it, and while remote segments cannot be placed
+    without it. A settled contradiction is needed until its segment has no facts, so it cannot recur. An accepted gap is
+    needed until it holds in full and the log start is above it. If a branch with a lower log start becomes the log
+    again, the gap is reported again.
     """
     log_start = view.log_start or Offset(0)
     for live in view.others:
@@ -188,7 +192,7 @@ def _lower_leaders(view: PartitionView, term: Term) -> Iterator[LiveFact]:
 
 
 def _copied_below_log_start(view: PartitionView) -> set[LeaderEpoch]:
-    """Return the epochs of readable segments below the log start; their branch may come back while they stay."""
+    """Return the epochs of readable segments that start below the log start. Their branch may become the log again."""
     below = takewhile(lambda segment: segment.offsets.start < (view.log_start or 0), view.readable)
     return {entry.epoch for segment in below for entry in segment.leader_epochs.entries}
 
@@ -208,11 +212,11 @@ def _fenced_in_segments(view: PartitionView) -> Iterator[LiveFact]:
 def knows(lineage: Lineage, earlier: Lineage, log_start: Offset, copied: Collection[LeaderEpoch] = frozenset()) -> bool:
     """Return whether ``lineage`` contains all that ``earlier`` contains about offsets from the log start on.
 
-    An epoch that ``lineage`` has from the same or a lower offset is known. A missing one is passed once the log start
-    reaches the next epoch of ``earlier``. The last one has no known end: it is passed once the log start is above its
-    start, because a leader of that branch then has it as its first epoch, which is trusted at any offset.
-    ``copied``: epochs with segments below the log start. An epoch of a lost branch is needed while they exist*: the log
-    start passed it here, but not on its own branch.
+    An epoch of ``earlier`` is contained if ``lineage`` has it from the same or a lower offset. Any other epoch is not
+    needed once the log start has reached the next epoch of ``earlier``. The last epoch of ``earlier`` is not needed
+    once the log start is above its start: a leader of that branch then has it as its first epoch, trusted at any
+    offset. ``copied``: epochs of readable segments that start below the log start. If ``lineage`` does not contain such
+    an epoch, it is needed*: the log start passed the epoch here, but not on the epoch's own branch.
     """
     for at, entry in enumerate(earlier.entries):
         own = lineage.owned_by(entry.epoch)

@@ -3,8 +3,9 @@
     log start moves  →  delete-started  →  grace, leases  →  objects  →  delete-finished
 
 Only a prefix is deleted, oldest first, and only by retention or an operator's order. Rules marked * prevent a loss that
-a model or a review found (`docs/tier-state.md`): *lineage never condemns remote data*; the broker's log start never
-moves the tier's*; a log start does not hold on another branch*; nothing goes until the copied offset is known*.
+a model or a review found (`docs/tier-state.md`). Lineage never condemns remote data*. The broker's log start never
+moves the log start of the facts*. A log start does not hold on another branch*. Retention stops at the first
+offset that only the broker has*.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
 NEVER = TimestampMs(-1)
 
 LANDING_MS = 15 * 60_000
-"""How long an abandoned write may still land: the objects of a failed attempt are removed only after this time."""
+"""How long (ms) an abandoned write may still land. Objects of a failed attempt are removed only after that."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLogStart:
-    """Move the log start to ``log_start``; ``reason`` is written into the fact."""
+    """The decision to move the log start to ``log_start``. ``reason`` is written into the fact."""
 
     log_start: Offset
     reason: str
 
 
 def is_ordered(advance: AdvanceLogStart) -> bool:
-    """Return whether a person ordered the new log start, independent of the age of the records."""
+    """Return whether a person ordered the new log start, so that it does not depend on the age of the records."""
     return advance.reason.startswith(DeleteReason.OPERATOR_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
 class StartDelete:
-    """Condemn ``segment``: it is no longer readable, and its objects are deleted after the grace."""
+    """The decision to condemn ``segment``: it is no longer readable, and its objects are deleted after the grace."""
 
     segment: SegmentMeaning
     reason: DeleteReason
@@ -65,7 +66,7 @@ class StartDelete:
 
 @dataclass(frozen=True, slots=True)
 class RemoveObjects:
-    """Delete the objects of the condemned ``segment``: nothing keeps them."""
+    """The decision to delete the objects of the condemned ``segment``, because nothing keeps them."""
 
     segment: SegmentMeaning
 
@@ -85,9 +86,10 @@ def next_log_start(
     now: TimestampMs,
     gone: Aged | None = None,
 ) -> AdvanceLogStart | NoExpiry:
-    """Return the next log start: of orders at their exact offset, else by time, else by size at the end of a segment.
-    ``segments``: the broker's, ascending, with the active one. ``gone``: what the broker no longer has. Two reasons
-    take two facts, so that each fact has one reason.
+    """Return the next log start: of an order at its exact offset, else by time, else by size at the end of a segment.
+
+    ``segments``: the broker's, ascending, with the active one. ``gone``: the age of the records that the broker no
+    longer has. Each fact has one reason, so two reasons need two facts.
     """
     doubt = doubt_of_orders(view)
     if doubt is not None:
@@ -123,8 +125,8 @@ def _expired_uncopied(
 ) -> bool:
     """Return whether everything from the log start up to ``gone.before`` is in no tier and older than the retention.
 
-    Retention decides, not the broker's log start: the log start passes records that an operator or a shorter retention
-    removed only when they would have expired. It never passes a readable segment, even out of lineage.
+    The broker's log start does not decide this: if an operator or a shorter retention removed records, the log start
+    passes them only when they would have expired. It never passes a readable segment, even one outside the lineage.
     """
     assert view.log_start is not None
     if not view.log_start < gone.before <= bounds.local_start or retention.total_ms < 0:
@@ -155,7 +157,7 @@ def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -
 def next_delete(
     view: PartitionView, retention: TopicRetention = KEEPS_ALL, now: TimestampMs = NEVER
 ) -> StartDelete | NoExpiry:
-    """Return the oldest readable segment, in lineage or not, that is expired or too old on any branch."""
+    """Return the oldest readable segment, in the lineage or not, that is expired or too old on any branch."""
     doubt = doubt_of(view)
     if doubt is not None:
         return NoExpiry(doubt)
@@ -173,7 +175,7 @@ def next_delete(
 
 
 def may_go(view: PartitionView, segment: RemoteSegment, reason: DeleteReason) -> bool:
-    """Return whether a segment may still be condemned, right before it is. A segment that was too old still is."""
+    """Return whether a segment may still be condemned. Called right before the fact is written."""
     aged = reason is DeleteReason.RETENTION_TIME and _left_behind(view, segment)
     return aged or is_expired(view, segment)
 
@@ -187,18 +189,18 @@ def is_expired(view: PartitionView, segment: RemoteSegment) -> bool:
 
 
 def _left_behind(view: PartitionView, segment: RemoteSegment) -> bool:
-    """Return whether a segment lies below the log start, even one of another branch."""
+    """Return whether a segment is completely below the log start, even one of another branch."""
     return view.log_start is not None and segment.offsets.end < view.log_start
 
 
 def _given_up(view: PartitionView, segment: RemoteSegment, retention: TopicRetention, now: TimestampMs) -> bool:
-    """Return whether a segment may go whichever branch leads; otherwise those of a lost branch would stay forever."""
+    """Return whether a segment may be deleted whichever branch leads. Otherwise those of a lost branch would stay."""
     aged = retention.total_ms >= 0 and now - counted_from(segment, now) > retention.total_ms
     return aged or gives_up_remote(view) is not None
 
 
 def _reason(view: PartitionView, segment: RemoteSegment) -> DeleteReason:
-    """Return the reason of the log start that first passed the segment, or of the lowest one that is still live."""
+    """Return the reason of the lowest live log start that has passed the segment; `LOG_START` if there is none."""
     passed = [fact for fact in view.log_starts if is_below(fact, segment)]
     first = min(passed, key=lambda fact: fact.log_start, default=None)
     word = "" if first is None else first.reason.partition(" ")[0]
@@ -213,7 +215,7 @@ def next_removal(
     put_off: Collection[RemoteSegmentId] = (),
     archived_to: Position | None = None,
 ) -> RemoveObjects | NoExpiry:
-    """Return the segment that was condemned first, by any term, among those that nothing keeps.
+    """Return the segment that was condemned first, by any term, among those that nothing keeps, or why there is none.
 
     ``put_off``: segments whose removal failed recently; they delay no other segment. ``archived_to``: positions below
     it are archived; None if no archive is kept.
@@ -243,12 +245,12 @@ def next_removal(
 
 
 def is_recorded(segment: SegmentMeaning, archived_to: Position | None) -> bool:
-    """Return whether the archive has the delete*. A recovery without it would treat the deleted segment as lost."""
+    """Return whether the archive has the delete-started. Otherwise a recovery would treat the segment as lost."""
     return archived_to is None or segment.deleting is None or segment.deleting.position < archived_to
 
 
 def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs, grace_ms: int) -> Why | None:
-    """Return what still keeps the objects of a condemned segment; None if nothing does."""
+    """Return the reason to keep the objects of a condemned segment; None if there is none."""
     deleting = segment.deleting
     if segment.segment_id in view.kept:
         return Why(Reason.CONTRADICTION, "its facts contradict each other, and a person keeps its objects")
@@ -272,5 +274,5 @@ def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs,
 
 
 def future_segments(view: PartitionView, now: TimestampMs) -> int:
-    """Return the number of readable segments with a record in the future: their age counts from the copy."""
+    """Return the number of readable segments with a record in the future. Their age counts from the copy."""
     return sum(segment.max_timestamp > now for segment in view.readable)

@@ -1,9 +1,8 @@
-"""Remembers the age of records that the broker had at an earlier look and no longer has.
+"""Remembers the age of records that the broker had at an earlier observation and no longer has.
 
-Kafka's own retention deletes segments that were never rolled, so never copied; in a topic with few writes, all of them.
-Then no tier has those offsets, and no remote segment follows them that could expire. Their age is only known from looks
-at the time, in this leader epoch: after another election it may describe a branch that was lost. A process that started
-later has not seen them and concludes nothing.
+Kafka's own retention deletes segments that were never rolled, and so never copied: in a topic with few writes, all of
+them. Then no tier has their offsets, and no remote segment follows that could expire. The age of the records is known
+only from observations in the same leader epoch: after another election, they may describe a lost branch.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from ..state.routing import LocalBounds
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """The age of a part of the log: no record below ``before`` is younger than ``newest``."""
+    """The age of the start of the log: no record below ``before`` (exclusive) has a timestamp above ``newest``."""
 
     before: Offset
     newest: TimestampMs
 
 
 class LastSeen:
-    """The memory for one partition. Not thread-safe."""
+    """The observations of one partition. Not thread-safe."""
 
     def __init__(self) -> None:
         self._there: Aged | None = None
@@ -34,9 +33,10 @@ class LastSeen:
         self._epoch: LeaderEpoch | None = None
 
     def look(self, segments: Sequence[LocalSegment], bounds: LocalBounds, epoch: LeaderEpoch | None) -> Aged | None:
-        """Return the age of what left the broker since earlier looks; None if unknown.
+        """Record an observation. Return the age of the records that left the broker since earlier ones, or None.
 
-        ``bounds`` were read before ``segments`` were listed. ``epoch``: the last one of the broker's checkpoint.
+        ``bounds`` were read before ``segments`` were listed. If ``epoch``, the last one of the broker's checkpoint, is
+        new, all earlier observations are discarded.
         """
         if epoch != self._epoch:
             self._there = self._gone = None

@@ -1,8 +1,8 @@
-"""Readers' leases: what they keep, and when they expire. Pure.
+"""Readers' leases: which objects they keep, and when they expire. Pure.
 
 A lease delays the deletion of objects, never the log start. It counts only if it was taken before the segment was
-condemned: later readers see in the view that the segment will be deleted. A lease that renews an earlier one of the
-same holder counts from the earlier one.
+condemned: later readers see in the view that the segment will be deleted. A lease renews an earlier lease of the same
+holder on overlapping offsets: then it counts from the earlier lease on.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.termless_facts import ReaderLease
 
 CLOCK_TOLERANCE_MS = 5 * 60_000
-"""How far the clocks of a lease's holder and of an agent may differ; the limit of Kerberos and most monitoring."""
+"""The clocks of a lease's holder and of an agent may differ by this much, as in Kerberos and most monitoring."""
 
 
 def is_over(lease: ReaderLease, now: TimestampMs) -> bool:
-    """Return whether the lease has expired, even by a clock that is `CLOCK_TOLERANCE_MS` behind ours."""
+    """Return whether the lease has expired, even by a clock that is `CLOCK_TOLERANCE_MS` behind ``now``."""
     return lease.expires_at + CLOCK_TOLERANCE_MS < now
 
 
 def expired_leases(view: PartitionView, now: TimestampMs) -> list[str]:
-    """Return the keys of leases that the term in force may erase. An expired lease that was renewed stays as long as
-    the renewal*: it shows since when its holder has been reading.
+    """Return the keys of leases that the term in force may erase. An expired lease is kept while its renewal is live:
+    it shows since when its holder has been reading.
     """
     leases = list(_leases(view))
     live = [lease for _, lease in leases if not is_over(lease, now)]

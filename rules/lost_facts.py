@@ -1,9 +1,9 @@
-"""Finds segments that are whole in the bucket although no fact tells how their copy ended: facts were lost. Pure.
+"""Finds segments that are complete in the bucket although no fact records the outcome of their copy. Pure.
 
-An attempt writes its manifest last and reports the copy right after it, so a whole segment without facts, or with its
-copy-started alone, is no orphan*: the end of the tier-state topic may have been lost in a power cut. Only a segment
-that a recovery would make readable counts, and only for offsets that left the broker and that no other segment has:
-offsets that the broker still has are copied again.
+An attempt writes its manifest last and reports the copy right after it. So a complete segment without facts, or with
+its copy-started alone, is not an orphan: the end of the tier-state topic may have been lost in a power cut. The
+segment is reported only if a recovery would make it readable, and only for offsets that neither the broker nor a
+readable segment has. Offsets that the broker still has are copied again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .recovery import ArchivedPartition, FoundSegment, PartitionPlan, plan_parti
 
 
 def is_unfinished(segment: SegmentMeaning) -> bool:
-    """Return whether the only facts are that the copy began: the fact about its end may be lost."""
+    """Return whether all facts are that the copy began. The fact that ended the copy may have been lost."""
     return bool(segment.facts) and all(isinstance(live.fact, SegmentCopyStarted) for live in segment.facts)
 
 
@@ -32,9 +32,9 @@ def is_unknown(segments: Mapping[RemoteSegmentId, SegmentMeaning], segment_id: R
 
 @dataclass(frozen=True, slots=True)
 class LostFacts:
-    """The segments to add to the facts of one partition. ``plan`` is the plan of the whole partition.
+    """The segments that a recovery would add to the facts of one partition. ``plan``: its plan of the whole partition.
 
-    ``is_segment_missing``: a readable segment was not listed.
+    ``is_segment_missing``: whether a listing lacked a readable segment.
     """
 
     plan: PartitionPlan
@@ -43,7 +43,7 @@ class LostFacts:
 
     @property
     def offsets(self) -> OffsetRange | None:
-        """Return the range from the first to the last offset of the segments; None if nothing is lost."""
+        """Return the range from the first to the last offset of the segments, or None if there are no segments."""
         if not self.segments:
             return None
         ranges = [each.segment.offsets for each in self.segments]
@@ -51,7 +51,7 @@ class LostFacts:
 
 
 def holes(view: PartitionView, local_start: Offset | None) -> list[OffsetRange]:
-    """Return the offsets from the log start to the broker's start that no readable segment has."""
+    """Return the ranges between the log start and the broker's local start that no readable segment has."""
     start = view.log_start
     if start is None or local_start is None or start >= local_start:
         return []
@@ -65,10 +65,10 @@ def lost_facts(
     local_start: Offset | None,
     left: Collection[RemoteSegmentId] = (),
 ) -> LostFacts:
-    """Compare the whole segments of one LIST with the facts of a view that was captured after it.
+    """Return the complete segments of one LIST whose facts are lost, by a view that was captured after the LIST.
 
-    ``unknown``: the segments without facts, or with a copy-started alone. ``archived``: the facts, and the archive if
-    it was read, for a recovery. ``local_start``: None if no broker reports it. ``left``: see `plan_partition`.
+    ``unknown``: complete segments without facts, or with a copy-started alone. ``archived``: the facts, and the archive
+    if it was read, for the plan. ``local_start``: None if no broker reports it. ``left``: segments of a lost history.
     """
     readable = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
     candidates = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
@@ -82,12 +82,12 @@ def lost_facts(
 
 
 def way_out(topic: str, partition: int) -> str:
-    """Return the command that adds the lost facts."""
+    """Return the instruction with the command that adds the lost facts."""
     return f"stop every agent, then: tierstate recover {topic}:{partition} (docs/on-fire.md#facts-are-lost)"
 
 
 def why_lost(lost: LostFacts, topic: str) -> Why | None:
-    """Return why nothing is deleted: facts are lost, and a recovery adds them. None if nothing is lost."""
+    """Return the reason to delete nothing while a recovery could add lost facts; None if nothing is lost."""
     if lost.offsets is None:
         return None
     text = (

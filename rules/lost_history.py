@@ -1,8 +1,8 @@
-"""Finds what a lost history of the tier-state topic left behind: segments that it copied, and those it deleted. Pure.
+"""Finds the segments that a lost history of the tier-state topic copied, and those that it deleted. Pure.
 
-The topic's current facts decide. A segment in the bucket that they do not name was copied in the lost history (or swept
-in this one: then its manifest is gone). A segment that is readable by the facts, but not in the bucket, was deleted in
-the lost history.
+The topic's current facts decide. A segment in the bucket that they do not name was copied in the lost history, or was
+swept in the current one: then its manifest is deleted. A segment that is readable by the facts, but not in the bucket,
+was deleted in the lost history.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .recovery import FoundSegment
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """The result for one partition. ``left``: segments that are whole in the bucket and that no fact names. ``gone``:
-    segments that are readable by the topic and not whole in the bucket.
+    """The result for one partition. ``left``: segments that are complete in the bucket and that no fact names.
+    ``gone``: segments that are readable by the facts and not complete in the bucket.
     """
 
     view: PartitionView
@@ -32,8 +32,8 @@ class Aftermath:
 
 
 def aftermath_of(views: Iterable[PartitionView], findings: Iterable[FoundSegment]) -> list[Aftermath]:
-    """Return what each partition has. ``findings``: segments of this tier-state topic, listed before the views were
-    read. Otherwise segments that are copied at this moment would look as if the lost history had left them.
+    """Return the result for each partition. ``findings``: segments of this tier-state topic, listed before the views
+    were read. Otherwise segments that are copied at this moment would look like segments of the lost history.
     """
     by_partition: dict[TopicIdPartition, list[RemoteSegment]] = {}
     for each in findings:

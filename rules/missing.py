@@ -1,7 +1,7 @@
 """Finds objects of readable segments that are missing in a listing: the bucket was changed from outside. Pure.
 
-A trim checks the objects that it relies on itself (`trimmer.py`). This check finds the others, once a day. While an
-object is missing, the broker keeps its segments: they may be the last copy of lost records.
+A trim itself checks the objects that it relies on (`trimmer.py`). This check finds the others, once a day. While an
+object is missing, the local tier is not trimmed: it may have the last copy of lost records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def missing_objects(
 
 
 def still_missing(view: PartitionView, missing: Iterable[MissingObject]) -> list[MissingObject]:
-    """Return those of the missing objects whose segments are readable now."""
+    """Return the missing objects whose segments are readable now."""
     pairs = ((each, view.segments.get(each.segment_id)) for each in missing)
     return [each for each, segment in pairs if segment and segment.state is SegmentState.COPY_SEGMENT_FINISHED]
 

@@ -1,4 +1,4 @@
-"""Observations of a partition in addition to its view: the state of the broker and its disk at the last look."""
+"""Observations of a partition in addition to its view: the state of the broker and its disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .reasons import Why
 
 @dataclass(frozen=True, slots=True)
 class PrefixProof:
-    """The reasons not to copy, trim or delete now (`prefix.py`); None allows it. Each field implies the next one.
+    """The reasons not to copy, trim or delete now (`prefix.py`); None allows it. If one is set, so are those after it.
 
     ``delete`` also covers each step that replaces an object or uses a name that a copy of the cluster would use.
     """
@@ -30,7 +30,7 @@ PROVEN = PrefixProof()
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A look at a partition. ``segments``: ascending, the last one active. ``epochs``: the leader epoch checkpoint."""
+    """An observation of a partition. ``segments``: ascending, the last one active. ``epochs``: the epoch checkpoint."""
 
     segments: tuple[LocalSegment, ...]
     epochs: Lineage
@@ -38,15 +38,15 @@ class Observed:
     config: TopicConfig
     groups: GroupsSeen
     drift: str | None = None
-    """How the tier-state topic's configuration differs from a safe one; None if it does not."""
+    """Why the configuration or the archive of the tier-state topic is not safe; None if both are."""
     prefix: PrefixProof = PROVEN
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsSeen:
-    """The offsets that consumer groups keep on the broker, at ``asked_at``, which may be minutes ago.
+    """The offsets that consumer groups need on the broker, as of ``asked_at``, which may be minutes ago.
 
-    ``holds``: each group's lowest offset that it still needs (empty if no group holds); None if not all groups are
+    ``holds``: the lowest offset that each group needs; empty if no group needs any. It is None if not all groups are
     known; ``unknown`` is the reason. ``uncommitted``: groups with a member and no commit; they hold the local start.
     """
 

@@ -1,8 +1,9 @@
 """Evaluates the orders of operators that delete data: delete-records, and giving up the remote tier. Pure.
 
-Among delete-records orders the highest offset counts; among {pause, resume, disable} the newest by position in the
-topic. A delete-records order covers the records at the time of the order: it names their lineage, and holds as far as
-the log in force is that log*. It does not cover records that another branch wrote later at those offsets.
+The delete-records order with the highest offset counts. Among pause, resume and disable, the order with the highest
+position in the topic counts. A delete-records order covers the records at the time of the order: it names their
+lineage, and holds as far as the log in force is that log*. It does not cover records that another branch wrote later at
+those offsets. Rules marked * prevent a loss (`docs/tier-state.md`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .trim import doubt_of_orders
 
 @dataclass(frozen=True, slots=True)
 class CutLocal:
-    """Cut the broker's log below ``before``, because of an order."""
+    """The decision to cut the broker's log below ``before``, because of an order."""
 
     before: Offset
 
@@ -35,15 +36,15 @@ class NoCut:
 
 
 def reason_of(order: OperatorOrder) -> str:
-    """Return the reason in the fact of a log start that this order moves."""
+    """Return the reason that is written into the fact of a log start that this order moves."""
     return f"{DeleteReason.OPERATOR_ORDER} {order.id}"
 
 
 def holds_below(order: OperatorOrder, view: PartitionView) -> Offset:
     """Return the offset below which a delete-records order holds on the lineage in force; 0 if it does not hold.
 
-    An order of version 1 does not identify its records and is not executed. An order for a log that is not proven to be
-    this one is not executed either*: if the log's past is unknown, it would delete records of another log.
+    An order of version 1 does not identify its records and is not executed. An order for a log that has no common epoch
+    with this one is not executed either*: it might delete records of another log.
     """
     if order.kind is not OrderKind.DELETE_RECORDS or order.before is None:
         return Offset(0)
@@ -55,16 +56,16 @@ def holds_below(order: OperatorOrder, view: PartitionView) -> Offset:
 def delete_before(view: PartitionView, high_watermark: Offset) -> tuple[Offset, OperatorOrder] | None:
     """Return the delete-records order that counts and the offset below which it holds; None if there is none.
 
-    It is the highest one not above the high watermark. Higher ones wait: they cannot mean records that do not exist.
+    It is the highest order at or below the high watermark. Higher ones wait: the log has no such records yet.
     """
     cutting = [(before, order) for order in view.orders if 0 < (before := holds_below(order, view)) <= high_watermark]
     return max(cutting, key=lambda each: each[0]) if cutting else None
 
 
 def waiting_order(view: PartitionView, high_watermark: Offset) -> Why | None:
-    """Return a reason about the lowest order above the high watermark, or None.
+    """Return why a delete-records order is not executed, or None.
 
-    Without one, it is about an order for records that another election lost: that order is not executed.
+    The lowest order above the high watermark comes first, then an order for records that another election lost.
     """
     cutting = [(holds_below(order, view), order) for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]
     waiting = [each for each in cutting if each[0] > high_watermark]
@@ -76,7 +77,7 @@ def waiting_order(view: PartitionView, high_watermark: Offset) -> Why | None:
 
 
 def lost_orders(view: PartitionView) -> list[tuple[str, OperatorOrder]]:
-    """Return the delete-records orders that hold partly or not at all, and why. The part that holds is executed."""
+    """Return the delete-records orders that hold only in part or not at all, each with the reason."""
     lost = []
     for order in view.orders:
         end = holds_below(order, view)
@@ -93,9 +94,9 @@ def lost_orders(view: PartitionView) -> list[tuple[str, OperatorOrder]]:
 
 
 def standing(view: PartitionView) -> OperatorOrder | None:
-    """Return the newest of pause, resume and disable if it stops something, else None.
+    """Return the newest of pause, resume and disable if it stops a step, else None.
 
-    The newest is the one with the highest position in the topic: the clocks of operators do not count.
+    The newest order has the highest position in the topic: the clocks of operators do not count.
     """
     orders = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
     return orders[-1] if orders and orders[-1].kind is not OrderKind.RESUME else None
@@ -115,7 +116,7 @@ def reasons_standing(view: PartitionView) -> set[str]:
 
 
 def next_cut(view: PartitionView, bounds: LocalBounds) -> CutLocal | NoCut:
-    """Return whether to cut the broker's log: a delete-records order cuts it once its log start is accepted."""
+    """Return the cut of the broker's log that an order requires after its log start was accepted, or why none."""
     doubt = doubt_of_orders(view)
     if doubt is not None:
         return NoCut(doubt.text)
@@ -133,8 +134,8 @@ def next_cut(view: PartitionView, bounds: LocalBounds) -> CutLocal | NoCut:
 def order_done(order: OperatorOrder, view: PartitionView, local_start: Offset) -> bool:
     """Return whether a delete-records order has reached both tiers; pause, resume and disable are never done.
 
-    Only the part that holds counts. The other part covers lost records: if they come back with their branch, they stay.
-    A forced order stays until no object below it is left, because it overrides the leases.
+    Only the part that holds counts. The other part covers lost records: if their branch becomes the log again, they
+    stay. A forced order is not done while objects below its offset exist, because it overrides the leases.
     """
     if order.kind is not OrderKind.DELETE_RECORDS or view.log_start is None:
         return False
@@ -145,7 +146,7 @@ def order_done(order: OperatorOrder, view: PartitionView, local_start: Offset) -
 
 
 def is_forced(view: PartitionView, end: Offset) -> bool:
-    """Return whether an order with --force covers all of a segment that ends at ``end``."""
+    """Return whether an order with --force covers all of a segment that ends at ``end`` (inclusive)."""
     return any(order.force and holds_below(order, view) > end for order in view.orders)
 
 

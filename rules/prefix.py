@@ -1,9 +1,9 @@
 """Decides whether this process may change the bucket, from the other processes that write below the same prefix.
 
-The proof does not depend on other processes' clocks. A process that starts writes its heartbeat, and every running
-process answers: it signs again, in the tier-state topic of its own cluster. An answer that is not in our topic comes
-from another cluster. A process that neither answers nor writes for `SILENT_PERIODS` has ended, or has lost its own
-proof by then, because a proof is valid for `PROOF_PERIODS` only.
+The proof does not depend on other processes' clocks. A process that starts writes its heartbeat. Every running process
+answers: it signs again, in the tier-state topic of its own cluster. A process whose signature is not in this cluster's
+topic belongs to another cluster. A process that neither answers nor writes for `SILENT_PERIODS` periods has ended, or
+its own proof has expired: a proof is valid for `PROOF_PERIODS` periods only.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ PROOF_PERIODS = 3
 """A proof is valid for this many periods after the listing of heartbeats that it is based on."""
 SILENT_PERIODS = PROOF_PERIODS + 1
 SILENCE_MS = 15 * 60 * 1000
-"""A process that takes over after a longer silence may be a copy that was started while the cluster is down."""
+"""In milliseconds. A process that starts after a longer silence may be a copy, started while the cluster is down."""
 FIRST_TRIAL_S = 15 * 60.0
-"""The trial of the first process that writes a heartbeat below a prefix with objects, after an upgrade. The cluster's
-other agents, of an older version, archive each fact within ten minutes (`archive.partial_after`). Then a copy of the
-cluster sees that its topic has diverged from the archive."""
+"""The trial, in seconds, of the first process that writes a heartbeat below a prefix with objects, after an upgrade.
+Other agents of an older version archive each fact within ten minutes (`archive.partial_after`). Then a copy of the
+cluster sees that its topic has diverged from the archive.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Another process, as its heartbeat shows it. ``silent_s``: seconds since the heartbeat was last written.
 
-    ``ours``: its signature is in a topic of this cluster. ``answered``: it has signed since it read our heartbeat.
-    ``rival``: an agent of the same broker that existed before this process first had a proof. ``disowned``: a process
-    of another cluster that a person decided to ignore.
+    ``ours``: its signature is in a topic of this cluster. ``answered``: it signed after it read this process's
+    heartbeat. ``rival``: an agent of the same broker that existed before this process first had a proof. ``disowned``:
+    a process of another cluster that a person decided to ignore.
     """
 
     name: str
@@ -68,7 +69,7 @@ def is_dead(peer: Peer, period_s: float) -> bool:
 
 
 def judge(peers: Collection[Peer], period_s: float) -> Verdict:
-    """Return the verdict from a listing of heartbeats. In case of doubt, nothing is written.*"""
+    """Return the verdict from a listing of heartbeats. While there is a doubt, it is not `Alone`."""
     strangers = [peer for peer in peers if not peer.ours and not peer.disowned]
     if strangers:
         return Contested(
@@ -84,15 +85,16 @@ def judge(peers: Collection[Peer], period_s: float) -> Verdict:
 
 
 def _is_in_doubt(peer: Peer) -> bool:
-    """Return whether to wait for this running peer. If a broker has two agents, the later one waits."""
+    """Return whether to wait for this running peer. If a broker has two agents, the one that started later waits."""
     return not peer.answered or peer.rival
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """A process of this cluster that existed before. ``alive``: it answered. ``here``: it ran at the same place.
+    """An earlier process of this cluster. ``alive``: it answered. ``here``: it ran at the same place.
 
-    ``silence_ms``: the time from its last heartbeat to our first one, by the store's clock.
+    ``silence_ms``: the time from its last heartbeat to this process's first one, by the store's clock. ``trial_s``: its
+    trial in seconds.
     """
 
     alive: bool

@@ -104,7 +104,7 @@ _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
 def why_failed(error: TierstateError, times: int = 1, *, reading_tiers: bool = False) -> Why:
     """Return the reason for an error. ``times``: the number of failures in a row.
 
-    ``reading_tiers``: the request was to the tier-state topic, which may be unavailable while all else answers.
+    ``reading_tiers``: the request read the tier-state topic, which may be unavailable while the broker answers.
     """
     kind = next((kind for kinds, kind in _FAILURES if isinstance(error, kinds)), Reason.FAILED)
     if (reading_tiers or "tier_partition" in error.facts) and kind in (Reason.BROKER_AWAY, Reason.FAILED):
@@ -116,8 +116,8 @@ _UNITS = (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1), ("s
 
 
 def lasting(ms: float) -> str:
-    """Return a duration for people: ``7 d``, ``4 h 50 m``, ``40 s``. It is rounded up to whole seconds, so that a
-    remaining time is never shown as 0 s; at most two units are shown.
+    """Return a duration for people: ``7 d``, ``4 h 50 m``, ``40 s``. It has at most two units, and is rounded up to
+    whole seconds: a remaining time is never shown as 0 s.
     """
     total = -int(-ms // 1000)
     large, size, small, part = next(each for each in _UNITS if total >= each[1] or each[1] == 1)
@@ -133,7 +133,7 @@ def about_size(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The documentation of a reason, and what an operator can do. ``acts``: the steps that report this reason."""
+    """The documentation of a reason. ``acts``: the steps that it prevents. ``can_do``: what an operator can do."""
 
     acts: str
     meaning: str

@@ -1,20 +1,21 @@
 """Plans what can be restored from a bucket alone, from manifests and archived facts. Pure.
 
-The archive comes first: segments that it has as deleted or abandoned stay so, finished ones are restored, and its log
-starts, orders and holds apply. If it does not name a segment (or there is no archive), the segment's manifest decides:
+The archive comes first: segments that are deleted or abandoned in it stay so, finished ones are restored, and its log
+starts, orders and holds apply. If the archive does not name a segment (or there is none), the manifest decides:
 
+    segment                             verdict     decided by
     ends below the log start            unproven    the highest log start that a manifest or an archived fact names
-    its epochs lose, or it owns nothing lost        the lineage of the segments that later terms copied
-    of a history that was left          lost        a person's decision when the next one began (`lost_history.py`)
+    owns no offset of the lineage       lost        the lineage of the segments that later terms copied
+    of a lost history                   lost        a person's decision when the next one began (`lost_history.py`)
     otherwise                           restored
 
-An attempt that never finished stays abandoned, unless its manifest exists and offsets that left the broker are in no
-other segment*: then the fact that finished it was lost with the end of the topic.
-The lineage is built from the segments' own epochs, those of later terms first: every segment that a term copied was in
-that term's log, so if two segments contradict each other, the log of the later term is the one that continued.
+An attempt that never finished stays abandoned, unless its manifest exists and it has offsets that neither the broker
+nor another segment has*: then the fact that finished it was lost with the end of the topic.
+The lineage is built from the segments' own epochs, those of later terms first. Every segment that a term copied was in
+that term's log. So if two segments contradict each other, the log of the later term is the one that continued.
 A log start counts as far as it holds on that lineage*: a new log does not begin where the lost one did. A manifest
-names its log start in the epochs of its segment.
-The facts get a new term, never the manifests' Q; everything else of a descriptor stays byte for byte.
+names its log start in the epochs of its segment. Rules marked * prevent a loss (`docs/tier-state.md`).
+The restored facts get a new term, never the Q of a manifest. Everything else of a descriptor stays the same.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ Standing = OperatorOrder | ReaderLease | IntegrityHold | LineageSettled | Contra
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A whole segment in the bucket, as its manifest describes it. ``log_start``: the partition's at copy time."""
+    """A complete segment in the bucket, as its manifest describes it. ``log_start``: the partition's at that time."""
 
     segment: RemoteSegment
     started_at: TimestampMs
@@ -73,8 +74,8 @@ class ArchivedPartition:
 
     ``log_starts``: all accepted log starts. ``finished``: descriptors of the segments that were readable.
     ``unfinished``: abandoned segments without a fact that finished the copy. ``unreadable``: facts that this version
-    cannot read and may not ignore. ``ignorable``: facts it cannot read and may ignore; a new topic would lose them.
-    ``addresses``: where the agents of all its terms answered.
+    cannot read and must not ignore. ``ignorable``: facts that it cannot read and may ignore; a new topic would lose
+    them. ``addresses``: the management addresses of the agents of all its terms.
     """
 
     partition: TopicIdPartition
@@ -102,7 +103,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A whole segment that is not restored as readable."""
+    """A complete segment that is not restored as readable."""
 
     segment: RemoteSegment
     verdict: Verdict
@@ -113,10 +114,10 @@ class LeftOut:
 class PartitionPlan:
     """One partition after the recovery. ``refused``: why nothing is written for it; ``ended``: it was deleted.
 
-    ``deletes``: segments deleted by an archived fact whose objects still exist: the delete is written again.
-    ``missing``: readable in the archive, not whole in the bucket. ``gaps``: between the log start and the end of both
-    tiers, as far as known. ``unproven``: ranges that may be no gaps, because the log start may have moved past them
-    after the last recorded one. ``local_start``: the broker's, if the broker reported it.
+    ``deletes``: segments whose objects still exist although an archived fact deletes them: the delete is written again.
+    ``missing``: segments that are readable in the archive, but not complete in the bucket. ``gaps``: offsets in no tier
+    between the log start and the end of both tiers, as far as known. ``unproven``: such ranges that may be below the
+    log start, because it may have moved after its last record. ``local_start``: the broker's; None if not reported.
     """
 
     partition: TopicIdPartition
@@ -153,7 +154,7 @@ def plan_partitions(
     local_starts: Mapping[TopicIdPartition, Offset],
     left: Collection[RemoteSegmentId] = (),
 ) -> tuple[PartitionPlan, ...]:
-    """Return plans of all partitions that the bucket or the archive names. ``local_starts``: those that brokers
+    """Return the plans of all partitions that the bucket or the archive names. ``local_starts``: those that brokers
     reported. ``left``: segments that only a lost history knew.
     """
     by_partition: dict[TopicIdPartition, list[FoundSegment]] = {partition: [] for partition in archive}
@@ -178,7 +179,7 @@ def plan_partition(
     local_start: Offset | None = None,
     left: Collection[RemoteSegmentId] = (),
 ) -> PartitionPlan:
-    """Plan one partition by the rules of the module docstring. Unreadable facts may be deletes: they refuse it."""
+    """Return the plan of one partition. Unreadable archived facts may be deletes, so the plan is then refused."""
     findings = sorted(findings, key=lambda each: (each.segment.offsets, each.segment.segment_id))
     candidates = [each for each in findings if each.segment.segment_id not in left]
     standing = [each for each in candidates if archived.states.get(each.segment.segment_id) not in GONE]
@@ -248,16 +249,16 @@ def plan_partition(
 
 
 def lineage_of(segments: Iterable[RemoteSegment], leader: LeaderElected | None = None) -> Lineage:
-    """Return the lineage of the segments' own epochs. Those of later terms win; contradicting parts are cut off.
+    """Return the lineage of the segments' own epochs. Epochs of later terms win: what contradicts them is cut off.
 
-    ``leader``: the archived leader, whose lineage counts like that of a segment of its term.
+    ``leader``: the archived leader. Its lineage counts like that of a segment of its term.
     """
     claims: list[tuple[tuple[int, int, int, int], LeaderEpoch, int, int]] = []
     for segment in segments:
         order = (-segment.term.epoch, 1, -segment.term.position, segment.offsets.start)
         claims += [(order, *each) for each in _claims(segment.leader_epochs.entries, segment.offsets.end)]
     if leader is not None and leader.lineage.entries:
-        entries = leader.lineage.entries  # the end of its last epoch is unknown: it claims that epoch's first offset
+        entries = leader.lineage.entries  # the end of the last epoch is unknown: claim only its first offset
         claims += [((-leader.epoch, 0, 0, 0), *each) for each in _claims(entries, entries[-1].start_offset)]
     starts: dict[LeaderEpoch, int] = {}
     ends: dict[LeaderEpoch, int] = {}
@@ -327,10 +328,10 @@ def _sorted_out(
     log_start: Offset | None,
     missing: tuple[RemoteSegment, ...],
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-    """Return the gaps, and those not proven: a beginning without any segment, below the restored segments.
+    """Return the proven gaps and the unproven one: a range from the log start on, without any segment.
 
-    Retention or an order may have moved the log start past it without a record. That is impossible above a restored
-    segment: no object is deleted before its delete is archived, so the log start had not passed that segment.
+    Retention or an order may have moved the log start past that range without a record. This is impossible above a
+    restored segment: no object is deleted before its delete is archived, so the log start had not passed that segment.
     """
     first = gaps[:1] if log_start is not None and gaps and gaps[0].start == log_start else ()
     named = any(first[0].start <= each.offsets.end and each.offsets.start <= first[0].end for each in missing if first)
@@ -339,11 +340,10 @@ def _sorted_out(
 
 
 def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderElected:
-    """Return the term that recover begins: in the highest known epoch, with the lineage of the segments.
+    """Return the `LeaderElected` of the recovery: in the highest known epoch, with the lineage of the segments.
 
-    Its broker id is `RECOVERER`, so that recover recognises its own facts.
-
-    Its local start is the broker's if reported, else the end of the restored segments.
+    Its broker id is `RECOVERER`, so that a recovery recognises its own facts. Its local start is the broker's if one
+    reported it, else the end of the restored segments.
     """
     begins = plan.local_start
     if begins is None:
@@ -354,7 +354,7 @@ def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderE
 def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterator[tuple[str, Fact]]:
     """Iterate over the facts after the term's `LeaderElected`, each with the name of its step, in order of writing.
 
-    The same plan and term give the same facts again, so a recovery that was interrupted continues where it stopped.
+    The same plan and term give the same facts again, so an interrupted recovery continues where it stopped.
     """
     at = elected.elected_at
     for standing in plan.standing:
@@ -362,8 +362,8 @@ def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterato
     if plan.log_start is not None:
         lineage = below(plan.lineage, plan.log_start)
         yield "append log-start", LogStartAdvanced(plan.partition, plan.log_start, term, 1, "recovered", at, lineage)
-    # The offsets that left the broker were trimmed after their copy, by a trim fact that was lost too*. Without this
-    # fact, the restored segments would look cut from outside, and people would be advised to delete them.
+    # Offsets that the broker no longer has were trimmed after their copy, by a trim whose fact was lost too. Without
+    # this fact, the broker's log would look cut from outside, and people would be advised to delete the segments.
     yield "append trim-intended", LocalTrimIntended(plan.partition, elected.local_start, term, 2, at)
     for number, (entry, reason) in enumerate(plan.deletes, start=3):
         subject = replace(entry.segment, term=term)

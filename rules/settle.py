@@ -14,8 +14,8 @@ from .recovery import lineage_of
 class Unknown:
     """An unknown lineage. ``begins``: the first epoch that the term in force knows, and its start offset.
 
-    ``leader``: the newest term that knows the remote segments. ``lineage``: its lineage, or without one that of the
-    segments' own epochs. ``continues``: the result if the log continued; ``anew``: the result if it is another log.
+    ``leader``: the newest term that knows the remote segments. ``lineage``: its lineage; without such a term, that of
+    the segments' own epochs. ``continues``: the lineage if the log continued; ``anew``: if it is another log.
     """
 
     begins: tuple[int, int]

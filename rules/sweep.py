@@ -1,9 +1,9 @@
 """Finds abandoned segments, and objects that no live fact names. Pure.
 
-An abandoned segment is swept after this process has seen it as abandoned for the whole grace, if the leader has its
-offsets elsewhere*: the fact that finished its copy may be lost (`lost_facts.py`). An object is condemned only by a
-fact, live or archived, that names its segment id*. Objects without a fact come from another cluster, Kafka's own
-plugin, a lost history or lost facts; they are counted and reported.
+An abandoned segment is swept if this process has seen it as abandoned for the whole grace, and the leader has its
+offsets elsewhere: the fact that finished its copy may have been lost (`lost_facts.py`). An object is condemned only by
+a fact, live or archived, that names its segment id. An object without a fact comes from another cluster, Kafka's own
+plugin, a lost history or lost facts; it is counted and reported.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class SweepOrphans:
-    """Delete objects that were condemned at two looks, a grace apart. ``keys``: object keys and upload ids."""
+    """The decision to delete objects that stayed condemned for a grace. ``keys``: object keys and upload ids."""
 
     keys: tuple[str, ...]
 
 
 Seen = Mapping[RemoteSegmentId, float]
-"""Abandoned segments, with the time (monotonic seconds) at which this process first saw each as abandoned."""
+"""Abandoned segments, each with the time (monotonic seconds) at which this process first saw it as abandoned."""
 
 
 def still_abandoned(view: PartitionView, first_seen: Seen, now_s: float) -> dict[RemoteSegmentId, float]:
-    """Return ``first_seen`` updated to this view. It begins empty in every process: only the process's clock counts."""
+    """Return ``first_seen`` updated to this view. It is empty at the start: only this process's clock counts."""
     abandoned = (each.segment_id for each in view.unsettled if each.state is SegmentState.ABANDONED)
     return {segment_id: first_seen.get(segment_id, now_s) for segment_id in abandoned}
 
 
 def failed_attempt(view: PartitionView, term: Term | None, bounds: LocalBounds) -> StartDelete | None:
-    """Return the delete of an attempt of this term that sent no copy-finished and could not be withdrawn; else None.
+    """Return the delete of an attempt of this term that ended without a copy-finished; None if there is none.
 
     Called between steps only, one step at a time for a partition, so no attempt is in progress. A copy-finished with an
-    unknown outcome would have ended the term. If it was lost with the end of the topic, after a trim, this is the only
-    copy*.
+    unknown outcome would have ended the term. If the copy-finished was lost with the end of the topic, the segment may
+    be the only copy.
     """
     if doubt_of(view) is not None:
         return None
@@ -96,7 +96,7 @@ def next_sweep(
     now_s: float,
     grace_s: float,
 ) -> StartDelete | NoSweep:
-    """Return the next abandoned segment to delete. Called when no attempt of this process is in progress.
+    """Return the next abandoned segment to delete, or why there is none. No attempt of this process may be in progress.
 
     ``grace_s``: twice the maximum duration of an attempt in seconds (`leader/copier.py`).
     """
@@ -128,15 +128,15 @@ def was_abandoned(segment: SegmentMeaning) -> bool:
 
 
 def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds) -> str | None:
-    """Return which offsets would be lost with the segment; None if the leader has them all elsewhere*.
+    """Return which offsets may be lost with the segment; None if the leader has all of them elsewhere.
 
-    *A finished copy may be the last one of its offsets after a trim that relied on it: a copy that is fenced, or whose
-    copy-finished was lost with the end of the tier-state topic.
+    After a trim, a copy may be the last one of its offsets even if no accepted fact finished it: the copy-finished may
+    be fenced, or lost with the end of the tier-state topic.
     """
     if segment.subject is None:
         return None
     log_start = view.log_start
-    if segment.remote is not None:  # use the log start of its own branch*, where it may be the last copy
+    if segment.remote is not None:  # the log start of its own branch, where it may be the last copy
         log_start = highest_log_start(view.log_starts, segment.remote.leader_epochs)
     return nowhere_else(view, segment.subject.offsets, log_start, bounds)
 
@@ -144,7 +144,7 @@ def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds)
 def nowhere_else(
     view: PartitionView, offsets: OffsetRange, log_start: Offset | None, bounds: LocalBounds
 ) -> str | None:
-    """Return a text about offsets, from ``log_start`` on, that neither another segment nor the leader's log has."""
+    """Return a text about offsets from ``log_start`` on that neither another segment nor the leader has, or None."""
     start = max(offsets.start, log_start or 0)
     if start > offsets.end:
         return None
@@ -155,8 +155,9 @@ def nowhere_else(
 
 
 ArchivedDeletes = Callable[[TopicIdPartition, Collection[RemoteSegmentId]], Mapping[RemoteSegmentId, str]]
-"""Returns those of the segment ids that an accepted delete-finished in the archive of this tier-state topic names, with
-the base key in it. Without an archive, or if it cannot be trusted, the result is empty."""
+"""Returns the base keys of those segment ids that an accepted delete-finished in the archive of this tier-state topic
+names. Without an archive, or if the archive cannot be trusted, the result is empty.
+"""
 
 
 def no_archived_deletes(
@@ -174,7 +175,7 @@ def classify(
 ) -> list[UnneededObject]:
     """Return the listed objects that the facts of this partition do not need. ``view``: captured after the listing.
 
-    ``keys``: those below the folder that was listed.
+    ``keys``: the object keys below the folder that was listed.
     """
     judge = _Judge(keys, view, archived_deletes)
     verdicts = [(each, judge.verdict(each.key)) for each in listed]
@@ -184,7 +185,7 @@ def classify(
         for each, verdict in verdicts
         if verdict is not None
     ]
-    # the manifest of a segment is deleted first: a half deleted segment never looks like a whole one
+    # the manifest of a segment is deleted first: a half deleted segment never looks like a complete one
     return sorted(findings, key=lambda each: (each.segment_id or "", not each.info.key.endswith(ObjectKind.MANIFEST)))
 
 
@@ -197,7 +198,7 @@ def classify_uploads(
 ) -> list[Leftover]:
     """Return uploads that began before ``older_than`` (by the store's clock) and that no attempt in progress needs.
 
-    Like objects, they are condemned by a fact that names their segment; others may belong to another program.
+    Like an object, an upload is condemned by a fact that names its segment. Others may belong to another program.
     """
     judge = _Judge(keys, view, archived_deletes)
     verdicts = [
@@ -221,14 +222,14 @@ class _Verdict:
 
 
 class _Judge:
-    """Verdicts by the facts of one partition. Ids that no fact names are collected, to read the archive only once."""
+    """Verdicts by the facts of one partition. Ids that no fact names are collected: the archive is read once."""
 
     def __init__(self, keys: ObjectKeys, view: PartitionView, archived_deletes: ArchivedDeletes) -> None:
         self._keys, self._view, self._archived_deletes = keys, view, archived_deletes
         self._unknown: set[RemoteSegmentId] = set()
 
     def verdict(self, key: str, *, upload: bool = False) -> _Verdict | None:
-        """Judge an object, or an unfinished ``upload`` of one. None: facts or an attempt in progress need it."""
+        """Return the verdict on an object or an unfinished ``upload``; None if facts or a running attempt need it."""
         parsed = self._keys.parse(key)
         if parsed is None or parsed.partition != self._view.partition:
             return _Verdict(None, key, False, "no name of an object of this partition")
@@ -249,7 +250,7 @@ class _Judge:
         return _Verdict(segment_id, base_key, False, "no fact names its segment")
 
     def archived(self) -> dict[str, tuple[bool, str]]:
-        """Return, by base key, the verdict for segments that the archive has as deleted and no live fact names."""
+        """Return, by base key, the verdicts on segments that the archive has as deleted and no live fact names."""
         if not self._unknown:
             return {}
         deleted = self._archived_deletes(self._view.partition, self._unknown)
@@ -257,11 +258,11 @@ class _Judge:
 
 
 def is_deleted(segment: SegmentMeaning) -> bool:
-    """Return whether an accepted delete-finished exists; objects that exist landed later. Fenced ones do not count."""
+    """Return whether an accepted delete-finished exists. Objects that still exist were then written later."""
     finished = (live for live in segment.facts if isinstance(live.fact, SegmentDeleteFinished))
     return any(live.key not in segment.fenced for live in finished)
 
 
 def next_orphans(view: PartitionView, ripe: Collection[str]) -> SweepOrphans | None:
-    """Return a sweep of ``ripe``: keys that were condemned at two looks, a grace apart. None if there is a doubt."""
+    """Return a sweep of ``ripe``: keys that stayed condemned for a grace. None if there are none, or a doubt."""
     return SweepOrphans(tuple(ripe)) if ripe and doubt_of(view) is None else None

@@ -1,8 +1,8 @@
 """Decides when a term is begun although there may be nothing to do. Pure.
 
-An epoch without a term leaves no trace once Kafka's retention, or DeleteRecords, has deleted its records: the broker's
-checkpoint then begins with an epoch that cannot be placed, and so the remote data cannot be placed*. After a log was
-emptied, the next epoch leaves only its own beginning: so a term records where that is*.
+An epoch without a term leaves no trace once Kafka's retention, or DeleteRecords, has deleted its records. The broker's
+checkpoint then begins with an epoch that no fact relates to the earlier ones, so the remote data cannot be placed.
+After a log was emptied, only its new beginning identifies the next epoch's place, so a term records this beginning.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .earlier_lineages import earlier_lineages
 def term_due(
     view: PartitionView, bounds: LocalBounds, checkpoint: Lineage, broker: BrokerId, address: str
 ) -> str | None:
-    """Return why the leader with these ``bounds`` must begin a new term; None if the one in force is sufficient.
+    """Return why the leader with these ``bounds`` must begin a new term; None if the term in force is sufficient.
 
-    ``address``: where this broker's agent answers. If a fact of the partition cannot be read, no term begins.
+    ``address``: the address of this broker's agent. If a fact of the partition cannot be read, no term begins.
     """
     epoch = bounds.leader_epoch
     if epoch is None or view.degraded:
@@ -43,7 +43,7 @@ def term_due(
 def is_emptied(view: PartitionView, bounds: LocalBounds) -> bool:
     """Return whether the broker's log is empty and no term has recorded where it begins now.
 
-    The remote segments of the view do not matter: a segment may have been copied that the view does not know yet*.
+    The remote segments of the view do not count: the view may not have the newest copies yet.
     """
     nothing_left = bounds.local_start == bounds.high_watermark
     return nothing_left and view.leader is not None and view.leader.local_start < bounds.local_start

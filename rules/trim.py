@@ -1,7 +1,7 @@
 """Decides how far the local tier may be trimmed, and why not further. Pure.
 
-Trimming is the only step that can lose data for good. So every condition is one line here, and the first one that
-prevents a trim is the reason shown. Rules marked * prevent a loss found by a model or a review (`docs/tier-state.md`).
+Trimming is the only step that can lose data forever. So every condition is one line here, and the first condition that
+prevents a trim is the reason shown.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .observed import GroupsSeen, Observed
 from .reasons import Reason, Why, about_size, lasting
 
 TRIM_AT_ONCE_BYTES = 1 << 30
-"""The approximate size of one trim, at least one segment: the objects that replace it are verified first, and may have
-to be read. The next trim follows immediately.
+"""The approximate size of one trim, which has at least one segment. The objects that replace the segments are verified
+first, and may have to be read. The next trim follows immediately.
 """
 
 
@@ -36,7 +36,7 @@ class TrimPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TrimBefore:
-    """The local tier may be trimmed below ``offset`` (a segment boundary). ``held_by``: groups that keep the rest."""
+    """The decision to trim the local tier below ``offset`` (a segment boundary). ``held_by``: groups that hold more."""
 
     offset: Offset
     held_by: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ def trim_before(
     now: TimestampMs,
     pinned_s: float = 0.0,
 ) -> TrimBefore | NoTrim:
-    """Return how far to trim, or the first reason not to. ``pinned_s``: as in `next_candidate`."""
+    """Return how far to trim, or the first reason not to trim. ``pinned_s``: as in `next_candidate`."""
     bounds, segments, groups = seen.bounds, seen.segments, seen.groups
     holds = groups.holds
     if holds is None:
@@ -79,7 +79,7 @@ def trim_before(
     unheld = limit
     if held_by:
         limit = min(holds[group] for group in held_by)
-    # the broker deletes whole segments only: a limit inside a segment means its lower boundary
+    # the broker deletes complete segments only: a limit inside a segment means its lower boundary
     local = LocalSegments.of(segments)
     rolled = local.rolled[local.number_at(bounds.local_start) : local.number_at(limit)]
     if not rolled:
@@ -93,7 +93,7 @@ def trim_before(
 
 
 def doubt_of(view: PartitionView) -> Why | None:
-    """Return what a person must clear up before any trim, or None; called again right before DeleteRecords."""
+    """Return the problem that a person must solve before any trim, or None. Called again right before DeleteRecords."""
     if view.degraded:
         return why_degraded(view)
     if view.holds:
@@ -113,8 +113,8 @@ def doubt_of(view: PartitionView) -> Why | None:
 
 
 def doubt_of_orders(view: PartitionView) -> Why | None:
-    """Return the doubt that stops even an order to delete. An unknown lineage does not*: the order covers everything
-    below an offset, in whatever log, and nothing becomes readable; otherwise no such order would ever end.
+    """Return the doubt that stops even an order to delete, or None. An unknown lineage does not stop it: the order
+    covers all below an offset, in whatever log, and nothing becomes readable. Otherwise no such order would ever end.
     """
     doubt = doubt_of(view)
     if doubt is not None and doubt.kind is Reason.LINEAGE_UNKNOWN and view.log_start is not None:
@@ -138,7 +138,7 @@ def _count(number: int, what: str) -> str:
 def _why_all_stays(
     bounds: LocalBounds, segments: Sequence[LocalSegment], retention: TopicRetention, now: TimestampMs
 ) -> Why:
-    """Return the reason if local retention keeps all segments that are still on the broker."""
+    """Return the reason if local retention keeps all segments that the broker still has."""
     local = LocalSegments.of(segments)
     first = local.number_at(bounds.local_start)
     if first == len(local.rolled):
@@ -168,7 +168,7 @@ def _why_held(
     segments: Sequence[LocalSegment],
     could: Offset,
 ) -> Why:
-    """Return the reason if groups hold. It names only offsets that a group reported."""
+    """Return the reason if consumer groups hold the trim. It names only offsets that a group reported."""
     first = min(held_by, key=lambda group: holds[group])
     local = LocalSegments.of(segments)
     held_bytes = local.rolled_bytes(local.number_at(holds[first]), local.number_at(could))
@@ -182,7 +182,7 @@ def _why_held(
 
 
 def _end_at_once(rolled: Sequence[LocalSegment]) -> Offset:
-    """Return the end of the first segment, or of as many as have at most `TRIM_AT_ONCE_BYTES` together."""
+    """Return the end of the first segments that have at most `TRIM_AT_ONCE_BYTES` together; at least one."""
     size, end = 0, rolled[0].next_base
     for segment in rolled:
         size += segment.size_bytes
@@ -209,7 +209,7 @@ def _why_not_durable(
 
 
 def _durable_end(view: PartitionView, bounds: LocalBounds, copied_before: int) -> Offset:
-    """Return the last offset, without a gap from max(log start, local start)* on, of segments older than the delay."""
+    """Return the last offset, without a gap from max(log start, local start) on, of segments older than the delay."""
     end = Offset(max(view.log_start or 0, bounds.local_start) - 1)
     while (owner := view.coverage.at(end + 1)) is not None and owner.segment.copied_at <= copied_before:
         end = owner.offsets.end

@@ -1,15 +1,15 @@
-"""Configure which buffers the C library's allocator gives back. Linux with glibc; elsewhere this does nothing.
+"""Configure which freed buffers the allocator of glibc returns to the system. Other C libraries stay as they are.
 
-By itself glibc learns from the first large buffer that is freed to take the next ones, up to 32 MiB, from heaps, one
-for each thread, where they leave holes and stay: eight copies at once held 115 MiB more than they had allocated. The
-end of a heap also goes back as soon as twice that is free, and is then requested again page by page: a read of 1 MiB
-from the chunk cache cost five times its copying.
+After the first large buffer is freed, glibc takes later ones, up to 32 MiB, from heaps (one for each thread). There
+they leave holes and stay in memory: eight copies at once held 115 MiB more than they had allocated. glibc also returns
+the end of a heap once twice the size of that first buffer is free, and then requests it again page by page: a read of
+1 MiB from the chunk cache cost five times its copying.
 
-    agent            few buffers, long in use    large ones have pages of their own, which go back with them
+    agent            few buffers, long in use    large ones have their own pages, which are returned when freed
     gateway, proxy   many, for a moment each     those of reads come from heaps, which keep up to `KEPT_BYTES` each;
-                                                 chunks of the cache (4 MiB by default) have pages of their own
+                                                 chunks of the cache (4 MiB by default) have their own pages
 
-`docs/decisions/0021-large-buffers-go-back.md`.
+The decision is in `docs/decisions/0021-large-buffers-go-back.md`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import ctypes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 LARGE_BYTES = 512 * 1024
-"""A buffer of this size or more has pages of its own, which go back with it. The pieces of a copy are smaller: new
-pages for each of them would cost a third of the copy's processor time.
+"""A buffer of this size or more has its own pages, which are returned to the system when it is freed. The pieces of a
+copy are smaller: new pages for each of them would cost a third of the copy's processor time.
 """
 LARGER_THAN_READS = 4 * 1024 * 1024
 KEPT_BYTES = 64 * 1024 * 1024
-"""Free bytes at the end of a heap that are kept."""
+"""Most free bytes at the end of a heap that are kept."""
 HEAPS = 2
 
 
 def return_large_buffers() -> bool:
-    """Give large buffers back when freed. Call it before the process has threads. Return False without glibc."""
+    """Return large buffers to the system when freed. Call it before threads start. Returns False without glibc."""
     return _told({_M_MMAP_THRESHOLD: LARGE_BYTES, _M_ARENA_MAX: HEAPS})
 
 
 def keep_buffers_of_reads() -> bool:
-    """Keep up to `HEAPS` x `KEPT_BYTES` for reads. Call and result are as for `return_large_buffers`."""
+    """Keep up to `HEAPS` x `KEPT_BYTES` for reads. Time of the call and result: as `return_large_buffers`."""
     options = {_M_MMAP_THRESHOLD: LARGER_THAN_READS, _M_TRIM_THRESHOLD: KEPT_BYTES, _M_ARENA_MAX: HEAPS}
     return _told(options)
 

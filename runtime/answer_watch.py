@@ -1,4 +1,4 @@
-"""Check now and then whether a service answers, so that other code can look at the result and need not wait.
+"""Check periodically whether a service answers, so that other code can read the result without waiting.
 
 go_round("store watch", stop, watch.look, watch.pause_s)
 """
@@ -17,8 +17,8 @@ class AnswerWatch:
     def __init__(
         self, ask: Callable[[], object], silent: str, clock: Clock, *, every_s: float, again_s: float, timeout_s: float
     ) -> None:
-        """``ask`` raises TierstateError if there is no answer; it is called again after ``again_s``. An answer that
-        takes longer than ``timeout_s`` counts as missing: ``silent`` is the text of that trouble.
+        """``ask`` raises TierstateError if the service does not answer. It is called every ``every_s`` seconds, and
+        every ``again_s`` seconds after a failure. ``silent``: the trouble if an answer takes over ``timeout_s``.
         """
         self._ask, self._silent, self._clock = ask, silent, clock
         self._every_s, self._again_s, self._timeout_s = every_s, again_s, timeout_s
@@ -51,7 +51,7 @@ class AnswerWatch:
         return self._waited() or self._trouble
 
     def _waited(self) -> str | None:
-        """Return the trouble if an answer has been outstanding for too long."""
+        """Return the trouble if the current check takes too long, else None."""
         asked_at = self._asked_at
         waited = 0.0 if asked_at is None else self._clock.monotonic() - asked_at
         return None if waited < self._timeout_s else f"{self._silent} waited_seconds={waited:.0f}"

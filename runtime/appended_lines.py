@@ -9,7 +9,7 @@ from ..state.errors import InvalidSettings
 
 
 class AppendedLines:
-    """Thread-safe: a line is one write at the current end of the file. ``warn`` is called for each write that fails."""
+    """Thread-safe: each line is one write at the end of the file. ``warn`` is called for each write that fails."""
 
     def __init__(self, path: Path, setting: str, warn: Callable[..., object]) -> None:
         """``setting``: name of the setting that has the path. Raises InvalidSettings if the file cannot be opened."""

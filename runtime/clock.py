@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """The in-memory twin: its time stands still; only `advance` and `sleep` move it on."""
+    """A clock in memory, for tests. Only `advance` and `sleep` change its time."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._ms = float(start_ms)

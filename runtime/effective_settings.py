@@ -1,4 +1,4 @@
-"""The list that `tierstate config` prints: every setting as people write it, and its origin. Secrets are masked."""
+"""The list that `tierstate config` prints: every setting, written as in the file, with its origin. Hides secrets."""
 
 from __future__ import annotations
 

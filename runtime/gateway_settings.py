@@ -150,7 +150,7 @@ class Gateway(Section):
 
     @property
     def of_this_machine(self) -> bool:
-        """Return whether the gateway listens on loopback only, so that no other machine can reach it."""
+        """True if the gateway listens on loopback only, so that no other machine can reach it."""
         try:
             return ipaddress.ip_address(self.listen.host).is_loopback
         except ValueError:

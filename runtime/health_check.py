@@ -1,10 +1,10 @@
-"""The health check of a container: asks the management port of the process in it. Standard library only.
+"""The health check of a container: queries the management port of its process. Standard library only.
 
     python -m tierstate.runtime.health_check      # exits with 0 if /healthz answers 200, otherwise with 1
 
 The process and its health check have the same environment and settings file: `management.listen` is read from there.
-If it is not set, the check asks every port that a process of ours takes by default. The check does not know the flags
-of the process' command line: set ``TIERSTATE_MANAGEMENT__LISTEN`` instead.
+If it is not set, the check queries the default port of every kind of tierstate process. The check does not know the
+flags of the process' command line: set ``TIERSTATE_MANAGEMENT__LISTEN`` instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMEOUT_S = 3.0
 
 
 def addresses(environment: Mapping[str, str], searched: Sequence[str] = SEARCHED) -> Sequence[str]:
-    """Return the addresses to ask, from the variable, the settings file or the defaults, in this order."""
+    """Return the addresses to query: from the variable, else from the settings file, else `DEFAULTS`."""
     listen = environment.get("TIERSTATE_MANAGEMENT__LISTEN")
     if listen:
         return (listen,)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 RandomBytes = Callable[[int], bytes]
-"""A function that returns this number of bytes. They cannot be guessed: ciphers' keys are made of them."""
+"""A function that returns the given number of unpredictable bytes. Encryption keys are made of them."""
 
 system_random: RandomBytes = os.urandom
 
@@ -39,7 +39,7 @@ class RandomIds:
 
 
 class CountingIds:
-    """The in-memory twin counts 1, 2, 3, …; two sources with different seeds never return the same id."""
+    """A source for tests, which counts 1, 2, 3, …. Sources with different seeds never return the same id."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed

@@ -9,5 +9,5 @@ _KEY = secrets.token_bytes(32)
 
 
 def keyed_digest(*parts: str) -> bytes:
-    """Return 32 bytes. No part may contain a NUL."""
+    """Return a digest of 32 bytes. No part may contain a NUL character."""
     return hmac.digest(_KEY, "\0".join(parts).encode(), "sha256")

@@ -1,6 +1,6 @@
-"""Observability is handed out as values: operations announce what happened, listeners count, log or test it.
+"""Events: values by which operations report what happened.
 
-A listener is any callable that takes one event. `metrics.py` counts them, `logs.py` prints them, tests collect them.
+A listener is any callable that takes one event. `metrics.py` counts events, `logs.py` logs them, tests collect them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class CopyFailed:
 
 @dataclass(frozen=True, slots=True)
 class TransactionIndexRebuilt:
-    """The broker's transaction index ``file`` contradicts its log's markers: the copy's index is made from the markers.
+    """The broker's transaction index ``file`` contradicts the markers in its log; the copy's index is built from these.
 
-    The broker still reads its own: it shows aborted records, or hides committed ones.
+    The broker still uses ``file``: it returns aborted records or hides committed ones.
     """
 
     partition: TopicIdPartition
@@ -72,7 +72,7 @@ class TrimRefused:
 
 @dataclass(frozen=True, slots=True)
 class LogStartMoved:
-    """The log begins at ``log_start_offset`` from now on; ``reason`` as in the fact."""
+    """The log begins at ``log_start_offset`` from now on; ``reason`` is the fact's reason."""
 
     partition: TopicIdPartition
     topic: str
@@ -104,8 +104,8 @@ class SegmentDeleted:
 
 @dataclass(frozen=True, slots=True)
 class OrphansFound:
-    """All objects of a partition were listed: ``objects`` and ``bytes`` that no fact names, which stay, and the number
-    of those that an accepted delete marked (``condemned``). ``missing``: absent objects of readable segments.
+    """All objects of a partition were listed: ``objects`` and ``bytes`` count those that no fact names and that are
+    kept, ``condemned`` those that an accepted delete marked. ``missing`` counts absent objects of readable segments.
     """
 
     partition: TopicIdPartition
@@ -138,14 +138,14 @@ class OperationFailed:
 
 @dataclass(frozen=True, slots=True)
 class ClocksDiffer:
-    """The clocks of this machine, brokers or the store differ by more than a few seconds; announced once each time."""
+    """The clocks of this machine, the brokers or the store began to differ by more than a few seconds."""
 
     said: str
 
 
 @dataclass(frozen=True, slots=True)
 class CustodyStepTaken:
-    """The custodian did something about a partition whose topic was deleted, or seemed to be."""
+    """The custodian took a step for a partition whose topic was deleted or seemed to be deleted."""
 
     partition: TopicIdPartition
     topic: str
@@ -154,7 +154,7 @@ class CustodyStepTaken:
 
 @dataclass(frozen=True, slots=True)
 class HoldReported:
-    """An agent saw two facts contradict each other: nothing of the partition is deleted until a person releases it."""
+    """An agent saw two facts contradict each other. Nothing of the partition is deleted until a person decides."""
 
     partition: TopicIdPartition
     topic: str
@@ -165,7 +165,7 @@ class HoldReported:
 class ChoreFailed:
     """A chore of a tier-state partition failed and is repeated later (``chore``: archive, checkpoint, custody).
 
-    ``tier_partition`` -1: the chore is for no partition in particular. ``again``: it failed for the same reason before.
+    ``tier_partition`` -1: the chore is for no partition in particular. ``again``: the last failure had the same reason.
     """
 
     chore: str
@@ -211,7 +211,7 @@ class ViewRebuilt:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointUsed:
-    """An empty view began with the ``facts`` of checkpoints, not with the beginning of the topic.
+    """An empty view was filled with the ``facts`` of checkpoints instead of the first part of the topic.
 
     ``positions``: the position of each tier-state partition's checkpoint, by number; -1 if it has none.
     """
@@ -222,8 +222,8 @@ class CheckpointUsed:
 
 @dataclass(frozen=True, slots=True)
 class FactsApplied:
-    """A follower applied facts of one tier-state partition, about these partitions. ``said_by_people``: these facts, or
-    those that it left out, include orders, holds or decisions of people, or such a fact was erased.
+    """A follower applied facts of one tier-state partition, about ``partitions``. ``said_by_people``: the batch has
+    orders, holds or decisions of people, or tombstones for them, also if the follower does not keep such facts.
     """
 
     tier_partition: int
@@ -235,7 +235,7 @@ class FactsApplied:
 
 @dataclass(frozen=True, slots=True)
 class SecondValueSeen:
-    """A follower met another value under a key that its writer writes once: an integrity alarm."""
+    """A follower read a second value under a key that is written only once: an integrity alarm."""
 
     tier_partition: int
     key: str
@@ -273,7 +273,7 @@ class WriteRepeated:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalPutIgnored:
-    """The object store overwrote an object despite If-None-Match. Keys are never reused: that alone loses nothing."""
+    """The object store overwrote an object despite If-None-Match. This alone loses nothing: keys are never reused."""
 
     store: str
 
@@ -298,7 +298,7 @@ class KeyRingRefused:
 
 @dataclass(frozen=True, slots=True)
 class LogFolderLost:
-    """The agent goes on without one of the broker's log folders."""
+    """The agent continues without one of the broker's log folders."""
 
     folder: str
     reason: str
@@ -337,7 +337,7 @@ class GatewayAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCacheOff:
-    """The disk cache of chunks is off, from the start or from now on; reads go on without it."""
+    """The disk cache of chunks is off, from the start or from now on; reads continue without it."""
 
     folder: str
     reason: str
@@ -385,7 +385,7 @@ Listener = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """Ignore the event: the listener of code that needs none."""
+    """Ignore the event: the default where no listener is given."""
 
 
 def fan_out(*listeners: Listener) -> Listener:

@@ -1,4 +1,4 @@
-"""A value that a file or a command provides, also later while the process runs: a rotation needs no restart.
+"""A secret from a file or a command that may change while the process runs: a rotation needs no restart.
 
 A file is checked whenever the value is needed, and read if it changed. A command runs again after a refused login.
 """
@@ -30,7 +30,7 @@ class Reference:
     folder: Path = Path()
 
     def read(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Return the current value. Raises ValueError, without the value, if there is none."""
+        """Return the current value. Raises ValueError if there is none. The message never contains the value."""
         match self.kind:
             case "env":
                 if self.words[0] not in environ:
@@ -43,12 +43,12 @@ class Reference:
 
     @property
     def path(self) -> Path | None:
-        """The path of the file; None if the reference is no file."""
+        """The path of the file. None if the reference is not to a file."""
         return self.folder / self.words[0] if self.kind == "file" else None
 
 
 class LiveSecret:
-    """``value`` is the value that was read last. Thread-safe, and can be sent to another process."""
+    """A secret that is read again. ``value`` is the last value. Thread-safe, and can be sent to another process."""
 
     def __init__(self, reference: Reference, value: str) -> None:
         self._reference, self.value = reference, value
@@ -56,14 +56,14 @@ class LiveSecret:
         self._ran = time.monotonic()
 
     def now(self) -> str:
-        """Return the value. If the file is empty or cannot be read, it is the last value that was read."""
+        """Return the value, after reading a file that changed. An empty or unreadable file leaves it unchanged."""
         if self._reference.path is not None and (state := files_state([self._reference.path])) != self._seen:
             self._seen = state
             self._read()
         return self.value
 
     def renew(self) -> None:
-        """Run the command again: a login by the value was refused."""
+        """Run the command again because a login with the value was refused. Does nothing for a file."""
         if self._reference.kind == "command" and time.monotonic() - self._ran > AGAIN_S:
             self._ran = time.monotonic()
             self._read()

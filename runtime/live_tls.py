@@ -1,7 +1,7 @@
 """A TLS context whose certificates, key and authorities are read again when their files change.
 
-Open connections stay as they are; each new one uses the current files. If the files do not fit together, as while they
-are replaced one after the other, the context stays as it was.
+Open connections do not change; each new connection uses the current files. The previous context stays in use while the
+files do not match, for example while they are replaced one after another.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 
 class LiveTls(ssl.SSLContext):
-    """A context that stands for the one that ``make`` builds from ``files``; event loops and sockets take it as any."""
+    """An SSLContext that delegates to the context that ``make`` last built. ``files``: those that ``make`` reads."""
 
     def __new__(cls, make: Callable[[], ssl.SSLContext], files: Sequence[Path | str]) -> LiveTls:
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
     def __init__(self, make: Callable[[], ssl.SSLContext], files: Sequence[Path | str]) -> None:
-        """Build the first context. Raises what ``make`` raises."""
+        """Build the first context. Raises the errors of ``make``."""
         self._make, self._files = make, tuple(files)
         self._prepare: Callable[[ssl.SSLContext], None] = lambda context: None
         self._seen = files_state(self._files)

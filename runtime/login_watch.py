@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class LoginRefused:
-    """``server`` refused ``user`` of ``service`` (``kafka``, ``store``). ``again``: it refused that user before."""
+    """``server`` of ``service`` (``kafka``, ``store``) refused ``user``. ``again``: its last refusal was the same."""
 
     service: str
     server: str
@@ -52,19 +52,19 @@ class LoginWatch:
         self._listener(replace(refusal, again=same))
 
     def accepted(self, server: str, user: str) -> None:
-        """Report to the listener that the server accepts us, if it refused us before."""
+        """Report to the listener that the server accepts the login, if it refused the login before."""
         if server not in self._refused:
             return
         self._refused = {name: each for name, each in self._refused.items() if name != server}
         self._listener(LoginAccepted(self._service, server, user))
 
     def keep(self, servers: Container[str]) -> None:
-        """Forget all other servers: they left the cluster."""
+        """Forget all servers that are not in ``servers``: they have left the cluster."""
         self._refused = {name: each for name, each in self._refused.items() if name in servers}
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers that refuse our login now."""
+        """The servers that refuse the login of this process now."""
         return tuple(self._refused)
 
     def troubles(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Logs on stderr: lines for people, or one JSON object a line. Secrets are hidden by their name and by their value."""
+"""Logs on stderr: lines for people, or one JSON object per line. Secrets are hidden by name and by value."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from .visible import visible
 
 FORMAT_VARIABLE = "TIERSTATE_LOG"
 SHORTEST_SECRET = 4
-"""A shorter secret is part of too many words to be hidden by its value."""
+"""Shortest secret that is hidden by its value: shorter ones are part of too many words."""
 _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
 _OURS = frozenset({"event", "level", "timestamp"})
-"""Fields of our own lines whose words come from the code. A library's ``event`` is its whole message."""
+"""Fields whose text comes from tierstate's code. In a library's line, ``event`` is the library's whole message."""
 _WARNINGS = (
     OperationFailed,
     ChoreFailed,
@@ -80,11 +80,11 @@ def open_logs(
     later: Callable[[], Iterable[str]] = tuple,
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
-    """Return a logger to ``stream`` (stderr). It writes JSON on demand or with ``TIERSTATE_LOG=json``, and colours only
-    on a terminal without ``NO_COLOR`` (no-color.org). Raises InvalidSettings for any other ``TIERSTATE_LOG``.
+    """Return a logger to ``stream`` (default: stderr). It writes JSON if ``as_json`` or ``TIERSTATE_LOG=json``; colours
+    only on a terminal without ``NO_COLOR`` (no-color.org). Raises InvalidSettings for an unknown ``TIERSTATE_LOG``.
 
     ``secrets``: values that are hidden everywhere, also in messages of libraries, but not in names of events.
-    ``later``: returns the current secrets, where they change.
+    ``later``: returns the current values of secrets that change. It is called for each line.
     """
     form = environ.get(FORMAT_VARIABLE, "")
     if form not in ("", "text", "json"):
@@ -115,12 +115,12 @@ def open_logs(
 
 
 def log_events(logger: FilteringBoundLogger) -> Listener:
-    """Return a listener that logs events: trouble as warnings, and only for debugging what happens all the time."""
+    """Return a listener that logs events: problems as warnings, frequent and repeated events only for debugging."""
 
     def tell(event: Event) -> None:
         facts = apart({field.name: getattr(event, field.name) for field in fields(event)})
         name = _spaced(type(event).__name__)
-        if isinstance(event, _DETAILS) or getattr(event, "again", False):  # repeated events are counted
+        if isinstance(event, _DETAILS) or getattr(event, "again", False):  # metrics count repeated events
             logger.debug(name, **facts)
         elif isinstance(event, _WARNINGS):
             logger.warning(name, **facts)
@@ -147,7 +147,7 @@ class _Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._logger.log(record.levelno, record.getMessage(), library=record.name)
-        except Exception:  # a line that cannot be written stops nothing of what it is about
+        except Exception:  # a line that cannot be written must not stop the code that logs it
             self.handleError(record)
 
 

@@ -1,9 +1,9 @@
 """The management port: `/healthz`, `/readyz`, `/metrics`, `/v1/status/TOPIC/PARTITION`, `/v1/epochs/TOPIC/PARTITION`.
 Standard library only.
 
-It has no authentication and shows no record, so it listens on loopback by default. There it answers requests that call
-it by an address, a name of this machine or one of ``management.hosts``: a web page that gave this machine a name (DNS
-rebinding) reads nothing.
+The port has no authentication and shows no record, so it listens on loopback by default. There it answers only requests
+whose Host header is an address, ``localhost``, or a name in ``management.advertised`` or ``management.hosts``. So a web
+page cannot read from the port by DNS rebinding.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Health:
     metrics: Callable[[], bytes]
     """Prometheus' text format."""
     status: Callable[[str, int], Mapping[str, object] | None]
-    """Why a topic's partition is not copied or not trimmed. None if the process has no such partition."""
+    """Status of a topic's partition: why it is not copied or not trimmed. None if the process has no such partition."""
     statuses: Callable[[], Sequence[Mapping[str, object]]] = tuple
     """`status` of every partition of this process."""
     epochs: Callable[[str, int], Mapping[str, object] | None] = lambda topic, partition: None
-    """The leader epoch checkpoint of a topic's partition on this broker's disk. None if there is none."""
+    """The leader epoch checkpoint of a topic's partition on this broker's disk. None if there is no checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class _Answer:
 
 
 class ManagementServer:
-    """Binds when constructed, so a taken port is an error at the start; serves while its `service` runs."""
+    """Binds its port when constructed, so that a port in use is an error at start-up. Serves while `service` runs."""
 
     def __init__(
         self, listen: Address, health: Health, advertised: Address | None = None, hosts: Collection[str] = ()
     ) -> None:
-        """``advertised``: the address by which others ask it, if it is another one. ``hosts``: further names."""
+        """Bind the port. Raises InvalidSettings. Names of ``advertised`` and ``hosts`` are allowed Host headers."""
         names = {"localhost", listen.host.lower(), *map(str.lower, hosts)}
         names |= {advertised.host.lower()} if advertised else set()
         checked = names if hosts or listen.host == "localhost" or _is_loopback(listen.host) else None
@@ -69,17 +69,17 @@ class ManagementServer:
             self._server = kind((listen.host, listen.port), handler)
         except OSError as error:
             raise InvalidSettings([f"management.listen: cannot listen on {listen}, {error.strerror}"]) from error
-        self._server.timeout = 0  # a client may leave before it is taken: do not wait for the next one
+        self._server.timeout = 0  # a client may disconnect before it is accepted: do not wait for the next one
         self._wakes, self._waker = socket.socketpair()
         self.address = Address(listen.host, self._server.server_address[1])
-        """The address with the port that was taken."""
+        """The address with the port that was bound, also if ``listen`` has port 0."""
 
     def service(self) -> Service:
         """Return the service; start, stop and join it with the others."""
         return Service("management", self._serve, on_stop=self._wake)
 
     def close(self) -> None:
-        """Give the port back. Only for a server that never served."""
+        """Release the port. Call it only if the server never served: otherwise its service does so."""
         self._server.server_close()
         self._wakes.close()
         self._waker.close()
@@ -89,7 +89,7 @@ class ManagementServer:
             self._waker.send(b"!")
 
     def _serve(self, stopping: threading.Event) -> None:
-        """Sleep until a client calls: `serve_forever` would wake ten times a second to see whether it is to stop."""
+        """Sleep until a client connects: `serve_forever` would wake twice a second to check whether to stop."""
         try:
             with selectors.DefaultSelector() as calls:
                 for caller in (self._server, self._wakes):
@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False  # a slow scraper must not hold up the stop
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore it: a client that leaves is no news."""
+        """Ignore the error: it is not worth a log line that a client disconnected."""
 
 
 class _Server6(_Server):
@@ -116,7 +116,7 @@ class _Server6(_Server):
 class _Handler(BaseHTTPRequestHandler):
     health: Health
     names: Collection[str] | None
-    """Names by which clients may call it, in addition to addresses; None: any name."""
+    """Names that are allowed in the Host header, in addition to addresses. None allows any name."""
     timeout = REQUEST_SECONDS
     server_version = "tierstate"
     sys_version = ""
@@ -149,7 +149,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_called(host: str, names: Collection[str]) -> bool:
-    """Return whether a Host header has an address, or one of these names."""
+    """Return whether a Host header contains an address or one of these names."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name in names or bool(ipaddress.ip_address(name))

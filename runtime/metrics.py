@@ -1,7 +1,7 @@
 """Counters and gauges of a process, for Prometheus. Counters listen to events; tallies and gauges are read at a scrape.
 
 `COUNTERS`, `TALLIES`, `SECONDS` and `GAUGES` are the whole list. If you add one, write in docs/operations.md, "What to
-watch", what a person does when it moves; numbers that need no action are in the log. Names follow KIP-405's stems.
+watch", what a person does when it changes. Numbers that need no action are in the log. Names follow KIP-405's stems.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("topic",),
     ),
     "tierstate_remote_delete_requests_total": ("Remote segments condemned.", ("topic",)),
-    "tierstate_act_failures_total": ("Acts about the remote tier that ended early.", ("topic",)),
+    "tierstate_act_failures_total": ("Operations on the remote tier that ended early.", ("topic",)),
     "tierstate_chore_failures_total": ("Archiving, checkpoints or custody that failed.", ("chore",)),
-    "tierstate_custodian_steps_total": ("Acts about partitions whose topic is gone.", ("topic",)),
+    "tierstate_custodian_steps_total": ("Operations on partitions whose topic was deleted.", ("topic",)),
     "tierstate_terms_started_total": ("Terms begun.", ("topic",)),
     "tierstate_view_rebuilds_total": ("Views thrown away and replayed.", ()),
     "tierstate_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
@@ -90,7 +90,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
 READERS = 1_000
-"""Users, each with a topic and a tier, that a gateway's bytes are counted by; later ones are counted without a name."""
+"""Most (user, topic, tier) labels of a gateway's sent bytes. Bytes of further ones are counted under empty labels."""
 _TABLE = ("table",)
 TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_table_commits_total": ("Commits to a table that follows a topic.", _TABLE),
@@ -239,7 +239,7 @@ _Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Metrics:
-    """The metrics of one process object: a listener for what happens, and gauges that ask. Thread-safe."""
+    """The metrics of one process object: counters of events, and gauges and tallies read at a scrape. Thread-safe."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -324,22 +324,22 @@ class Metrics:
     def gauge(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
         """Call ``read`` at every scrape, on the scraping thread. Raises KeyError for a name that is not in `GAUGES`.
 
-        A ``read`` that fails leaves its gauge out of that scrape: an absent metric can be alarmed on, a wrong one not.
+        If ``read`` fails, that scrape omits the gauge: an alert can detect an absent metric, but not a wrong value.
         """
         doc, labels = GAUGES[name]
         self._read.add(name, lambda: GaugeMetricFamily(name, doc, labels=labels), read)
 
     def tally(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
-        """Add a `gauge` that only grows while the process lives. Raises KeyError for a name not in `TALLIES`."""
+        """Like `gauge`, for a counter: its value only grows while the process lives. ``name`` must be in `TALLIES`."""
         doc, labels = TALLIES[name]
         self._read.add(name, lambda: CounterMetricFamily(name.removesuffix("_total"), doc, labels=labels), read)
 
     def begin(self, name: str, *labels: str) -> None:
-        """Begin a counter at 0 for these labels: an alert sees an increase from there, not one that begins at 1."""
+        """Begin a counter at 0 for these labels. An alert does not see an increase if the first sample is 1."""
         self._counters[name].labels(*labels)
 
     def begin_topics(self, read: Callable[[], Iterable[str]]) -> None:
-        """Begin all counters by topic at 0 for the topics that ``read`` returns, at every scrape."""
+        """At every scrape, begin the counters labelled by topic at 0 for the topics that ``read`` returns."""
         self._topics.append(read)
 
     def exposition(self) -> bytes:
@@ -352,7 +352,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _reader(self, event: GatewayAnswered) -> tuple[str, str, str]:
-        """Return user, topic and tier, as labels."""
+        """Return user, topic and tier as labels. They are empty for a new combination beyond `READERS`."""
         labels = event.user, event.topic_read, event.tier
         if labels not in self._readers:
             if len(self._readers) >= READERS:
@@ -391,7 +391,7 @@ class _Read(Collector):
             try:
                 for values, number in read():
                     family.add_metric(values, number)
-            except Exception:  # a gauge reads live objects: one that fails must not take the other metrics with it
+            except Exception:  # a gauge reads live objects: its failure must not remove the other metrics
                 failed += 1
             else:
                 yield family

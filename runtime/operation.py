@@ -1,8 +1,8 @@
 """An operation: a generator that yields the name of each irreversible step before taking it.
 
-A runner that stops consuming before step k is a crash before step k, so crash points are enumerated from the code, not
-sampled. An operation handles its own failures (an exception inside it). Nothing handles the death of its process: every
-later state must be one that some live set explains.
+A runner that stops before step k simulates a crash before step k, so tests enumerate all crash points from the code.
+An operation handles the exceptions inside it. Nothing handles the death of its process: the state that a crash leaves
+must be one that the facts of the tier-state topic (the live set) explain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def run(operation: Operation[R]) -> R: ...
 @overload
 def run(operation: Operation[R], stop: threading.Event) -> R | None: ...
 def run(operation: Operation[R], stop: threading.Event | None = None) -> R | None:
-    """Take every step, none once ``stop`` is set. Return the result, None if stopped. Errors pass through."""
+    """Run all steps and return the result. Once ``stop`` is set, take no further step and return None."""
     while True:
         try:
             next(operation)

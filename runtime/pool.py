@@ -1,7 +1,7 @@
-"""Bounded pools: the only place where the event loop meets blocking code.
+"""Bounded thread pools: the only place where the event loop calls blocking code.
 
-A pool runs so many calls at a time, lets so many more wait, and refuses the rest. Each kind of call has its own pool,
-so a cold scan never delays a hot read.
+A pool runs a fixed number of calls at a time, queues a fixed number of calls, and refuses the rest. Each kind of call
+has its own pool, so that a scan of the remote tier never delays a local read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAITING_PER_THREAD = 16
 
 
 class Pool:
-    """``size`` calls run at a time. Threads start when first needed."""
+    """A pool that runs ``size`` calls at a time. Threads start when first needed."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -30,9 +30,10 @@ class Pool:
         self._lock = threading.Lock()
 
     async def run(self, call: Callable[[], R], *, goes_on: bool = False) -> R:
-        """Run a call. Raises Throttled when too many wait. After a cancellation a call that has not begun never begins.
+        """Return the result of ``call``. Raises Throttled if too many calls wait, and Unavailable after `close`.
 
-        ``goes_on``: part of an answer that has begun, which is never refused.
+        A call that is cancelled before it begins never runs. ``goes_on``: the call continues an answer that has begun;
+        it is never refused.
         """
         with self._lock:
             if self.admitted >= self._most and not goes_on:
@@ -46,7 +47,7 @@ class Pool:
         future.add_done_callback(self._over)
         try:
             return await asyncio.wrap_future(future)
-        finally:  # else a cancelled task keeps the result of the call, in a cycle that Python collects much later
+        finally:  # else a cancelled task keeps the result, in a reference cycle that Python collects much later
             del future
 
     def _over(self, future: Future[Any] | None = None) -> None:
@@ -54,5 +55,5 @@ class Pool:
             self.admitted -= 1
 
     def close(self) -> None:
-        """Cancel the calls that wait, and wait for those that run."""
+        """Cancel the waiting calls, and wait until the running calls end."""
         self._executor.shutdown(wait=True, cancel_futures=True)

@@ -14,7 +14,7 @@ LOOK_S = 0.2
 
 
 class ByteQuota:
-    """``bytes_per_second`` on average, one second's worth in a burst; 0 means no limit."""
+    """A limit of ``bytes_per_second`` on average, with bursts of one second's worth. 0 means no limit."""
 
     def __init__(self, clock: Clock, bytes_per_second: int) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class ByteQuota:
         return self._waited
 
     def take(self, size: int) -> float:
-        """Wait until ``size`` bytes may go, and return the seconds waited. Later callers wait behind the debt.
+        """Wait until ``size`` bytes may be sent, and return the seconds waited. Later callers wait for this debt, too.
 
         Raises Unavailable once `stop` was called, also if there is no need to wait.
         """
@@ -54,7 +54,7 @@ class ByteQuota:
         self._stopped = True
 
     def try_take(self, size: int) -> float:
-        """Return 0 if ``size`` bytes may go now; else take nothing and return the seconds after which to try again."""
+        """Charge ``size`` bytes and return 0, or charge nothing and return the seconds after which to try again."""
         with self._lock:
             if self._rate and self._refilled() <= 0:
                 # Debt is paid before anything new: answers are large, and one may exceed the whole bucket.
@@ -63,7 +63,7 @@ class ByteQuota:
             return 0.0
 
     def owe(self, size: int) -> None:
-        """Charge ``size`` bytes that have already gone, whatever is left of the quota."""
+        """Charge ``size`` bytes that were already sent, also beyond the quota."""
         with self._lock:
             self._charge(size)
 
@@ -81,7 +81,7 @@ class ByteQuota:
 
 
 def repeats_taken_from(quota: ByteQuota) -> Listener:
-    """Return a listener for a store: repeated writes wait for the quota too, but no longer than until `stop`."""
+    """Return a listener for a store, by which repeated writes wait for the quota, too. Raises as `ByteQuota.take`."""
 
     def take(event: Event) -> None:
         if isinstance(event, WriteRepeated):

@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A section whose unknown keys are errors, and which never changes after parsing."""
+    """A section of the settings. Unknown keys are errors, and a section is immutable after parsing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)

@@ -1,8 +1,9 @@
-"""A process made of services: each is a thread that starts, is asked to stop, and is joined.
+"""Run a process as services. Each service is one thread, which is started, requested to stop, and joined.
 
     run_services([tail, agent, management])   # until SIGINT, SIGTERM, or one of them ends
 
-A service that fails takes the process with it: half an agent is worse than none, and a supervisor restarts a whole one.
+If one service fails, all are stopped and the process ends: an incomplete agent is worse than none. A supervisor
+restarts the process.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from ..state.errors import TimedOut
 from .watchdog import inherited
 
 STOP_SECONDS = 8.0
-"""Time for all services together to return after they were asked to. A process ends 10 s after its signal."""
+"""Seconds in which all services together must return after the stop request. A process must end within 10 s."""
 TURN_SECONDS = 1.0
-"""How long one service may delay the stop of those that were started before it."""
+"""Most seconds by which one service delays the stop of the services that were started before it."""
 
 
 _ENDS = (b"\0", bytes([signal.SIGINT]), bytes([signal.SIGTERM]))
@@ -29,7 +30,7 @@ _ENDS = (b"\0", bytes([signal.SIGINT]), bytes([signal.SIGTERM]))
 
 
 class _Over:
-    """The end that the main thread waits for: a signal, or the end of a service. Any thread may call `tell` anytime."""
+    """Wakes the main thread at a signal or at the end of a service. Any thread may call `tell` at any time."""
 
     def __init__(self) -> None:
         self._hears, self._tells = socket.socketpair()
@@ -53,8 +54,8 @@ class _Over:
 
 
 class Service:
-    """One thread. ``work`` gets an event that is set when it should return; ``on_stop`` wakes work that cannot wait on
-    an event (a server's loop)."""
+    """One thread that runs ``work``, which must return once the event that it gets is set. ``on_stop`` wakes work that
+    cannot wait for an event, for example a server's loop."""
 
     def __init__(
         self, name: str, work: Callable[[threading.Event], None], on_stop: Callable[[], None] | None = None
@@ -74,7 +75,7 @@ class Service:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the work to return; return at once. Harmless when repeated, or before the start."""
+        """Request the work to return, without waiting. Repeated calls and calls before the start are harmless."""
         if not self._stopping.is_set():
             self._stopping.set()
             if self._on_stop is not None and self._thread.is_alive():
@@ -82,14 +83,14 @@ class Service:
 
     @property
     def ended(self) -> str | None:
-        """The end of the work, for people; None if it has not begun or is running."""
+        """A sentence on how the work ended. None if the work has not begun or is running."""
         if self._thread.ident is None or self._thread.is_alive():
             return None
         how = "ended" if self.failure is None else f"died: {self.failure!r}"
         return f"service {self.name} {how}"
 
     def join(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds; return whether the thread is over."""
+        """Wait at most ``timeout`` seconds. Return whether the thread has ended or was never started."""
         if self._thread.ident is not None:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
@@ -97,7 +98,7 @@ class Service:
     def _run(self) -> None:
         try:
             self._work(self._stopping)
-        except BaseException as error:  # kept whole: `run_services` raises it in the main thread
+        except BaseException as error:  # `run_services` raises it in the main thread
             self.failure = error
         finally:
             if self._on_end is not None:
@@ -107,16 +108,17 @@ class Service:
 def run_services(
     services: Sequence[Service], stop_seconds: float = STOP_SECONDS, on_stop: Callable[[], None] | None = None
 ) -> None:
-    """Start the services in order, wait for a signal or for the first to end, and stop them in reverse order.
+    """Start the services in order. At a signal, or when one service ends, stop all of them in reverse order.
 
     ``on_stop`` is called before they stop. A service that does not stop delays the others for `TURN_SECONDS` only.
 
-    Returns after SIGTERM or when one ended well; raises KeyboardInterrupt after SIGINT, the first failure, or TimedOut
-    when some did not stop in ``stop_seconds``. A second signal ends the process at once. Main thread only.
+    Returns after SIGTERM, or when a service ended without an error. Raises the failure of a service; else TimedOut if a
+    service did not stop within ``stop_seconds``; else KeyboardInterrupt after SIGINT. A second signal ends the process
+    at once. Call it in the main thread only.
     """
-    # Not an Event: its own thread may hold the event's lock when the handler runs, which then could not set it.
-    # And no wait that only a signal to the main thread interrupts: the system may give the signal to any thread, or to
-    # this one right before it waits. The wakeup descriptor is written in each of these cases.
+    # Not a threading.Event: the signal handler runs in this thread, which may hold the event's lock at that time.
+    # And not a wait that only a signal to this thread interrupts: the system may deliver the signal to any thread, or
+    # to this one right before it waits. The wakeup descriptor is written in each of these cases.
     with contextlib.closing(_Over()) as over, _signals(over) as received:
         started: list[Service] = []
         try:
@@ -150,7 +152,7 @@ def _stop(services: Sequence[Service], seconds: float) -> list[str]:
 
 @contextlib.contextmanager
 def _signals(over: _Over) -> Iterator[list[int]]:
-    """Let SIGINT and SIGTERM end the wait for ``over``, and collect their numbers. The old handlers come back after."""
+    """Let SIGINT and SIGTERM end the wait for ``over``, and collect their numbers. Restores the old handlers."""
     received: list[int] = []
     woken = signal.set_wakeup_fd(over.fileno(), warn_on_full_buffer=False)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

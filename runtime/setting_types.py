@@ -39,7 +39,7 @@ class Address:
 
     @property
     def everywhere(self) -> bool:
-        """True if it stands for every address of a machine: a server can listen on it, no client can call it."""
+        """True for a wildcard address: a server can listen on it, but no client can connect to it."""
         return self.host in ("0.0.0.0", "::")
 
     def __str__(self) -> str:

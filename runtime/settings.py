@@ -227,7 +227,7 @@ class Management(Section):
         return self.listen or TABLE_LISTENS
 
     def announced(self, bound: Address) -> Address:
-        """Return the address that an agent announces. Raises InvalidSettings if others cannot ask it there."""
+        """Return the address that an agent announces. Raises InvalidSettings if none can connect to it."""
         if self.advertised is None and bound.everywhere:
             raise InvalidSettings(
                 [f"management.listen: {bound} is every address; say by management.advertised which one others ask"]
@@ -273,7 +273,7 @@ class Settings(Section):
     def with_origins(
         self, origins: Mapping[str, str], masked: Set[str], live: Mapping[str, LiveSecret] | None = None
     ) -> Settings:
-        """Return these settings with the origin of each dotted key, the keys never shown, and those read again."""
+        """Return a copy with the origin of each dotted key, the keys whose values are hidden, and the live secrets."""
         settings = self.model_copy()
         settings._origins = dict(origins)
         settings._masked = frozenset(masked)
@@ -289,7 +289,7 @@ class Settings(Section):
 
     @property
     def live(self) -> Mapping[str, LiveSecret]:
-        """The values, by dotted key, that come from a file or a command and are read again."""
+        """The values that come from a file or a command and are read again, by dotted key."""
         return self._live
 
 

@@ -1,4 +1,4 @@
-"""docs/settings.md, made from the setting classes: ``python -m tierstate.runtime.settings_docs > docs/settings.md``."""
+"""Makes docs/settings.md from the setting classes: ``python -m tierstate.runtime.settings_docs > docs/settings.md``."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def fields(
     section: type[Section] = Settings, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     """Yield every scalar or list setting with its path, in the order of the file. ``kafka``, ``catalog`` and
-    ``tiering.topics`` are tables whose keys are free; they come once, as themselves."""
+    ``tiering.topics`` are tables whose keys are free: each of them is yielded once, as one setting."""
     for attribute, field in section.model_fields.items():
         below = (*path, field.alias or attribute)
         kind = field.annotation
@@ -43,7 +43,7 @@ SECTIONS = {path[:length] for path in FIELDS for length in range(len(path))}
 
 
 def is_secret(path: Sequence[str]) -> bool:
-    """Return whether the value at this path is a secret by its name."""
+    """Return whether the value at this path is a secret, by its type or by its property's name."""
     if path[0] in FREE:
         secret = is_secret_property if path[0] == "kafka" else is_secret_catalog_property
         return secret(".".join(path[1:]))
@@ -74,7 +74,7 @@ def environment_name(path: Sequence[str]) -> str:
 
 
 def path_of_environment(name: str) -> tuple[str, ...] | None:
-    """Return the path that a variable sets, existing or not; None if it is for no setting (``TIERSTATE_CONFIG``)."""
+    """Return the setting path of a variable, also of an unknown setting. None for any other variable."""
     if not name.startswith(ENVIRONMENT) or ("__" not in name and name != environment_name(("state_dir",))):
         return None
     section, separator, rest = name.removeprefix(ENVIRONMENT).lower().partition("__")

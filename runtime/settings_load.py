@@ -1,4 +1,4 @@
-"""Settings from a TOML file, the environment and flags; later ones win. All wrong ones are reported together.
+"""Settings from a TOML file, the environment and flags; later ones win. All errors are reported together.
 
 Order: defaults, the file, ``TIERSTATE_SECTION__KEY``, ``--set section.key=value``, ``--bootstrap-server``, ``--store``.
 """
@@ -37,7 +37,7 @@ class Given(NamedTuple):
     folder: Path
     """The folder that relative paths and references start from."""
     open: bool
-    """The value stands where others can read it: a file, a command line. Secrets must not."""
+    """True if others can read the place of the value: a file, a command line. No secret may be there."""
 
 
 def load_settings(
@@ -48,7 +48,7 @@ def load_settings(
     store: str | None = None,
     searched: Sequence[Path] = SEARCHED,
 ) -> Settings:
-    """Return the effective settings. ``overrides`` are ``section.key=value``. InvalidSettings lists all problems."""
+    """Return the effective settings. ``overrides``: ``section.key=value``. Raises InvalidSettings with all problems."""
     problems: list[str] = []
     values: dict[SettingPath, Given] = {}
     file = _find(config, environ, searched)
@@ -66,8 +66,8 @@ def load_settings(
 
 
 def settings_from(values: Mapping[str, object], origin: Callable[[str], str] = str) -> Settings:
-    """Return settings from a program's values, by dotted key (``store.path_style``, ``kafka.bootstrap.servers``), and
-    no others: no file, no environment. ``origin`` names the source of a key. InvalidSettings lists all problems.
+    """Return settings from ``values`` alone, by dotted key (``store.path_style``, ``kafka.bootstrap.servers``). No file
+    and no environment is read. ``origin`` returns the source of a key. Raises InvalidSettings with all problems.
     """
     planted = {path_of_dotted(key): Given(value, origin(key), Path(), False) for key, value in values.items()}
     return _settle(planted, {}, [])
@@ -158,7 +158,7 @@ def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[Setti
 
 
 def _typed(text: str) -> object:
-    """Parse lists and references as in the file; any other text stays as it is, for the setting to parse."""
+    """Parse lists and references as in the file. Return any other text unchanged: the setting's class parses it."""
     if text.startswith(("[", "{")):
         try:
             return tomllib.loads(f"value = {text}")["value"]
@@ -184,7 +184,7 @@ def _reference(one: Given) -> Reference | None:
 
 
 def _resolved(path: SettingPath, one: Given, reference: Reference | None, environ: Mapping[str, str]) -> object:
-    """Return the value for its class to parse. Raises ValueError for an empty reference, or a secret in the open."""
+    """Return the value that its class parses. Raises ValueError for a reference without a value or an open secret."""
     value = one.value
     if reference is not None:
         value = reference.read(environ)
@@ -193,7 +193,7 @@ def _resolved(path: SettingPath, one: Given, reference: Reference | None, enviro
     if path[0] in FREE and len(path) > 1:
         return _property(path, one, _text(value))
     if is_duration(path) and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)  # as the text of the file: only a number from a program is in seconds
+        return str(value)  # so a duration without a unit is refused here, too
     if is_path(path) and isinstance(value, str):
         return str(one.folder / value)
     if is_path(path) and isinstance(value, list):
@@ -226,7 +226,7 @@ def _plant(tree: dict[str, Any], path: SettingPath, value: object) -> None:
 
 
 def _problem(details: Any, origins: Mapping[str, str], masked: set[str]) -> str:
-    """Return one line for one of pydantic's errors. It has the value, unless that is a secret or came by reference."""
+    """Return one line for a pydantic error. The value is in the line unless it is a secret or came by reference."""
     location = tuple(str(part) for part in details["loc"])
     keys = [_dotted(location[:length]) for length in range(len(location), 0, -1)]
     origin = next((origins[key] for key in keys if key in origins), "")

@@ -1,8 +1,8 @@
-"""Make text from strangers safe to show: characters that would move, hide or reorder letters are written as escapes.
+"""Make untrusted text safe to show: characters that would move, hide or reorder letters are replaced by escapes.
 
-Names of groups, users and topics come from strangers. A terminal obeys control characters, and everything that draws
-text obeys bidirectional ones: ``gro\\u202epuorg`` would appear as another name. The console does the same to the same
-characters (`api/console/dom.js`).
+Names of groups, users and topics are untrusted. A terminal executes control characters, and every renderer applies
+bidirectional ones: ``gro\\u202epuorg`` would appear as another name. The console replaces the same characters
+(`api/console/dom.js`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _IN_TEXT = {code: shown for code, shown in _IN_LINE.items() if chr(code) not in 
 
 
 def visible(text: str) -> str:
-    """Return text of several lines. JSON stays valid and equal: such characters occur in its strings alone."""
+    """Return the text with `HIDDEN` characters escaped, except tab and newline. JSON stays valid and equal."""
     return text.translate(_IN_TEXT)
 
 
 def visible_in_line(text: str) -> str:
-    """Return the text of a cell: like `visible`, and without characters that begin another line or column."""
+    """Return the text with all `HIDDEN` characters escaped, also tab and newline: it stays in one table cell."""
     return text.translate(_IN_LINE)

@@ -8,10 +8,10 @@
 
     alive()                                                       # also a sign of life, within a long iteration
 
-No code passes the watchdog around: a thread has the watchdog of the thread that made its work (`inherited`), and
-`alive` finds the heart of its own thread. Every long operation passes through code that calls it: each answer and piece
-of the store, each poll of the topic, each wait for the quota. So a loop is silent only while one single thing takes
-long, or while it waits for its next iteration, a minute at most.
+No code passes the watchdog as an argument. A thread has the watchdog of the thread that created its work (`inherited`),
+and `alive` finds the `_Heart` of the calling thread. Every long operation calls `alive`: at each answer and part from
+the object store, each poll of the topic, each wait for the quota. So a loop is silent only while one single call takes
+long, or while it waits for its next iteration (a minute at most).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEND_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A thread without a sign of life for ``seconds``, longer than its loop may be silent. ``doing``: its work."""
+    """A thread without a sign of life for ``seconds``, more than its loop's limit. ``doing``: its current work."""
 
     loop: str
     doing: str
@@ -51,8 +51,8 @@ class Hang:
 
 
 class Supervisor:
-    """The supervisor that started this process (systemd, `sd_notify(3)`) and needs a sign of life every few seconds:
-    without one it ends the process after ``WatchdogSec`` and starts another. Does nothing without ``NOTIFY_SOCKET``."""
+    """The supervisor that started this process (systemd, `sd_notify(3)`). Without a sign of life for ``WatchdogSec``
+    the supervisor ends the process and starts another one. Nothing is sent if ``NOTIFY_SOCKET`` is not set."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
@@ -67,9 +67,9 @@ class Supervisor:
 
 
 class Watchdog:
-    """Watches the threads of one process while entered, also before the process serves. Thread-safe.
+    """Watches threads of one process within its ``with`` block, also during start-up. Thread-safe.
 
-    ``longest_s``: for every loop, how long its threads may be silent. ``warn`` gets one line for each hang.
+    ``longest_s``: the seconds that threads of each loop may be silent. ``warn`` is called when a hang begins or ends.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
-        """Report to the supervisor that the process is ready; from now on it expects signs of life."""
+        """Report to the supervisor that the process is ready. The supervisor expects signs of life from then on."""
         _here.watchdog = self
         self._supervisor.tell("READY=1")
         self._thread.start()
@@ -95,7 +95,7 @@ class Watchdog:
         self._thread.join()
 
     def hangs(self) -> list[Hang]:
-        """Return the threads that hang now, the longest first."""
+        """Return the threads that hang now, the longest hang first."""
         now = self.clock.monotonic()
         with self.lock:
             silent = [(now - each.last, each) for each in self.hearts]
@@ -103,7 +103,7 @@ class Watchdog:
         return sorted(hangs, key=lambda each: -each.seconds)
 
     def look(self) -> None:
-        """Warn once about each new hang and each end of one; tell the supervisor if no thread hangs."""
+        """Warn once about each new hang and each end of a hang. Notify the supervisor if no thread hangs."""
         hangs = {(each.loop, each.doing, each.thread): each for each in self.hangs()}
         for key, hang in hangs.items():
             if key not in self._last_hangs:
@@ -141,7 +141,7 @@ _here = _Here()
 
 
 def inherited(work: Callable[P, R]) -> Callable[P, R]:
-    """Return ``work`` for another thread: there it is watched by the watchdog of the calling thread."""
+    """Return ``work`` for another thread, which then has the same watchdog as the thread that calls `inherited`."""
     watchdog = _here.watchdog
 
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -153,9 +153,9 @@ def inherited(work: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def loop(name: str, doing: str = "") -> Iterator[None]:
-    """Watch the calling thread, if there is a watchdog: within the block it must call `alive` again and again.
+    """Watch the calling thread within the block, if it has a watchdog. The thread must call `alive` repeatedly.
 
-    Raises KeyError for a loop that has no limit.
+    Raises KeyError if the watchdog has no limit for the loop ``name``.
     """
     watchdog, before = _here.watchdog, _here.heart
     if watchdog is None:
@@ -174,7 +174,7 @@ def loop(name: str, doing: str = "") -> Iterator[None]:
 
 
 def go_round(name: str, stop: threading.Event, turn: Callable[[], object], pause_s: Callable[[], float]) -> None:
-    """Call ``turn`` until ``stop``, with a pause after each call: much shorter than the loop may be silent."""
+    """Call ``turn`` until ``stop`` is set, with a pause after each call, far below the limit of the loop."""
     with loop(name):
         while not stop.is_set():
             turn()
@@ -183,7 +183,7 @@ def go_round(name: str, stop: threading.Event, turn: Callable[[], object], pause
 
 
 def alive() -> None:
-    """Give a sign of life of the calling thread. Costs nothing; does nothing in a thread that is in no loop."""
+    """Record a sign of life of the calling thread. Costs almost nothing, and does nothing outside of `loop`."""
     if _here.heart is not None and _here.watchdog is not None:
         _here.heart.last = _here.watchdog.clock.monotonic()
 

@@ -14,7 +14,7 @@ from .registry import UnknownFingerprint, decode_record, encode_record, name_of,
 from .release import RELEASE, is_since
 
 MAX_FACT_BYTES = 64 * 1024
-"""We refuse a larger fact before sending it, so that the failure is a known one."""
+"""Maximum size of an encoded fact. A larger one is rejected before it is sent, so the error is InvalidRequest."""
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -42,14 +42,15 @@ ADDED: dict[str, dict[str, Any]] = {
     "tierstate.v1.LogStartAdvanced": {"lineage": []},
     "tierstate.v1.OperatorOrder": {"lineage": []},
 }
-"""Values of fields that records of an older version do not have."""
+"""By the full name of an older schema: the values of fields that its records do not have."""
 
 
 LATER_FACT = "tierstate.v1.LaterFact"
 
 ENVELOPES: dict[str, tuple[str, str | None]] = {}
-"""Schemas that release 0.1.0 does not have, by full name: the first release that reads the schema, and the oldest that
-may ignore it. Their facts travel in a `LaterFact`, so that a release without the schema knows what to do."""
+"""Schemas that release 0.1.0 does not have, by full name: the first release that reads the schema, and the oldest
+release that may ignore its facts (None: no release). Such a fact is wrapped in a `LaterFact`, which every release can
+read. So a release without the schema knows whether it may ignore the fact."""
 
 
 def in_envelope(value: bytes, written_by: str, ignorable_since: str | None) -> bytes:
@@ -59,7 +60,7 @@ def in_envelope(value: bytes, written_by: str, ignorable_since: str | None) -> b
 
 
 def encode_fact(fact: Fact) -> bytes:
-    """Return the value of a fact's record. Raises InvalidRequest above `MAX_FACT_BYTES`, and if it fits no schema."""
+    """Return the record value of a fact. Raises InvalidRequest if it exceeds `MAX_FACT_BYTES` or fits no schema."""
     record = to_record(fact)
     if isinstance(fact, facts.SegmentDeleteStarted | facts.SegmentDeleteFinished):
         record["subject"] = (newest(type(fact.subject).__name__), record["subject"])
@@ -78,9 +79,10 @@ def encode_fact(fact: Fact) -> bytes:
 
 
 def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
-    """Return the fact under this key, whatever version wrote it.
+    """Return the fact under this key, whichever release wrote it.
 
-    Never raises: a value that this version cannot read, or that contradicts its key, is an UnknownFact with the reason.
+    Never raises. Returns an UnknownFact with the reason if this release cannot read the value, or if the value belongs
+    to another key.
     """
     envelope: dict[str, Any] | None = None
     try:
@@ -97,7 +99,7 @@ def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
         minted = key_of(fact)
     except UnknownFingerprint as error:
         return _of_later_release(key, f"unknown schema fingerprint {error.args[0]}", envelope)
-    except Exception as error:  # damaged bytes make fastavro raise any error; none of them may pass for a fact
+    except Exception as error:  # fastavro may raise any error for damaged bytes
         return UnknownFact(key, f"unreadable value: {type(error).__name__}: {error}")
     return fact if minted == key else UnknownFact(key, f"the value is of another key, {minted}")
 
@@ -115,7 +117,7 @@ def _of_later_release(key: str, reason: str, envelope: dict[str, Any] | None) ->
 
 
 def may_be_later(value: bytes) -> bool:
-    """Return whether only `decode_fact` can tell that no later release wrote the value. Quick, for whole topics."""
+    """Return whether a later release may have written the value: then call `decode_fact`. Fast, for complete topics."""
     name = name_of(value)
     return name is None or name == LATER_FACT
 
@@ -126,7 +128,7 @@ def fact_to_json(fact: Fact | UnknownFact) -> dict[str, Any]:
 
 
 def fact_from_json(record: dict[str, Any]) -> Fact:
-    """Return the fact of which `fact_to_json` made the record. Raises InvalidRequest."""
+    """Return the fact that `fact_to_json` converted to ``record``. Raises InvalidRequest for other records."""
     kind = KINDS.get(str(record.get("fact")))
     if kind is None:
         raise InvalidRequest("unknown fact", fact=record.get("fact"))

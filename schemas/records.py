@@ -1,7 +1,7 @@
 """Convert values to plain records and back: the one form that Avro, the manifest, the gateway and the CLI share.
 
-A dataclass is a dict of its fields, a lineage a list of entries, an enumeration its text. ``bytes`` stay bytes for
-Avro and become lower-case hex in JSON.
+A dataclass becomes a dict of its fields, a lineage becomes a list of its entries, and an enumeration becomes its text.
+``bytes`` stay bytes for Avro and become lower-case hex in JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..state.segment import Term
 V = TypeVar("V")
 Record = dict[str, Any]
 _SHARED = (TopicIdPartition, Term)
-"""Every fact of a partition repeats these. Equal ones are one object, which saves memory and time."""
+"""Every fact of a partition repeats values of these types. Equal values are one object, to save memory and time."""
 _REMEMBERED = 4096
 _CHECKED_IN_PLACE = (int, str, bytes, bool)
 
@@ -41,7 +41,7 @@ def to_record(value: Any, *, json: bool = False) -> Any:
 
 
 def from_record(kind: type[V], record: Any, *, json: bool = False) -> V:
-    """Return the value of ``kind`` of which `to_record` made the record. Raises InvalidRequest for another shape."""
+    """Return the value of ``kind`` that `to_record` converted to ``record``. Raises InvalidRequest for other shapes."""
     try:
         value: V = _reader(cast(Any, kind), json)(record)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -51,7 +51,7 @@ def from_record(kind: type[V], record: Any, *, json: bool = False) -> V:
 
 @cache
 def _reader(kind: Any, json: bool) -> Callable[[Any], Any]:
-    """Return the function that reads a type; it is built once per type."""
+    """Return the function that converts a record to ``kind``. The function is built once per type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _union_reader(arguments, json)
@@ -73,7 +73,7 @@ def _reader(kind: Any, json: bool) -> Callable[[Any], Any]:
 
 
 def _dataclass_reader(kind: type, json: bool) -> Callable[[Any], Any]:
-    """Return a reader compiled as dataclasses are: replays spend most time here, a loop over fields took twice that.
+    """Return a reader compiled from text, as dataclasses are. Replays spend most time here; a loop took twice as long.
 
     ``lambda r: kind(v if type(v := r["count"]) is int else wrong(int, v), read1(r["bounds"]), …)``
     """
@@ -94,7 +94,7 @@ def _dataclass_reader(kind: type, json: bool) -> Callable[[Any], Any]:
 
 
 def _sharing(read: Callable[[Any], Any], names: list[str]) -> Callable[[Any], Any]:
-    """Return a reader that returns one object for equal records. ``typed`` keeps True and 1 apart."""
+    """Return a reader that returns the same object for equal records. ``typed`` distinguishes True from 1."""
     take = itemgetter(*names)
     make = lru_cache(_REMEMBERED, typed=True)(lambda *values: read(dict(zip(names, values, strict=True))))
     return lambda record: make(*take(record))

@@ -19,7 +19,7 @@ from fastavro.validation import validate
 
 
 class UnknownFingerprint(LookupError):
-    """Raised for a fingerprint (hex) that none of our schemas has."""
+    """Raised for a fingerprint (hex) that no schema of this release has."""
 
 
 @cache
@@ -51,7 +51,7 @@ def _inline(name: str, raw: dict[str, Any], seen: set[str]) -> Any:
 
 @cache
 def newest(kind: str) -> str:
-    """Return the full name under which a kind of record is written: that of its newest version."""
+    """Return the full name of the newest version of a kind of record. New records are written with this version."""
     return max(
         (name for name in schemas() if name.rpartition(".")[2] == kind),
         key=lambda name: int(name.split(".")[1].removeprefix("v")),
@@ -77,7 +77,7 @@ def _by_header() -> dict[bytes, tuple[str, Any]]:
 
 
 def name_of(value: bytes) -> str | None:
-    """Return the full name of the schema that a value names, or None if it is not one of ours."""
+    """Return the full name of the schema that a value names, or None if this release does not have that schema."""
     entry = _by_header().get(value[:10])
     return None if entry is None else entry[0]
 
@@ -85,8 +85,8 @@ def name_of(value: bytes) -> str | None:
 def encode_record(name: str, record: dict[str, Any]) -> bytes:
     """Return a record in single-object encoding: ``C3 01``, fingerprint, Avro binary.
 
-    Raises what fastavro raises for a record of another shape. The record is validated first, because the writer alone
-    silently drops unknown fields, cuts floats and writes an int beyond 32 bits.
+    Raises fastavro's errors if the record does not fit the schema. The record is validated first, because the writer
+    alone silently drops unknown fields, truncates floats and writes an int of more than 32 bits.
     """
     validate(record, schemas()[name], strict=True)
     out = BytesIO()
@@ -98,7 +98,8 @@ def encode_record(name: str, record: dict[str, Any]) -> bytes:
 def decode_record(value: bytes) -> tuple[str, dict[str, Any]]:
     """Return full name and record of a single-object encoded value.
 
-    Raises UnknownFingerprint, and what fastavro raises (ValueError, EOFError, …) for damaged bytes.
+    Raises UnknownFingerprint for an unknown schema. Also raises fastavro's errors (ValueError, EOFError, …) for damaged
+    bytes.
     """
     entry = _by_header().get(value[:10])
     if entry is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 RELEASE = "0.1.0"
-"""As in ``pyproject.toml``; a test compares them. It is a constant because facts are also read without a package."""
+"""The version in ``pyproject.toml``; a test compares them. A constant works where the package is not installed, too."""
 
 
 def is_since(release: str, first: str) -> bool:

@@ -1,7 +1,7 @@
 """A digest of the last known record of a topic. It shows whether the topic still has the same history.
 
-A broker that is restored from a backup assigns positions and leader epochs a second time. It never writes the same
-record at a position a second time: the append time alone makes the two records different.
+A broker that is restored from a backup assigns positions and leader epochs a second time. But it never writes the same
+record at a position a second time: the append times alone differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIXED = struct.Struct(">qqIi")
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """``sha256`` (hex) is computed over position, append time, key and value of the record at ``position``."""
+    """The digest of the record at ``position``. ``sha256`` (hex) covers position, append time, key and value."""
 
     position: Position
     sha256: str

@@ -1,9 +1,9 @@
 """The incremental twin of `meaning`, used in production. It equals the definition after every step (property test).
 
-A fact about a segment changes that segment alone. A `LeaderElected` may change every segment of its partition
-(fencing, abandonment). Both are only noted, and the view is computed when a caller asks for it. So a replay of a
-million facts and a thousand elections computes everything once. After one more fact about a segment, a new view copies
-lists of segments, but recomputes and sorts nothing else.
+A fact about a segment changes that segment alone. A `LeaderElected` may change every segment of its partition (fencing,
+abandonment). Changes are only noted, and the view is computed when a caller requests it. So a replay of a million facts
+and a thousand elections computes everything once. After one more fact about a segment, a new view copies lists of
+segments, but recomputes and sorts nothing else.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class OwnedRange:
 
 
 class Coverage:
-    """The remote tier of one partition as a sorted, disjoint list of owned ranges. On overlap the superset wins.
+    """The remote tier of one partition as a sorted, disjoint list of owned ranges. On overlap, the superset wins.
 
     Two coverages are equal when the same segments own the same offsets.
     """
@@ -33,7 +33,7 @@ class Coverage:
         self.segments, self.lineage, self.owned = segments, lineage, tuple(_disjoint(parts))
         self._starts = [piece.offsets.start for piece in self.owned]
         self._gaps_before = self._parted(0, len(self.owned))
-        """Indexes of the ranges in ``owned`` that do not begin where the range before them ends."""
+        """Indexes of the ranges in ``owned`` that follow a gap."""
 
     def _parted(self, low: int, high: int) -> list[int]:
         owned = self.owned
@@ -132,7 +132,7 @@ def _start(segment: RemoteSegment) -> Offset:
 
 
 def _parts(segments: Iterable[RemoteSegment], lineage: Lineage) -> tuple[list[OwnedRange], bool]:
-    """Return all parts in lineage, and whether each segment has no part or a single one that begins at its start."""
+    """Return all parts in the lineage, and whether each segment has no part or one part that begins at its start."""
     parts, plain = [], True
     for segment in segments:
         ranges = readable_ranges(segment, lineage)
@@ -147,9 +147,9 @@ def _sweep_order(part: OwnedRange) -> tuple[int, int, int, int, str]:
 
 
 def _disjoint(parts: list[OwnedRange]) -> Iterator[OwnedRange]:
-    """Sweep by start, the longer range first. A range that reaches further than the current one owns the rest.
+    """Yield disjoint ranges, in order of start. A range that reaches further than the current one owns the rest.
 
-    A range inside another one owns nothing. If two ranges are equal, the higher term wins, then the lower segment id.
+    A range inside another range owns nothing. If two ranges are equal, the higher term wins, then the lower segment id.
     Any rule would work, but every reader must apply the same rule.
     """
     parts = sorted(parts, key=_sweep_order)

@@ -1,7 +1,7 @@
 """Leader epochs and the lineage of a log: which epoch owns which offsets.
 
-Rules transliterated from Kafka's ``LeaderEpochFileCache``: an epoch begins at its start offset and ends where the next
-one begins; epochs and start offsets both increase.
+The rules are those of Kafka's ``LeaderEpochFileCache``: an epoch begins at its start offset and ends where the next
+epoch begins. Epochs and start offsets both increase.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EpochEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The epochs of one log in order. It does not know the epochs of offsets below its first entry."""
+    """The epochs of one log, in order. The epochs of offsets below the first entry are unknown."""
 
     entries: tuple[EpochEntry, ...] = ()
 
@@ -59,7 +59,7 @@ class Lineage:
         return self.entries[at - 1].epoch if at else None
 
     def owned_by(self, epoch: LeaderEpoch) -> tuple[Offset, Offset | None] | None:
-        """Return ``(start, stop)`` of this epoch, stop exclusive and None for the last epoch; None if it is absent."""
+        """Return ``(start, stop)`` of this epoch; None if it is absent. ``stop`` (exclusive) is None for the last."""
         at = bisect_left(self.entries, epoch, key=lambda entry: entry.epoch)
         if at == len(self.entries) or self.entries[at].epoch != epoch:
             return None
@@ -67,7 +67,7 @@ class Lineage:
         return self.entries[at].start_offset, stop
 
     def within(self, offsets: OffsetRange) -> Lineage:
-        """Return the entries that own offsets of this range; the first is moved up to the start of the range.
+        """Return the entries that own offsets of this range. The first entry is moved up to the start of the range.
 
         Kafka's ``epochEntriesInRange``: ``{0:0, 2:10, 5:100}`` over 50..149 is ``{2:50, 5:100}``.
         """

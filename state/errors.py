@@ -2,7 +2,7 @@
 
     TierstateError
     ├── InvalidRequest          fix the call, the setting or the input
-    │   ├── InvalidSettings     every wrong setting at once, by dotted key
+    │   ├── InvalidSettings     settings are wrong; lists all of them by dotted key
     │   ├── MissingExtra        an optional part is not installed; names the extra
     │   ├── UnknownTopic        no such topic or partition
     │   ├── NotTiered           the topic exists, but tierstate refuses or ignores it
@@ -13,15 +13,15 @@
     │   ├── BrokerUnavailable   Kafka does not answer, or answered that it is moving
     │   ├── StorageUnavailable  the object store does not answer
     │   ├── StorageFull         the object store has no room
-    │   ├── DiskFull            a disk of our own has no room: the view's, that is `state_dir`
+    │   ├── DiskFull            the local disk with the view (`state_dir`) has no room
     │   ├── Throttled           slow down
-    │   ├── TimedOut            our own deadline passed
-    │   ├── LineageUnconfirmed  what was copied may belong to a branch that the leader's log left
+    │   ├── TimedOut            the deadline of this process passed
+    │   ├── LineageUnconfirmed  the copied segments may not belong to the log of the leader
     │   ├── PositionLost        the view's position no longer exists in the tier-state topic: rebuild the view
     │   └── UnknownOutcome      an append may or may not have landed: never repeat it, begin a new term
     ├── AccessDenied            ask for permission
     ├── Fenced                  stop: another broker or term leads
-    ├── ObjectNotFound          an object does not exist (an answer of the store; the caller decides what it means)
+    ├── ObjectNotFound          an object does not exist; the caller decides what this means
     ├── ObjectExists            put-if-absent met an object
     ├── SegmentExpired          the segment was deleted by an accepted fact while it was read
     ├── PlannedRangeLost        a pinned plan can no longer be read as planned
@@ -33,7 +33,7 @@
     │   └── HistoryBroken       page a human: the tier-state topic differs from its archive or checkpoints
     ├── LogGap                  page a human: offsets that must exist are in no tier
     ├── IllegalTransition       page a human: two facts contradict each other
-    ├── TierStateLost           page a human: facts are missing from the tier-state topic; recover brings them back
+    ├── TierStateLost           page a human: facts are missing from the tier-state topic; `recover` restores them
     ├── UpgradeNeeded           upgrade this process: a later release wrote a fact that this one cannot read
     └── Difference              a comparison found a difference (exit code 1)
 
@@ -63,7 +63,7 @@ class TierstateError(Exception):
 
 
 def apart(facts: Mapping[str, object]) -> dict[str, object]:
-    """Return facts for programs: a partition that has a topic id becomes ``topic_id`` and a number."""
+    """Return facts for programs: a partition that has a topic id is split into ``topic_id`` and partition number."""
     place = facts.get("partition")
     topic_id = getattr(place, "topic_id", None)
     return (

@@ -1,8 +1,9 @@
 """The facts of the tier-state topic.
 
 Facts are frozen values. `keys.py` creates their keys, `schemas/` encodes them, and `meaning.py` defines their meaning.
-A fact that a term writes carries the whole term (E, Q, N); ``counter`` is K, its number within the term. Facts that no
-term writes (orders, leases, holds, decisions of people) are in `termless_facts.py`; each is a `Fact` too.
+A fact of a term carries the whole term (E, Q, N: epoch, position and id of its `LeaderElected`). ``counter`` is K, the
+number of the fact within its term. `termless_facts.py` has the facts that no term writes: orders, leases, holds and
+decisions of people.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class TopicMeta:
 
 @dataclass(frozen=True, slots=True)
 class LeaderElected:
-    """A term begins. ``lineage`` is the logical lineage; ``local_start`` is informational, never a log start."""
+    """The start of a term. ``lineage`` is the logical lineage. ``local_start`` is informational, never a log start."""
 
     partition: TopicIdPartition
     topic: str
@@ -98,11 +99,11 @@ class SegmentDeleteFinished:
 
 @dataclass(frozen=True, slots=True)
 class LogStartAdvanced:
-    """The log start offset, moved by retention or an operator's order (at first: the earliest offset of the broker).
+    """The log start offset, moved by retention or an operator's order; at first the earliest offset of the broker.
 
     ``lineage`` has the epochs that begin below ``log_start`` in the term's lineage, or its first epoch if none does. On
-    a branch that left that log lower, the log start holds only up to there (`lineage.py`). It is empty in version 1 of
-    this fact, which did not record it.
+    a branch that diverged from that log at a lower offset, the log start holds only up to there (`lineage.py`).
+    ``lineage`` is empty in version 1 of this fact, which did not record it.
     """
 
     partition: TopicIdPartition
@@ -127,7 +128,7 @@ class LocalTrimIntended:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDeleted:
-    """The custodian's terminal term ended this partition: all of its data and facts are deleted."""
+    """The end of a partition, by the custodian's terminal term: all of its data and facts are to be deleted."""
 
     partition: TopicIdPartition
     term: Term
@@ -156,10 +157,10 @@ Fact = (
 
 @dataclass(frozen=True, slots=True)
 class UnknownFact:
-    """A value that this version cannot read, under a key that it can read. Its partition is degraded to read-only.
+    """A value that this version cannot read, under a key that it can read. The partition is degraded to read-only.
 
-    ``later``: a later release wrote it; nothing is damaged. ``ignorable``: its writer allows this release to ignore it,
-    so the partition is not degraded.
+    ``later``: a later release wrote the value; nothing is damaged. ``ignorable``: the writer allows this release to
+    ignore the value, so the partition is not degraded.
     """
 
     key: str

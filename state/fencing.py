@@ -2,12 +2,12 @@
 
 A fact at position p, written by term (E, Q, N), is **fenced** when
 
-- a live `LeaderElected` of a higher term stands below p, or
-- Q >= p (no term can have known its own position before), or
-- the live `LeaderElected` at Q has another N;
+- a live `LeaderElected` of a higher term is at a position below p, or
+- Q >= p: no term knows its own position Q before its `LeaderElected` is written, or
+- the live `LeaderElected` at Q has another N.
 
-otherwise it is **accepted**. Fencing needs only the key and the position of a `LeaderElected`, so one whose value this
-version cannot read fences like any other.
+Otherwise it is **accepted**. Fencing needs only the key and the position of a `LeaderElected`. So a `LeaderElected`
+whose value this version cannot read fences like any other.
 """
 
 from __future__ import annotations

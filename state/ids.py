@@ -1,4 +1,4 @@
-"""Identifiers. Each is text as Kafka prints it; equal text means an equal identifier.
+"""Identifiers. Each identifier is text, as Kafka prints it. Equal text means an equal identifier.
 
 Kafka's UUIDs are 16 bytes, printed as 22 characters of base64url without padding (`org.apache.kafka.common.Uuid`).
 """

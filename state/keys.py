@@ -1,7 +1,7 @@
 """Keys of the tier-state topic. Only this file creates and parses them.
 
-They are UTF-8 text, so any Kafka tool can show them. Each key is written once by its writer and erased once. No key has
-two meanings, so compaction can only remove what was erased on purpose (`docs/formats.md`, the key table).
+Keys are UTF-8 text, so any Kafka tool can show them. Each key is written once by its writer and erased once. No key has
+two meanings, so compaction removes only what was erased on purpose (`docs/formats.md`, the key table).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .termless_facts import (
 
 TOPIC_META_KEY = "meta/topic"
 MAX_NUMBER = 2**63 - 1
-"""Positions and counters are Avro longs; epochs end at `TERMINAL_EPOCH`."""
+"""The limit of positions and counters, which are Avro longs. The limit of epochs is `TERMINAL_EPOCH`."""
 
 
 class KeyKind(StrEnum):
-    """The word after ``T/P/`` in a key; for facts about a segment, the word after the segment id."""
+    """The word after ``T/P/`` (topic id, partition) in a key; for facts about a segment, the word after its id."""
 
     LEADER = "leader"
     COPY_STARTED = "copy-started"
@@ -61,7 +61,7 @@ class KeyKind(StrEnum):
     MISSING = "missing"
     DELETED = "deleted"
     LATER = "later"
-    """Any word that this release does not know: a fact of a later release, whose keys are ``T/P/word/ID``."""
+    """Any word that this release does not know: a fact of a later release, with the key ``T/P/word/ID``."""
 
 
 _KNOWN_WORDS = {kind.value for kind in KeyKind} | {"segment"}
@@ -70,7 +70,7 @@ _WORD = re.compile("[a-z]+(?:-[a-z]+)*")
 SAID_BY_PEOPLE = frozenset(
     {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
 )
-"""The kinds that no term writes, except leases, which readers take by themselves. Nothing else in a bucket has them."""
+"""The kinds that no term writes, except leases. Nothing else in a bucket records what these facts record."""
 
 
 def said_by_people(key: str) -> bool:
@@ -81,7 +81,7 @@ def said_by_people(key: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """The parts of a key. ``numbers`` are E, then Q and K if the kind has them; ``id`` is N if the kind has one."""
+    """The parts of a key. ``numbers`` are E, then Q and K if the kind has them. ``id`` is N if the kind has an id."""
 
     partition: TopicIdPartition
     kind: KeyKind
@@ -102,7 +102,7 @@ def _digits(number: int, limit: int = MAX_NUMBER) -> str:
 
 
 def key_of(fact: Fact) -> str:
-    """Return the key of this fact. Raises InvalidRequest for a number that no key may contain."""
+    """Return the key of this fact. Raises InvalidRequest if a number is out of the range of a key."""
     match fact:
         case TopicMeta():
             return TOPIC_META_KEY
@@ -149,7 +149,7 @@ SIGNATURES = 0
 def signature_key(process: str) -> str:
     """Return the key under which a process signs. It appends a tombstone; its heartbeat names the tombstone's position.
 
-    It is the key of a lease that never existed, on a topic that never existed. So every version can parse it, also in
+    The key is that of a lease that never existed, on a topic that never existed. So every version can parse it, also in
     the archive, and it does not change any view.
     """
     return f"{'A' * 22}/0/{KeyKind.LEASE}/{process}"
@@ -161,7 +161,7 @@ def partition_prefix(partition: TopicIdPartition) -> str:
 
 
 def partition_of_key(key: str) -> TopicIdPartition | None:
-    """Return the user partition of a key without parsing the rest; None for ``meta/topic``."""
+    """Return the user partition of a key without parsing the rest of the key; None for ``meta/topic``."""
     if key == TOPIC_META_KEY:
         return None
     topic_id, _, rest = key.partition("/")
@@ -172,8 +172,7 @@ def partition_of_key(key: str) -> TopicIdPartition | None:
 def parse_key(key: str) -> ParsedKey | None:
     """Parse a key. Returns None for ``meta/topic``.
 
-    Raises InvalidRequest for any text that `key_of` cannot have created: such a key degrades its whole tier-state
-    partition.
+    Raises InvalidRequest for any text that `key_of` cannot have created; such a key degrades its tier-state partition.
     """
     partition = partition_of_key(key)
     if partition is None:
@@ -198,7 +197,7 @@ def parse_key(key: str) -> ParsedKey | None:
 
 
 def _numbers(texts: list[str], key: str) -> tuple[int, ...]:
-    """Return the epoch, then position and counter."""
+    """Return the numbers in the order epoch, position, counter."""
     return (_number(texts[0], key, TERMINAL_EPOCH), *(_number(text, key) for text in texts[1:]))
 
 

@@ -1,8 +1,8 @@
 """Facts that a later release wrote are not lost: readers report "upgrade this process" and do not advise a recovery.
 
 A fact that this version cannot read may be a log start, a copy, a deletion, or the acceptance of a gap. Requests that
-the other facts can answer are answered. That fact may explain what the others do not: a gap, a missing object, no log
-start*.
+the other facts can answer are answered. A gap, a missing object or a missing log start raises UpgradeNeeded instead:
+the unreadable fact may explain it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A mapping of which many views share most entries: a view after one more fact copies the few that differ."""
+"""A mapping for many views that share most entries: a view after one more fact copies only a few entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class LayeredMap(Mapping[K, V]):
-    """An immutable mapping: ``changes`` override ``base``, and None removes an entry. Neither may change later."""
+    """An immutable mapping. ``changes`` override ``base``; None removes an entry. Neither argument may change later."""
 
     __slots__ = ("_base", "_changes", "_len")
 
@@ -28,7 +28,7 @@ class LayeredMap(Mapping[K, V]):
         return value
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate in the order of a dict from which a changed entry was removed before it was put back."""
+        """Iterate in the order of a dict in which each changed entry was deleted and then inserted again."""
         yield from (key for key in self._base if key not in self._changes)
         yield from (key for key, value in self._changes.items() if value is not None)
 

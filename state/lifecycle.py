@@ -1,4 +1,4 @@
-"""The life of a segment, from the facts about it (first line that fits):
+"""The life of a segment, from the facts about it. The first line that applies decides:
 
     accepted delete-finished                        DELETE_SEGMENT_FINISHED
     accepted delete-started                         DELETE_SEGMENT_STARTED
@@ -8,13 +8,14 @@
     copy-started                                    COPY_SEGMENT_STARTED
     only fenced deletes                             DELETE_SEGMENT_FINISHED   (a late zombie after erasing)
 
-Illegal among accepted facts, and therefore a *contradiction*: a copy-finished without its copy-started, one of another
-attempt than its copy-started, or one after a delete-started; a delete-finished without a delete-started while a copy
-fact is live. Any fact, accepted or fenced, that names objects of another segment (`object_name.py`) is one too*: no
-agent ever writes such a fact, and fenced segments are swept. A person may settle a contradiction: then this table
-applies, and the segment's objects are deleted by it or kept for good.
-A copy-finished that does not match its copy-started is never readable. Erasing removes the copy-finished first, so one
-that is alone landed a second time after its segment was deleted, or another program erased the copy-started.
+Some facts are illegal and therefore a *contradiction*. Among accepted facts:
+- a copy-finished without a copy-started of the same attempt, or a copy-finished after a delete;
+- a delete-finished without a delete-started while a copy fact is live.
+A fact that names objects of another segment (`object_name.py`) is a contradiction even if it is fenced: no agent writes
+such a fact, and fenced segments are swept. A person may settle a contradiction: then this table applies, and the
+segment's objects are deleted by it or kept forever.
+A copy-finished that does not match its copy-started is never readable. Erasing removes the copy-finished first. So if
+only the copy-finished exists, it was appended again after the deletion, or another program erased the copy-started.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def segment_id_of(live: LiveFact) -> RemoteSegmentId | None:
 
 
 def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], leaders: Leaders) -> SegmentMeaning:
-    """Apply the table of the module docstring to the facts of one segment id, in order of position."""
+    """Return the meaning of one segment id, by the table of the module docstring. ``facts``: in order of position."""
     attempt: CopyAttempt | None = None
     remote: RemoteSegment | None = None
     started: LiveFact | None = None
@@ -102,7 +103,7 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     contradiction, deleting = _foreign(facts), None
     if accepted or mismatch:  # otherwise nothing can be illegal, as in most segments of a replay
         copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
-        # the text names both contradictions: a person who settles one has not seen the other
+        # the text has both contradictions, so a person cannot settle one without seeing the other
         contradiction = "; ".join(filter(None, (contradiction, _contradiction(copies, accepted, mismatch)))) or None
         deleting = next((live for live in accepted if isinstance(live.fact, SegmentDeleteStarted)), None)
     return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced), deleting, facts)
@@ -119,7 +120,7 @@ def _foreign(facts: Iterable[LiveFact]) -> str | None:
 
 
 def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], mismatch: str | None) -> str | None:
-    """Return what is illegal among the accepted facts of a segment. ``mismatch``: the result of `_mismatch`."""
+    """Return a text about illegal accepted facts of a segment, or None. ``mismatch``: the result of `_mismatch`."""
     delete_started = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
     if deletes and delete_started is None and copies:
         return f"{_at(deletes[0])} without a delete-started, but {_at(copies[0])} lives"
@@ -132,7 +133,7 @@ def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], mismatch: st
 
 
 def _mismatch(started: LiveFact | None, finished: LiveFact) -> str | None:
-    """Return why a copy-finished does not match this copy-started. Their order does not matter: both may land twice."""
+    """Return why a copy-finished does not match this copy-started, or None. The order of the two does not count."""
     if started is None or not isinstance(started.fact, SegmentCopyStarted):
         return f"{_at(finished)} without its copy-started"
     assert isinstance(finished.fact, SegmentCopyFinished)
@@ -147,7 +148,7 @@ def _at(live: LiveFact) -> str:
 
 
 def contradicted_segment(contradiction: str) -> RemoteSegmentId | None:
-    """Return the segment of a contradiction. The text begins with the key of a fact about that segment."""
+    """Return the segment of a contradiction, or None. The text begins with the key of a fact about that segment."""
     try:
         key = parse_key(contradiction.partition(" at ")[0])
     except InvalidRequest:
@@ -156,8 +157,8 @@ def contradicted_segment(contradiction: str) -> RemoteSegmentId | None:
 
 
 def kept_segments(settled: Iterable[ContradictionSettled]) -> frozenset[RemoteSegmentId]:
-    """Return the segments whose objects a person keeps. The segment counts, not the whole text of the contradiction: a
-    fact that lands again changes the text, and the objects must not be deleted because of that*.
+    """Return the segments whose objects a person keeps. Only the segment id counts, not the rest of the contradiction:
+    a fact that is appended again changes the text, and the objects must not be deleted because of that.
     """
     segment_ids = (contradicted_segment(fact.contradiction) for fact in settled if fact.keep)
     return frozenset(segment_id for segment_id in segment_ids if segment_id is not None)

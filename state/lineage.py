@@ -1,10 +1,10 @@
-"""Logical lineage: which epochs own which offsets of the whole log, both tiers.
+"""The logical lineage: which epochs own which offsets of the complete log, in both tiers.
 
-The broker truncates its epoch checkpoint when DeleteRecords moves its log start, so the checkpoint alone would disown
-all remote data. Lineage decides what is *read*, never what is deleted.
+The broker truncates its epoch checkpoint when DeleteRecords moves its log start, so the checkpoint alone does not cover
+remote data. Lineage decides what is *read*, never what is deleted.
 
 An epoch identifies its past (decision 0016): two lineages with a common epoch describe the same log up to the offset
-where the first of them leaves it. A log start or an order on one log holds on the other one up to there (0032).
+where the first of the logs ends that epoch. A log start or an order on one log holds on the other up to there (0032).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .offsets import Offset, OffsetRange
 from .segment import RemoteSegment
 
 FOLDED_AT_ONCE = 256
-"""Entries are dropped in groups of this size: each fold leaves one log start that no later one covers everywhere."""
+"""Entries are dropped in groups of at least this size: each fold leaves one log start that no later one replaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The offset (exclusive) at which a leader's log leaves ``epoch``; the log's end if ``epoch`` is its last one."""
+    """The offset (exclusive) at which a leader's log leaves ``epoch``; for the last epoch, the end of the log."""
 
     epoch: LeaderEpoch
     end: Offset
 
 
 def epoch_end(limit: LeaderEpoch, epoch: LeaderEpoch | None, end: Offset, first: LeaderEpoch | None) -> EpochEnd | None:
-    """Return where the log leaves its newest epoch up to ``limit``; None if the answer proves nothing.
+    """Return where the log leaves its newest epoch that is at most ``limit``; None if the answer proves nothing.
 
     ``epoch`` and ``end`` answer OffsetForLeaderEpoch. ``first``: the first epoch of the same leader's log, read after
-    that. For an earlier epoch Kafka answers as if it ended where the first one begins*: that proves nothing.
+    the answer. If ``limit`` is before ``first``, Kafka answers with the start of ``first``: that proves nothing.
     """
     if epoch is None or first is None or limit < first:
         return None
@@ -42,7 +42,7 @@ def epoch_end(limit: LeaderEpoch, epoch: LeaderEpoch | None, end: Offset, first:
 
 
 def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None]) -> Offset:
-    """Return the offset below which a leader's log is the one that a lineage describes; 0 if nothing is proven.
+    """Return the offset below which a leader's log is the one that ``lineage`` describes; 0 if nothing is proven.
 
     ``ask`` returns `epoch_end` of the leader. A follower finds where to truncate in the same way (KIP-101, KIP-279):
     logs with a common epoch are equal up to where the first leaves it, since one leader began it (decision 0016).
@@ -57,13 +57,12 @@ def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None
 
 
 def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, bool]:
-    """Continue the broker's checkpoint below its first offset with an earlier lineage.
+    """Continue the broker's checkpoint below its first offset with an earlier lineage. Returns the resulting lineage,
+    and whether an earlier lineage continued it or nothing had to be continued.
 
     ``earlier``: lineages of the live `LeaderElected` facts, highest term first, then those that a person settled. Among
-    those with the checkpoint's first epoch, the one that reaches furthest down is used. It gives that epoch its true
-    start; a lineage that was not continued itself reaches less far*. Its branch may differ later: one leader began the
-    epoch, so all logs that have it are equal below its beginning (decision 0016).
-    Returns the lineage and whether an earlier lineage continued it (or nothing had to be continued).
+    those with the checkpoint's first epoch, the lineage that begins lowest is used: it gives that epoch its true start.
+    Its log may be another branch above that start. Below, all logs with the epoch are equal (decision 0016).
     """
     if not checkpoint.entries:
         return checkpoint, True
@@ -77,7 +76,7 @@ def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, b
 
 
 def settles(settled: Lineage, lineage: Lineage) -> bool:
-    """Return whether a person settled that the log begins where ``lineage`` begins: what lies below is another log.
+    """Return whether a person settled that the log begins where ``lineage`` begins: lower offsets are of another log.
 
     Only the first epoch is compared: one leader began it, on one log, whichever replica has it (decision 0016).
     """
@@ -85,7 +84,7 @@ def settles(settled: Lineage, lineage: Lineage) -> bool:
 
 
 def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRange, ...]:
-    """Return the parts of a segment that lie in the lineage, ascending; adjacent parts are joined.
+    """Return the parts of a segment that are in the lineage, ascending; adjacent parts are joined.
 
     An offset is in the lineage if segment and lineage give it the same epoch. Below the lineage's first entry only its
     first epoch is trusted, at any offset (Kafka's ``isRemoteSegmentWithinLeaderEpochs``, rule 4: the log start moved).
@@ -117,8 +116,8 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
 def shared_end(origin: Lineage, ruling: Lineage) -> Offset | None:
     """Return the offset below which the logs of the two lineages are the same; None if nothing shows that they diverge.
 
-    Without a common epoch that is the first offset of ``ruling``: it does not describe what lies below, and a new log
-    begins at 0. An empty lineage contradicts nothing.
+    Without a common epoch, the result is the first offset of ``ruling``, which does not describe lower offsets; a new
+    log begins at 0. An empty lineage contradicts nothing.
     """
     if not origin.entries or not ruling.entries:
         return None
@@ -140,15 +139,18 @@ def last_common(origin: Lineage, ruling: Lineage) -> LeaderEpoch | None:
 
 
 def holds_up_to(offset: Offset, origin: Lineage, ruling: Lineage) -> Offset:
-    """Return the part of "everything below ``offset``" that both logs have, if it was recorded for ``origin``'s log."""
+    """Return the offset up to which a fact about everything below ``offset`` holds on the lineage ``ruling``.
+
+    ``origin``: the lineage for which the fact was recorded.
+    """
     end = shared_end(origin, ruling)
     return offset if end is None else min(offset, end)
 
 
 def below(lineage: Lineage, offset: Offset) -> Lineage:
-    """Return the lineage to record in a fact about everything below ``offset``: the epochs that begin there.
+    """Return the lineage to record in a fact about everything below ``offset``: the epochs that begin below it.
 
-    If no epoch begins there, return the first entry: an empty lineage would mean that none was recorded.
+    If no epoch begins there, return the first entry: an empty lineage would mean that no lineage was recorded.
     """
     lower = lineage.up_to(Offset(offset - 1))
     return lower if lower.entries else Lineage(lineage.entries[:1])
@@ -157,7 +159,7 @@ def below(lineage: Lineage, offset: Offset) -> Lineage:
 def log_start_on(fact: LogStartAdvanced, ruling: Lineage) -> Offset:
     """Return the offset up to which a log start holds on the lineage ``ruling``.
 
-    Version 1 of the fact does not record its lineage: it holds up to where an epoch after its own term's begins.
+    Version 1 of the fact does not record a lineage: it holds up to the start of the first epoch after its term's epoch.
     """
     if fact.lineage.entries:
         return holds_up_to(fact.log_start, fact.lineage, ruling)
@@ -172,7 +174,7 @@ def begun_after(epoch: LeaderEpoch, ruling: Lineage) -> Offset | None:
 
 
 def highest_log_start(facts: Iterable[LogStartAdvanced], ruling: Lineage) -> Offset | None:
-    """Return the highest log start that holds; None without facts. It is 0 for a new log, whatever the facts name."""
+    """Return the highest log start that holds on ``ruling``, which is 0 for a new log. Returns None without facts."""
     highest: Offset | None = None
     for fact in sorted(facts, key=lambda each: each.log_start, reverse=True):
         if highest is not None and fact.log_start <= highest:
@@ -183,12 +185,11 @@ def highest_log_start(facts: Iterable[LogStartAdvanced], ruling: Lineage) -> Off
 
 
 def stands_for(log_start: LogStartAdvanced, other: LogStartAdvanced) -> bool:
-    """Return whether a log start holds at least as far as another one on every possible lineage*.
+    """Return whether a log start holds at least as far as another one on every possible lineage, and so replaces it.
 
-    It must be the higher one, its log must have everything below the other one, and both must begin with the same
-    epoch; otherwise it would hold less far on a branch that left earlier. (Then each epoch that a lineage shares with
-    the other one it shares with this one too.) Otherwise a branch that comes back would lack the log start that was
-    erased. Version 1 of the fact does not record its log, so only another fact of version 1 replaces it.
+    It must be at least as high, its log must have everything below the other one, and both must begin with the same
+    epoch. Otherwise it might hold less far on a branch that diverged earlier. If that branch became the log again, it
+    would lack the erased log start. Version 1 of the fact has no lineage: only another fact of version 1 replaces it.
     """
     mine, theirs = log_start.lineage, other.lineage
     if log_start.log_start < other.log_start:
@@ -200,15 +201,15 @@ def stands_for(log_start: LogStartAdvanced, other: LogStartAdvanced) -> bool:
 
 
 def is_below(fact: LogStartAdvanced, segment: RemoteSegment) -> bool:
-    """Return whether a segment ends below a log start on its own branch*. Log starts of other branches do not count."""
+    """Return whether a segment ends below a log start on its own branch. Log starts of other branches do not count."""
     return log_start_on(fact, segment.leader_epochs) > segment.offsets.end
 
 
 def folded(lineage: Lineage, log_start: Offset | None, at_once: int = FOLDED_AT_ONCE) -> Lineage:
     """Return the lineage without the entries wholly below its log start, once there are at least ``at_once`` of them.
 
-    The entry that owns the offset below the log start stays*: the log start was recorded in it, and would no longer
-    hold without a common epoch.
+    The entry that owns the offset below the log start is kept: the log start was recorded with that epoch, and would no
+    longer hold without a common epoch.
     """
     if not log_start:
         return lineage

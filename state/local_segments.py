@@ -1,4 +1,4 @@
-"""The segments of a partition on the broker's disk, with sums and extremes that each look needs computed in advance."""
+"""The segments of a partition on the broker's disk, with precomputed sums and extremes for frequent queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .offsets import Offset, TimestampMs
 
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
-    """A segment on the broker's disk: ``next_base`` is the base offset of the one after it."""
+    """A segment on the broker's disk. ``next_base`` is the base offset of the next segment."""
 
     base_offset: Offset
     next_base: Offset
@@ -22,7 +22,7 @@ class LocalSegment:
 
 
 class _Rolled:
-    """Sizes of the first n segments, and the highest timestamp up to and the lowest one from index n on."""
+    """Sums of the sizes of the first n segments. Highest timestamps up to index n, lowest ones from index n on."""
 
     __slots__ = ("bytes_before", "ends", "newest_to", "oldest_from", "segments")
 
@@ -36,7 +36,7 @@ class _Rolled:
 
 class LocalSegments(tuple[LocalSegment, ...]):
     """The rolled segments and the active one, ascending. Objects with the same rolled segments share `_Rolled`. Methods
-    take O(log n); a rolled segment is identified by its index.
+    take O(log n). A rolled segment is identified by its index.
     """
 
     _rolled: _Rolled
@@ -49,11 +49,11 @@ class LocalSegments(tuple[LocalSegment, ...]):
 
     @classmethod
     def of(cls, segments: Sequence[LocalSegment]) -> LocalSegments:
-        """Wrap ``segments``, which are ascending; the last one is active."""
+        """Return ``segments`` as this type. They are ascending; the last one is active."""
         return segments if isinstance(segments, LocalSegments) else LocalSegments(segments[:-1], segments[-1:])
 
     def with_active(self, active: LocalSegment) -> LocalSegments:
-        """Return the same rolled segments with this active one; the same object if the active one is unchanged."""
+        """Return the same rolled segments with this active one; this object itself if the active one is unchanged."""
         if self and self[-1] == active and len(self) > len(self.rolled):
             return self
         segments = tuple.__new__(LocalSegments, (*self.rolled, active))

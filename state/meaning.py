@@ -2,8 +2,8 @@
 
 Pure and total: any live set has a meaning. `fencing.py` defines which facts count, `lifecycle.py` the life of one
 segment. This module combines them into a view: the term in force, the readable segments and the offsets they cover, the
-log start (the highest that an accepted fact names, as far as it holds on the lineage in force*), and all orders, leases
-and holds. *A log start of a lost log would hide, and release for deletion, records of the log that replaced it.
+log start, and all orders, leases and holds. The log start is the highest that an accepted fact names, as far as it
+holds on the lineage in force: that of a lost log would hide, and release for deletion, records of the current log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ F = TypeVar("F")
 
 
 def meaning(partition: TopicIdPartition, live_set: Iterable[LiveFact]) -> PartitionView:
-    """Return the view of one partition from its live set, in any order. This is the definition."""
+    """Return the view of one partition from its live set, which may be in any order. This is the definition."""
     facts = sorted(live_set, key=lambda live: live.position)
     leaders = Leaders.among(facts)
     others: list[LiveFact] = []

@@ -2,10 +2,10 @@
 
     <prefix><name><suffix>
 
-``prefix`` is used verbatim, like Aiven's ``key.prefix``: no ``/`` is added after it (``pfx`` gives ``pfxtopic-…``).
-It is part of the key. The prefix of a store's URL is not: the store adds it by itself (`open.py`).
-``{salt}`` in it is replaced by the leftmost bits, as ``0`` and ``1``, of MD5("cluster-topic-partition"), as in
-Pinterest's uploader: it spreads partitions over key ranges. Facts and manifests name whole keys, so objects under an
+``prefix`` is used verbatim, like Aiven's ``key.prefix``: no ``/`` is added after it (``pfx`` gives ``pfxtopic-…``). It
+is part of the key. The prefix in a store's URL is not part of the key: the store itself adds it (`open.py`). ``{salt}``
+in the prefix is replaced by the first bits, as ``0`` and ``1``, of MD5("cluster-topic-partition"), as in Pinterest's
+uploader: the salt spreads partitions over key ranges. Facts and manifests contain complete keys. So objects under an
 earlier prefix or salt can still be read and deleted after a change.
 """
 
@@ -40,7 +40,7 @@ class ObjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParsedObjectKey:
-    """The parts of an object key. ``base_key`` is the key's own text without the suffix, in whatever digits."""
+    """The parts of an object key. ``base_key`` is the original text of the key without the suffix, in any digits."""
 
     base_key: str
     kind: ObjectKind
@@ -78,7 +78,7 @@ class ObjectKeys:
     def base_key(
         self, topic: str, topic_id: TopicId, partition: int, base_offset: int, segment_id: RemoteSegmentId
     ) -> str:
-        """Return the whole key without a suffix. Raises InvalidRequest for a value that no key can have."""
+        """Return the complete key without a suffix. Raises InvalidRequest for a value that no key can have."""
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise InvalidRequest("not a topic name", topic=repr(topic))
         if not 0 <= base_offset < 2**63:
@@ -89,9 +89,9 @@ class ObjectKeys:
         return key
 
     def partition_prefix(self, topic: str, topic_id: TopicId, partition: int) -> str:
-        """Return the text with which every new key of one partition begins, and no key of another partition.
+        """Return the text with which all new keys of one partition begin, and no key of another partition.
 
-        Keys created under another prefix begin with another text: use `folder_of` for the keys that facts name.
+        Keys that were created under another prefix begin with another text: use `folder_of` for the keys in facts.
         """
         return f"{self._salted(topic, partition)}{folder_name(topic, TopicIdPartition(topic_id, partition))}"
 
@@ -121,8 +121,8 @@ class ObjectKeys:
 
 
 def may_be_of(key: str, topic: str | None, partition: int | None) -> bool:
-    """Return whether a key, below any prefix, can belong to this topic and partition (None: any). A key of ``a-b`` also
-    matches ``b``: the key does not show where its prefix ends, so the manifest decides.
+    """Return whether a key, below any prefix, can belong to this topic and partition (None: any). A key of topic
+    ``a-b`` also matches topic ``b``, because a key does not show where its prefix ends. The manifest then decides.
     """
     if topic is None:
         return True
@@ -139,16 +139,16 @@ def keys_below(folder: str, topic: str, partition: TopicIdPartition) -> ObjectKe
 
 
 def folder_of(base_key: str) -> str:
-    """Return the text with which the partition's keys began when this key was written, whatever the prefix is now."""
+    """Return the text with which the partition's keys began when this key was created, whatever the prefix is now."""
     return base_key[: base_key.rindex("/") + 1]
 
 
 def object_key(base_key: str, kind: ObjectKind) -> str:
-    """Return the key of one of the segment's three objects."""
+    """Return the key of one of the three objects of a segment."""
     return f"{base_key}{kind}"
 
 
 def base_of(key: str) -> str:
-    """Return the base key of a base key or of one of its three objects' keys."""
+    """Return the base key of an object key. A base key is returned unchanged."""
     kind = next((each for each in ObjectKind if key.endswith(each)), None)
     return key if kind is None else key.removesuffix(kind)

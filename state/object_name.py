@@ -7,10 +7,10 @@ the right by fixed widths, because topics contain ``-`` and ids may begin with i
 Persian locale writes its own digits: any decimal digit is accepted, only ASCII digits are written.
 
 *A fact names its own objects only*: topic id, partition, base offset and segment id of the name are its segment's.
-Seen: four facts of a plain producer, and an agent deleted the only copy of another topic. Code that reads, deletes or
-moves objects that a fact names calls `not_own` right before, whatever a person settled earlier.
-Objects with the names of another writer (adopted objects; no fact can name them yet) would need their own kind of
-subject, with a `match` in `not_own`; this file must never accept such a name.
+Without this rule, four facts of a plain producer made an agent delete the only copy of another topic. Code that reads,
+deletes or moves objects that a fact names calls `not_own` right before, whatever a person settled earlier.
+Objects with the names of another writer (adopted objects) would need their own kind of subject, with a `match` in
+`not_own`. No fact can name such objects yet, and this file must never accept their names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ObjectName:
 
 
 def folder_name(topic: str, partition: TopicIdPartition) -> str:
-    """Return the folder of a partition's names: each of its names begins with this text."""
+    """Return the folder of a partition: the text with which each of its names begins."""
     return f"{topic}-{partition.topic_id}/{partition.partition}/"
 
 
@@ -78,7 +78,7 @@ def not_own(subject: CopyAttempt | RemoteSegment) -> str | None:
 
 
 def require_own(subject: CopyAttempt | RemoteSegment) -> None:
-    """Raise CorruptData if the objects that a fact names are not its segment's."""
+    """Raise CorruptData if a fact names objects that do not belong to its segment."""
     if not_own(subject) is not None:
         raise CorruptData(
             "a fact names objects of another segment: they stay untouched",

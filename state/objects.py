@@ -9,7 +9,7 @@ from .errors import InvalidRequest
 from .offsets import TimestampMs
 
 MAX_KEY_BYTES = 1024
-"""S3's limit; it includes the prefix of the store's URL."""
+"""S3's limit for keys, which includes the prefix of the store's URL."""
 TEMPORARY_FOLDER = ".tierstate-tmp"
 """The folder in which `storage/directory.py` keeps unfinished objects; no key may begin with it, in any store."""
 
@@ -18,7 +18,7 @@ TEMPORARY_FOLDER = ".tierstate-tmp"
 class ObjectInfo:
     """One object. ``size`` is in bytes; ``modified_at`` is the store's time in milliseconds since the epoch.
 
-    ``crc32c``: the CRC-32C of the whole object that the store itself keeps; None if it keeps none, and in listings.
+    ``crc32c``: the CRC-32C of the complete object, if the store itself keeps it; None otherwise, and in listings.
     """
 
     key: str
@@ -29,7 +29,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """The stored parts of an upload that has not ended: readers see no object, but the parts may cost money.
+    """The stored parts of an upload that has not ended. Readers see no object, but the parts may cost money.
 
     ``key`` is the key passed to `put_stream`; empty if the store does not keep it. ``upload_id`` is the store's own id.
     """
@@ -43,7 +43,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def checked_key(key: str) -> str:
-    """Return ``key`` unchanged. Raises InvalidRequest if some store would refuse, normalise or hide it."""
+    """Return ``key`` unchanged. Raises InvalidRequest if a store might refuse, normalise or hide the key."""
     parts = key.split("/")
     if not key or "" in parts:
         raise InvalidRequest("an object key has no empty parts", key=repr(key))

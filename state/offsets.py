@@ -24,7 +24,7 @@ def moment(ms: int) -> str:
 
 
 class Extent(NamedTuple):
-    """The first offset of a log and the offset after its last. The log is empty if they are equal."""
+    """The first offset of a log, and its end (exclusive). The log is empty if they are equal."""
 
     start: Offset
     end: Offset

@@ -27,10 +27,10 @@ from .termless_facts import (
 
 @dataclass(frozen=True, slots=True)
 class SegmentMeaning:
-    """The state of one segment id in the live set. ``remote`` is its descriptor, if a fact contains it.
+    """The meaning of one segment id in the live set. ``remote`` is its descriptor, if a fact contains one.
 
-    ``position`` is that of its newest fact; ``fenced`` are the keys of its fenced facts; ``deleting`` is its first
-    accepted delete-started that is still live; ``facts`` are all its facts, in order of position.
+    ``position`` is that of its newest fact, ``fenced`` are the keys of its fenced facts. ``deleting`` is its first
+    accepted delete-started that is still live. ``facts`` are all its facts, in order of position.
     """
 
     segment_id: RemoteSegmentId
@@ -51,10 +51,10 @@ class SegmentMeaning:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """All that can be observed of one partition. With an empty live set, nothing is tiered and there is no leader.
+    """All that the live set shows about one partition. If it is empty, nothing is tiered and there is no leader.
 
-    ``term`` is the term in force; ``leader`` is the highest `LeaderElected` that this version can read; ``others`` are
-    the facts about no segment, in order of position; ``unsettled`` are the segments in any state but readable.
+    ``term`` is the term in force. ``leader`` is the highest `LeaderElected` that this version can read. ``others`` are
+    the facts about no segment, in order of position. ``unsettled`` are the segments in any state but readable.
     ``log_start`` is how far the accepted ``log_starts`` hold on the lineage in force; None if there are none.
     """
 
@@ -85,7 +85,7 @@ class PartitionView:
     settled: tuple[ContradictionSettled, ...] = ()
     settled_lineages: tuple[LineageSettled, ...] = ()
     accepted_gaps: tuple[GapAccepted, ...] = ()
-    """Gaps that people accepted. They do not count as coverage*: copying, trimming and sweeping ignore them."""
+    """Gaps that people accepted. They do not count as coverage: copying, trimming and sweeping ignore them."""
     kept: frozenset[RemoteSegmentId] = frozenset()
     """Segments whose objects a person decided to keep, whatever their facts say."""
 
@@ -96,21 +96,21 @@ class PartitionView:
 
     @property
     def lineage_unknown(self) -> bool:
-        """Return whether remote offsets at or above the log start lie below the lineage in force, in older epochs.
+        """Return whether remote offsets at or above the log start are below the lineage in force, in older epochs.
 
-        No fact shows whether they belong to this log, so nothing is trimmed or expired. A log start whose lineage has
-        nothing in common with the one in force does not show it either*: then the log start of the segment's own branch
-        counts. The result is False if a person settled that the offsets do not belong to this log.
+        No fact shows whether they belong to this log, so nothing is trimmed or expired. A log start of another log does
+        not show it: it counts only for segments of its own branch. The result is False if a person settled that the
+        offsets do not belong to this log.
         """
         return self.cannot_place(self.lineage)
 
     def cannot_place(self, lineage: Lineage) -> bool:
-        """Return what `lineage_unknown` would be if this lineage were in force."""
+        """Return the value that `lineage_unknown` would have if this lineage were in force."""
         settled = any(settles(fact.lineage, lineage) for fact in self.settled_lineages)
         return not settled and self.leaves_unplaced(lineage)
 
     def leaves_unplaced(self, lineage: Lineage) -> bool:
-        """Return what `cannot_place` would be without the lineages that people settled."""
+        """Return the value that `cannot_place` would have without the lineages that people settled."""
         if not lineage.entries:
             return bool(self.readable)
         first = lineage.entries[0]
@@ -128,7 +128,7 @@ class PartitionView:
         return False
 
     def _log_start_known(self, lineage: Lineage) -> Offset | None:
-        """Return the highest log start that holds here, among those whose lineage belongs to the same log."""
+        """Return the highest log start that holds here, among those whose lineage is of the same log or unrecorded."""
         facts = (
             fact
             for fact in self.log_starts
@@ -138,7 +138,7 @@ class PartitionView:
 
     @property
     def copied_to(self) -> Offset:
-        """Return the highest offset in remote storage without a gap from the log start; start - 1 if there is none."""
+        """Return the highest remote offset (inclusive) without a gap from the log start; start - 1 if there is none."""
         return self.coverage.prefix_end(self.log_start or 0)
 
     @property
@@ -147,7 +147,7 @@ class PartitionView:
         return sum(segment.object_bytes for segment in self.readable)
 
     def gaps(self, within: OffsetRange) -> list[OffsetRange]:
-        """Return `open_gaps`, or nothing while facts of a later release may explain them*."""
+        """Return `open_gaps`, or an empty list while facts of a later release may explain the gaps."""
         return [] if self.later else self.open_gaps(within)
 
     def open_gaps(self, within: OffsetRange) -> list[OffsetRange]:
@@ -158,7 +158,7 @@ class PartitionView:
         return gaps
 
     def skipped(self, within: OffsetRange) -> list[OffsetRange]:
-        """Return the offsets of ``within`` that lie in accepted gaps. Readers skip those that are not local."""
+        """Return the offsets of ``within`` that lie in accepted gaps. Readers skip those that are not on the broker."""
         gaps = self.coverage.gaps(within)
         for gap in self.open_gaps(within):
             gaps = [rest for each in gaps for rest in each.without(gap)]
@@ -166,9 +166,9 @@ class PartitionView:
 
     @property
     def gaps_in_force(self) -> list[tuple[GapAccepted, OffsetRange]]:
-        """Return each accepted gap with the offsets for which it holds on the lineage in force*.
+        """Return each accepted gap with the offsets for which it holds on the lineage in force.
 
-        Another branch of the log may have records there, and no person accepted their loss.
+        Another branch of the log may have records at the other offsets, and no person accepted their loss.
         """
         gaps = []
         for fact in self.accepted_gaps:
@@ -183,7 +183,7 @@ class PartitionView:
         return max((gap.end for _, gap in self.gaps_in_force if gap.start <= offset <= gap.end), default=None)
 
     def in_range(self, offsets: OffsetRange) -> list[OwnedRange]:
-        """Return the owned ranges that overlap these offsets, in order; the rest is gaps."""
+        """Return the owned ranges that overlap these offsets, in order. Offsets between them are gaps."""
         return self.coverage.within(offsets)
 
     def at_time(self, timestamp_ms: int) -> OwnedRange | None:

@@ -1,8 +1,8 @@
 """The partition to which a key of the tier-state topic belongs. Fast enough for every record of a replay.
 
-`parse_key` is the definition. A key that it refuses, or one in a tier-state partition to which it does not map, is
-*foreign*: tierstate did not write it and its meaning is unknown. While it is live, its whole tier-state partition is
-degraded to read-only.
+`parse_key` is the definition. A key is *foreign* if `parse_key` refuses it, or if it maps to another tier-state
+partition: tierstate did not write it and its meaning is unknown. While a foreign key is live, its complete tier-state
+partition is degraded to read-only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SURELY_OURS = re.compile(
 
 
 class Place(NamedTuple):
-    """``partition`` is None for ``meta/topic`` and foreign keys. ``foreign`` says why a key is foreign, else None."""
+    """``partition`` is None for ``meta/topic`` and foreign keys. ``foreign`` is why a key is foreign, or None."""
 
     partition: TopicIdPartition | None
     foreign: str | None = None
@@ -40,14 +40,14 @@ _META = Place(None)
 
 
 class Places:
-    """Maps keys to places. ``partitions``: the partition count that maps keys; None accepts any (test twins)."""
+    """Maps keys to places. ``partitions``: the partition count that maps keys; None accepts any partition (tests)."""
 
     def __init__(self, partitions: int | None = None) -> None:
         self._partitions = partitions
         self._entries: dict[str, tuple[int | None, Place]] = {}
 
     def of(self, tier_partition: int, key: str) -> Place:
-        """Return the place of a key in a tier-state partition. Never raises, whatever the key is."""
+        """Return the place of a key in a tier-state partition. Never raises, for any key."""
         cut = key.find("/", key.find("/") + 1)
         entry = self._entries.get(key[:cut]) if cut > 0 else None
         if entry is None or _SURELY_OURS.fullmatch(key, cut + 1) is None:

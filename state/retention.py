@@ -38,11 +38,11 @@ class TopicRetention:
 
 
 def local_retention_end(segments: Sequence[LocalSegment], retention: TopicRetention, now: TimestampMs) -> Offset | None:
-    """Return the offset below which local retention deletes segments; None if it keeps everything.
+    """Return the offset (exclusive) below which local retention deletes segments; None if it keeps everything.
 
-    ``segments``: the rolled ones and the active one, ascending. Whole segments expire, oldest first, never the active
-    one: by time if ``now - max_timestamp > local.retention.ms``, by size while the rest is still
-    ``>= local.retention.bytes`` (Kafka's ``deleteRetentionMsBreachedSegments`` and its counterpart by size).
+    ``segments``: the rolled ones and the active one, ascending. Complete segments expire, oldest first, never the
+    active one: by time if ``now - max_timestamp > local.retention.ms``, by size while at least
+    ``local.retention.bytes`` remain (Kafka's ``deleteRetentionMsBreachedSegments`` and its counterpart by size).
     """
     local, expired = LocalSegments.of(segments), 0
     if retention.local_bytes >= 0:
@@ -58,8 +58,8 @@ def local_retention_end(segments: Sequence[LocalSegment], retention: TopicRetent
 class WholeLog:
     """Both tiers of a partition as one log from ``log_start`` on. Total retention applies to it.
 
-    ``local``: the broker's segments, ascending, from ``local_start`` on. Nothing from ``high_watermark`` on expires.
-    An offset in both tiers counts once (KAFKA-20732 counted the whole local log in addition to the remote one).
+    ``local``: the broker's segments, ascending, from ``local_start`` on. Offsets from ``high_watermark`` on never
+    expire. An offset in both tiers counts once (KAFKA-20732 counted the complete local log in addition).
     """
 
     coverage: Coverage
@@ -104,24 +104,24 @@ class WholeLog:
                 gap = next(gaps, None)
 
     def _end_of(self, segment: LocalSegment) -> Offset:
-        """Return the end (exclusive). The active segment has none yet; records above the high watermark may vanish."""
+        """Return the end (exclusive). The active segment ends at the high watermark: records above may be truncated."""
         return segment.next_base if segment.next_base > segment.base_offset else self.high_watermark
 
 
 def share(size_bytes: int, part: OffsetRange, whole: OffsetRange) -> int:
-    """Return the bytes of a part of a segment, in proportion to its offsets, rounded down so that too much is kept."""
+    """Return the bytes of a part of a segment, in proportion to its offsets. Rounded down, so that too much is kept."""
     return size_bytes * len(part) // len(whole)
 
 
 def counted_from(segment: RemoteSegment, now: TimestampMs) -> TimestampMs:
-    """Return the time from which a segment's age counts: that of its newest record. Without a timestamp (-1), or with
-    one in the future, which could keep this segment and all later ones for very long, it is the time of the copy.
+    """Return the time from which a segment's age counts: the timestamp of its newest record. It is the time of the copy
+    if the timestamp is -1 or in the future: a future one could keep this segment and all later ones for very long.
     """
     return segment.max_timestamp if 0 <= segment.max_timestamp <= now else segment.copied_at
 
 
 def time_retention_end(log: WholeLog, retention: TopicRetention, now: TimestampMs) -> Offset | None:
-    """Return the log start that ``retention.ms`` requires (``now - t > retention.ms``); None if all is kept."""
+    """Return the log start that ``retention.ms`` requires (``now - t > retention.ms``); None if it keeps everything."""
     if retention.total_ms < 0:
         return None
     return _expired_end(log, lambda piece: now - counted_from(piece.segment, now) > retention.total_ms)
@@ -145,7 +145,7 @@ def size_retention_end(log: WholeLog, retention: TopicRetention) -> Offset | Non
 
 
 def _expired_end(log: WholeLog, expired: Callable[[OwnedRange], bool]) -> Offset | None:
-    """Return the end of the expired prefix: it ends before the first range that is kept or that only the broker has.
+    """Return the end of the expired prefix. It ends before the first range that is kept or that only the broker has.
 
     Offsets below the local start that no tier has do not end the prefix: their records are lost, and retention would
     stop forever at every gap. They expire together with the segment that follows them, never alone.

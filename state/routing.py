@@ -4,17 +4,17 @@
     local start <= offset < end           local, also when both tiers have it
     log start <= offset < local start     the owner in the logical lineage → remote; no owner → LogGap,
                                           or the route of the offset after the gap that a person accepted
-    offset == end                         nothing yet: empty, or a long poll
+    offset == end                         no record yet: an empty response, or a long poll
     offset > end                          OffsetOutOfRange
-
-PREFER_REMOTE reads remote above the local start too, but only while the broker answers with the leader epoch of the
-term in force: with any other epoch the view may describe another branch of the log.
 
 ``end`` is the high watermark, or the last stable offset under read_committed.
 
-The view is valid while its newest term has the leader's epoch. The agent of a newer leader may be down, and an unclean
-election may have cut off what the view describes: then the view is valid as far as the broker confirms it. Beyond that,
-only the broker's own offsets are read; the others raise LineageUnconfirmed (decision 0031).
+PREFER_REMOTE also reads remote above the local start, but only while the broker answers with the leader epoch of the
+term in force: with any other epoch, the view may describe another branch of the log.
+
+The view is valid while its newest term has the leader's epoch. Otherwise the agent of a newer leader may be down, and
+an unclean election may have truncated what the view describes. Then the view is valid as far as the broker confirms it.
+Above that offset, only the broker's own offsets are read; other reads raise LineageUnconfirmed (decision 0031).
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class LocalBounds:
 
 @dataclass(frozen=True, slots=True)
 class ReadLocal:
-    """Read from the broker, beginning at ``offset``."""
+    """The route to the broker, beginning at ``offset``."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRemote:
-    """Read ``segment`` from the object store. It serves ``offsets``; the first of them is the requested offset."""
+    """The route to ``segment`` in the object store. It serves ``offsets``, which begin at the requested offset."""
 
     segment: RemoteSegment
     offsets: OffsetRange
@@ -79,7 +79,7 @@ class ReadRemote:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """There is no record at ``offset`` yet: it is the end of the log."""
+    """The route to nothing: ``offset`` is the end of the log, and has no record yet."""
 
     offset: Offset
 
@@ -88,7 +88,7 @@ Route = ReadLocal | ReadRemote | AtEnd
 
 
 def begin_of(where: Route) -> Offset:
-    """Return the first offset that the route reads. It is above the requested one if an accepted gap is skipped."""
+    """Return the first offset that the route reads. It is above the requested offset if an accepted gap is skipped."""
     return where.offsets.start if isinstance(where, ReadRemote) else where.offset
 
 
@@ -99,16 +99,16 @@ EVERYTHING = Offset(2**63 - 1)
 def log_start(view: PartitionView, bounds: LocalBounds) -> Offset:
     """Return the first offset of the logical log: the log start of the facts, or the broker's if no fact names one.
 
-    A log that ends below the log start is not the log that the view describes: its term has not begun yet.
+    A log that ends below the log start of the facts is not the log of the view. Then the broker's start is returned.
     """
     is_same_log = view.log_start is not None and view.log_start <= bounds.high_watermark
     return view.log_start if is_same_log and view.log_start is not None else bounds.local_start
 
 
 def in_force(view: PartitionView, bounds: LocalBounds) -> bool:
-    """Return whether the lineage of the view is the leader's own*: its term began in the leader's epoch or a later one.
+    """Return whether the lineage of the view is the leader's: its term began in the leader's epoch or a later one.
 
-    Otherwise it may be a branch that an unclean election cut off, and the leader's agent may be down.
+    Otherwise it may be a branch that an unclean election truncated, and the leader's agent may be down.
     """
     leader, epoch = view.leader, bounds.leader_epoch
     return leader is not None and epoch is not None and leader.epoch >= epoch
@@ -123,7 +123,7 @@ def sure_end(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None)
 
 
 def sure_log_start(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None) -> Offset | None:
-    """Return `log_start`; None if it may belong to a branch that the leader's log left below it*."""
+    """Return `log_start`; None if it may belong to a branch from which the leader's log diverged below it."""
     if view.log_start is None or view.log_start <= sure_end(view, bounds, confirmed):
         return log_start(view, bounds)
     return None
@@ -155,8 +155,8 @@ def route(
 
     Raises OffsetOutOfRange (seek) outside [log start, end], and LogGap for offsets that no tier has. If one tier is
     requested and only the other has the offset, raises OffsetOutOfRange with the valid range of the requested tier.
-    Raises LineageUnconfirmed if the answer depends on the view at or above `sure_end`. With ``confirmed`` None, the
-    caller asks the leader and tries again.
+    Raises LineageUnconfirmed if the answer depends on the view at or above `sure_end`. If ``confirmed`` was None, the
+    caller then queries the leader and tries again.
     """
     start, end = sure_log_start(view, bounds, confirmed), bounds.end(isolation)
     local = offset >= bounds.local_start
@@ -187,7 +187,7 @@ def route(
     accepted = view.accepted_to(offset)
     if accepted is None or view.later or view.lineage_unknown:
         raise error
-    # never skip more than the actual gap*: offsets that a tier has are read, even inside an accepted gap
+    # never skip more than the actual gap: offsets that a tier has are read, even inside an accepted gap
     behind = min(accepted, error.end) + 1
     return route(view, bounds, behind, isolation=isolation, tier=tier, confirmed=confirmed)
 

@@ -1,8 +1,8 @@
 """Copied segments: the description of a copy attempt, and the full descriptor of a finished copy.
 
-There are three types, not one with a status: `CopyCandidate` (`rules/candidates.py`: a rolled segment on this broker's
-disk) → `CopyAttempt` (objects of this id may exist) → `RemoteSegment` (complete, verified).
-The same descriptor is in `copy-finished` facts, delete facts and in the manifest (`docs/formats.md`).
+There are three types, not one type with a status: `CopyCandidate` (`rules/candidates.py`: a rolled segment on this
+broker's disk) → `CopyAttempt` (objects of this id may exist) → `RemoteSegment` (complete, verified). The same
+descriptor is in `copy-finished` facts, delete facts and in the manifest (`docs/formats.md`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .ids import BrokerId, FactId, RemoteSegmentId, TopicIdPartition
 from .offsets import Offset, OffsetRange, Position, TimestampMs
 
 MAX_INLINE_ENTRIES = 256
-"""If there are more aborted ranges, only the objects contain them; the fact keeps their count, bounds and hash."""
+"""The maximum number of aborted ranges in a fact. If there are more, the fact has only their count, bounds and hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The term of one leader, ordered by (epoch, position of its `LeaderElected`); ``id`` tells twins apart."""
+    """The term of one leader, ordered by (epoch, position of its `LeaderElected`). ``id`` is unique to that fact."""
 
     epoch: LeaderEpoch
     position: Position
@@ -46,9 +46,9 @@ class Compression(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class AbortedRange:
-    """The offsets ``first`` to ``last`` (its marker) of an aborted transaction of one producer, both included.
+    """The offsets ``first`` to ``last`` (the marker) of an aborted transaction of one producer, both inclusive.
 
-    It applies only to transactional batches of that producer.
+    The range applies only to transactional batches of that producer.
     """
 
     producer_id: int
@@ -74,13 +74,13 @@ class AbortedRanges:
 
     @property
     def inline(self) -> bool:
-        """Return whether ``entries`` is the whole list; otherwise the list is read from the objects."""
+        """Return whether ``entries`` is complete. Otherwise the list is read from the objects."""
         return len(self.entries) == self.count
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAttempt:
-    """One attempt to copy one rolled segment. ``object_key`` is the whole base key; each object adds its suffix.
+    """One attempt to copy one rolled segment. ``object_key`` is the base key, to which each object adds its suffix.
 
     ``offsets``: from the base offset to the next segment's base offset minus one.
     """
@@ -134,7 +134,7 @@ class RemoteSegment:
 
     @property
     def has_gaps(self) -> bool:
-        """Return whether some of its offsets have no record: control records, or the topic was once compacted."""
+        """Return whether some offsets have no record: control records, or the topic was compacted at some time."""
         return self.record_count < len(self.offsets)
 
     @property

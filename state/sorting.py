@@ -1,7 +1,7 @@
 """The segments of a partition, classified: the readable ones with their offsets, the others, and illegal facts.
 
-`sort_out` is the definition. `SortingTable` maintains the same result one segment at a time, so that a view after one
-more fact needs no sort of ten thousand segments and no new coverage of them.
+`sort_out` is the definition. `SortingTable` maintains the same result one segment at a time. So a view after one more
+fact does not sort ten thousand segments, and does not recompute their coverage.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class SortingTable:
         self._touched: list[OffsetRange] | None = []
 
     def put(self, changed: Mapping[RemoteSegmentId, SegmentMeaning | None]) -> None:
-        """Replace the meaning of these segments. None means that no fact about the segment is left."""
+        """Replace the meaning of these segments. None means that the segment has no facts any more."""
         few = len(changed) * MANY <= len(self._segments.shown())
         for segment_id, meaning in changed.items():
             before = self._segments.put(segment_id, meaning)

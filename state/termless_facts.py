@@ -14,7 +14,7 @@ from .offsets import Offset, OffsetRange, TimestampMs
 
 
 class OrderKind(StrEnum):
-    """The kinds of orders. Pause, resume and disable supersede each other; of delete-records the highest one counts."""
+    """The kinds of orders. Pause, resume and disable supersede each other; the highest delete-records order counts."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -29,7 +29,7 @@ class OperatorOrder:
 
     ``lineage`` of a delete-records order is that of the log below ``before`` at the time of the order, as in
     `LogStartAdvanced`: records written later on another branch are not deleted. It is empty for other orders, and in
-    version 1 of this fact: an order that does not identify its records is not executed.
+    version 1 of this fact. A delete-records order of version 1 does not identify its records and is not executed.
     """
 
     partition: TopicIdPartition
@@ -55,7 +55,7 @@ class ReaderLease:
 
 @dataclass(frozen=True, slots=True)
 class IntegrityHold:
-    """An agent saw two contradicting facts: while this fact is live, nothing is trimmed, expired, swept or erased."""
+    """Two contradicting facts that an agent saw. While it is live, nothing is trimmed, expired, swept or erased."""
 
     partition: TopicIdPartition
     id: FactId
@@ -68,7 +68,7 @@ class IntegrityHold:
 
 @dataclass(frozen=True, slots=True)
 class LineageSettled:
-    """A person decided how the log continues below the broker's checkpoint, because no other fact shows it."""
+    """A person's decision how the log continues below the broker's checkpoint, because no other fact shows it."""
 
     partition: TopicIdPartition
     id: FactId
@@ -79,7 +79,7 @@ class LineageSettled:
 
 @dataclass(frozen=True, slots=True)
 class ContradictionSettled:
-    """A person examined contradicting facts: the state that `lifecycle.py` derives from them is accepted.
+    """A person's decision to accept the state that `lifecycle.py` derives from contradicting facts.
 
     ``contradiction``: its text, with keys and positions. ``keep``: the segment's objects are never deleted.
     """
@@ -94,10 +94,10 @@ class ContradictionSettled:
 
 @dataclass(frozen=True, slots=True)
 class GapAccepted:
-    """A person accepted that neither tier has ``offsets``: readers continue after them.
+    """A person's decision to accept that neither tier has ``offsets``: readers continue after them.
 
-    ``lineage``: of the log up to their end at that time, as in `LogStartAdvanced`. The fact holds as far as the log in
-    force is that log, and only where no tier has the offset. ``reason``: why the records are lost, as typed.
+    ``lineage``: of the log up to the end of ``offsets`` at that time, as in `LogStartAdvanced`. The fact holds as far
+    as the log in force is that log, and only for offsets that no tier has. ``reason``: why they are lost, as typed.
     """
 
     partition: TopicIdPartition
@@ -111,7 +111,7 @@ class GapAccepted:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMissing:
-    """The custodian found no topic with this id."""
+    """The custodian's observation that the cluster has no topic with this id."""
 
     partition: TopicIdPartition
     id: FactId

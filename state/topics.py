@@ -1,4 +1,4 @@
-"""The settings of a topic that tierstate uses."""
+"""The topic settings that tierstate uses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TopicConfig:
 
     @classmethod
     def of(cls, entries: Mapping[str, str]) -> TopicConfig:
-        """Parse settings by Kafka's names. A broker that does not know a setting omits it: then its default applies."""
+        """Parse settings by Kafka's names. A broker omits a setting that it does not know: then the default applies."""
         default = cls()
 
         def number(name: str, otherwise: int) -> int:

@@ -1,6 +1,6 @@
 """The tier view: the tier-state topic as a map, and the protocol through which other packages read it.
 
-Its store is RocksDB in production (`follower/rocksdb_view.py`); the in-memory twin is here.
+Its store is RocksDB (`follower/rocksdb_view.py`), or memory (`MemoryView`), which is rebuilt after a restart.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .partition_view import PartitionView
 from .place import Places
 
 Decode = Callable[[str, bytes], Fact | UnknownFact]
-"""Decodes key and value bytes to the fact. Never raises for bad bytes but returns UnknownFact (`schemas/codec.py`)."""
+"""Decodes key and value bytes to a fact. Never raises for bad bytes: it returns UnknownFact (`schemas/codec.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record of the tier-state topic. A ``value`` of None is a tombstone."""
+    """A record of the tier-state topic. If ``value`` is None, the record is a tombstone."""
 
     key: str
     position: Position
@@ -34,16 +34,16 @@ class Entry:
 
 
 READY_AGE_S = 6 * 3600.0
-"""A quarter of 24 hours, the minimum of ``min.compaction.lag.ms``.
+"""In seconds: a quarter of 24 hours, the minimum of ``min.compaction.lag.ms``.
 
 After a cleaner has passed position N, a view at N is a state that never existed. Records younger than the compaction
-lag are never cleaned, so a view that applied an end captured less than a quarter of it ago is at an uncleaned position.
+lag are never cleaned. So a view is at an uncleaned position if it applied an end captured at most this long ago.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SecondValue:
-    """A second, different value landed under a key that its writer writes only once: an integrity alarm."""
+    """A second, different value was appended under a key that is written only once: an integrity alarm."""
 
     key: str
     first_position: Position
@@ -53,7 +53,7 @@ class SecondValue:
 
 
 def is_second_value(later: Fact | UnknownFact) -> bool:
-    """Return whether a value that replaces another one is an integrity alarm.
+    """Return whether a value that replaces a different value is an integrity alarm.
 
     Only a recovery writes a key twice: a copy-started with the broker id RECOVERER, if the copy-finished was lost.
     """
@@ -66,8 +66,8 @@ class TierView(Protocol):
     def partition(self, partition: TopicIdPartition) -> PartitionView:
         """Return the current view of the partition; it is empty if no fact names the partition.
 
-        Every foreign key of its tier-state partition degrades it too. Raises ViewBehind for a partition that this view
-        does not keep (yet).
+        Every foreign key (`place.py`) in its tier-state partition degrades the view. Raises ViewBehind for a partition
+        that this view does not keep or does not keep yet.
         """
         ...
 
@@ -84,7 +84,7 @@ class TierView(Protocol):
         ...
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
-        """Return the second values that were seen and not yet forgotten, in order of key."""
+        """Return the second values that were found and not forgotten yet, in order of key."""
         ...
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
@@ -109,7 +109,7 @@ class TierView(Protocol):
 
 
 class ViewStore(Protocol):
-    """The store of a follower's live set and position; it has one writer. RocksDB in production, memory as the twin.
+    """The store of a follower's live set and position. It has one writer. It is in RocksDB or in memory.
 
     Foreign keys (`place.py`) are stored like other entries, so that live-set digests agree, but belong to no partition.
     """
@@ -123,10 +123,10 @@ class ViewStore(Protocol):
         dropped: Collection[TopicIdPartition] = (),
         anchor: Anchor | None = None,
     ) -> list[SecondValue]:
-        """Apply records and the position after them, with its leader epoch, in one step.
+        """Apply records, and store the position after them (``following``) and its leader epoch, in one atomic step.
 
         ``dropped``: partitions with records that were left out. ``anchor``: that of the last record below the position,
-        left out or not; None keeps the stored one. Returns the second values that are new.
+        left out or not; None keeps the stored anchor. Returns the second values that these records added.
         """
         ...
 
@@ -157,29 +157,29 @@ class ViewStore(Protocol):
     def partitions(self) -> list[TopicIdPartition]: ...
 
     def entries(self, tier_partition: int | None = None) -> Iterator[tuple[int, Entry]]:
-        """Return the live set as bytes, in pairs of tier-state partition and entry; of all partitions by default."""
+        """Return pairs of tier-state partition and entry: the live set as bytes; of all partitions by default."""
         ...
 
     def foreign(self, tier_partition: int) -> tuple[str, ...]:
-        """Return one sentence for each live foreign key, with its position."""
+        """Return one sentence, with the position, for each live foreign key."""
         ...
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
-        """Return the first pair of values of each key, in order of key, until it is forgotten."""
+        """Return the first pair of different values of each key, in order of key, until it is forgotten."""
         ...
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None: ...
 
     def dropped(self, tier_partition: int) -> AbstractSet[TopicIdPartition]:
-        """Return the partitions of which records were left out. The view has none of their facts."""
+        """Return the dropped partitions: records of them were left out, and the view has none of their facts."""
         ...
 
     def drop(self, tier_partition: int, partition: TopicIdPartition) -> None:
-        """Forget all facts of a partition in one step; from then on it is a dropped partition."""
+        """Forget all facts of a partition in one atomic step. From then on it is a dropped partition."""
         ...
 
     def adopt(self, tier_partition: int, partitions: Collection[TopicIdPartition], source: ViewStore) -> None:
-        """Add dropped partitions again, in one step, from a store that has all their records up to our position."""
+        """Restore dropped partitions, in one step, from a store that has all their records up to this position."""
         ...
 
     def close(self) -> None: ...
@@ -200,9 +200,9 @@ class _TierPartition:
 
 
 class MemoryView:
-    """The in-memory twin of the RocksDB view store, and the reference for its tests.
+    """The in-memory view store, and the reference for the tests of the RocksDB view store.
 
-    ``partitions``: the partition count that maps keys; None accepts a key in any partition.
+    ``partitions``: the partition count that maps keys. If it is None, a key is accepted in any partition.
     """
 
     def __init__(self, decode: Decode, partitions: int | None = None) -> None:

@@ -1,9 +1,9 @@
 """Azure Blob Storage, accessed with azure-storage-blob (the extra ``azure``).
 
-Every write carries ``If-None-Match: *`` and its own id in the object's metadata. After a lost answer, the id of the
-existing object shows whether this write created it. Microsoft's client sends each request once, and `retry_policy.py`
-repeats them, as for every store. (Only the rest of a body that breaks off is asked for by the client: twice, a second
-apart.)
+Every write carries ``If-None-Match: *``, or ``If-Match`` for a replacement, and its own id in the object's metadata.
+After a lost answer, the id of the existing object shows whether this write created it. Microsoft's client sends each
+request once, and `retry_policy.py` repeats it, as for every store. (Only if a body breaks off, the client itself
+requests the rest: twice at most, a second apart.)
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .retry_policy import RetryPolicy, never
 
 UPLOAD_ID = "tierstate_upload"
-"""Name of the metadata entry that tells which upload created an object. Azure requires an identifier: no dashes."""
+"""Name of the metadata entry that shows which upload created an object. Azure allows no dashes in it."""
 _WINDOW_BYTES = 4 * MIB
-"""Smallest GET, in bytes, for a streamed range: Microsoft's client returns whole answers, no streams."""
+"""Least bytes that one GET requests for a streamed range: Microsoft's client returns whole answers, no streams."""
 _BATCH = 256
 """Azure's limit for deletes in one request."""
 A = TypeVar("A")
@@ -53,7 +53,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class AzureStore:
-    """Objects of one container below one prefix (``a/b``: the store puts a ``/`` between it and a key)."""
+    """The objects of one container below one prefix. The store puts a ``/`` between the prefix (``a/b``) and a key."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class AzureStore:
                 container, self._options, connection_string, self.description
             )
         except (AzureError, ValueError):
-            # No reason and no cause: the client's error may repeat the connection string, including its key.
+            # Without the client's error, which may repeat the connection string and the key in it.
             raise InvalidRequest("the Azure client cannot be built", store=self.description) from None
         self._signatures = SharedAccess(self._container, self._credential, clock or SystemClock())
 
@@ -100,7 +100,7 @@ class AzureStore:
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):
                 # Blocks of an unfinished upload make this request fail (azurite), but not a commit.
-                with PartShares(1).upload() as share:  # not ours: the caller may hold one of our shares for this body
+                with PartShares(1).upload() as share:  # not of `_shares`: the caller may hold one of these
                     self._commit(blob, key, parts_of([body], len(body) or 1, share), share)
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
@@ -116,7 +116,7 @@ class AzureStore:
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         blob, signed = self._blob(key), {UPLOAD_ID: self._ids.uuid().hex()}
-        etag = self._read(key, blob.get_blob_properties).etag  # before the bytes: a change in between is refused
+        etag = self._read(key, blob.get_blob_properties).etag  # before the read: later changes are refused
         if self.get(key) != previous:
             return False
         condition: dict[str, Any] = {"etag": etag, "match_condition": MatchConditions.IfNotModified}
@@ -134,7 +134,7 @@ class AzureStore:
         try:
             data, size = self._download(key, ByteRange(0, first))
         except RangeNotSatisfiable:
-            return b""  # a range that begins at 0 is past the end only in an empty object
+            return b""  # only an empty object has no byte 0
         if limit is not None and size > limit:
             raise over_limit(key, size, limit)
         return data if len(data) == size else data + self.get_range(key, ByteRange(len(data), size))
@@ -144,7 +144,7 @@ class AzureStore:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        """Yield the range in pieces. Memory is bounded by one GET: 4 MiB, or one piece if that is more (at most 32)."""
+        """Yield the range in pieces. Memory is bounded by one GET: 4 MiB, or a larger piece of at most 32 MiB."""
         self._full(key)
         window = min(max(piece_bytes, _WINDOW_BYTES), GET_BYTES)
         position, stop = range.start, range.stop
@@ -164,13 +164,13 @@ class AzureStore:
         return ObjectInfo(key, properties.size, _milliseconds(properties.last_modified))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Yield the objects. Azure cannot begin after a key: keys up to ``start_after`` are listed too, and dropped."""
+        """Yield the objects. Azure cannot start after a key: keys up to ``start_after`` are fetched and skipped."""
         token: str | None = None
         while True:
             page, token = self._read("", partial(self._page, self._prefix + prefix, token))
             for blob in page:
                 if (blob.metadata or {}).get("hdi_isfolder") == "true":
-                    continue  # a folder of an account with hierarchical names is no object
+                    continue  # a folder in an account with a hierarchical namespace
                 key = blob.name.removeprefix(self._prefix)
                 if start_after is None or key > start_after:
                     yield ObjectInfo(key, blob.size, _milliseconds(blob.last_modified))
@@ -192,17 +192,17 @@ class AzureStore:
             for key, answer in itertools.zip_longest(batch, answers):
                 missing = answer is not None and answer.headers.get("x-ms-error-code") == "BlobNotFound"
                 if answer is None or not (answer.status_code == 202 or missing):
-                    self.delete(key)  # with the repeats and the errors of one request
+                    self.delete(key)  # with the retries and errors of a single delete
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """Yield nothing: Azure removes uncommitted blocks a week after the last one; until then they are invisible."""
+        """Yield nothing: uncommitted blocks are invisible, and Azure removes them a week after the last one."""
         return iter(())
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Do nothing: `unfinished_uploads` yields none."""
 
     def signed_url(self, key: str, seconds: float) -> str:
-        """Sign with the account's key; without one, with a cached delegation key (`generateUserDelegationKey`)."""
+        """Sign with the account's key, or without it with a cached delegation key (`generateUserDelegationKey`)."""
         blob = self._blob(key)
         return self._typed(key, lambda: f"{blob.url}?{self._signatures.of(self._full(key), seconds)}")
 
@@ -231,7 +231,7 @@ class AzureStore:
         blocks, size = upload.stage(parts)
         condition: dict[str, Any] = {"match_condition": MatchConditions.IfMissing}
         try:
-            # The commit point: before this answer there is no object, after it the whole one.
+            # The commit point: before it there is no object, after it the complete object.
             self._write(key, lambda: blob.commit_block_list(blocks, metadata=signed, **condition))
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):
@@ -241,9 +241,10 @@ class AzureStore:
         return size
 
     def _landed(self, blob: BlobClient, key: str, signed: dict[str, str], error: TierstateError) -> bool:
-        """Return True when the object is ours: the request succeeded and only its answer was lost.
+        """Return True if the object has the id of this write: the request succeeded and only its answer was lost.
 
-        Return False when the store reported an existing object but has none. Otherwise raise what ``error`` means.
+        Returns False if the store reported an existing object but has none. Otherwise raises ``error``, or ObjectExists
+        if another writer's object removed the blocks of this upload.
         """
         try:
             properties = self._write(key, blob.get_blob_properties)
@@ -260,7 +261,7 @@ class AzureStore:
         raise error
 
     def _download(self, key: str, range: ByteRange) -> tuple[bytes, int]:
-        """Return the bytes of one GET and the object's size. Raises CorruptData when the answer has another range."""
+        """Return the bytes of one GET and the object's size. Raises CorruptData if the answer has another range."""
         content_ranges: list[str | None] = []
 
         def look(answer: Any) -> None:
@@ -283,7 +284,7 @@ class AzureStore:
         if not match or (int(match[1]), int(match[2])) != expected or len(data) != expected[1] + 1 - range.start:
             raise self._other_range(key, range, content_ranges[-1] if content_ranges else None)
         if range.start >= int(match[3]):
-            raise beyond_end(key, range, int(match[3]))  # azurite: an empty answer
+            raise beyond_end(key, range, int(match[3]))  # azurite answers with no bytes
         return data, int(match[3])
 
     def _other_range(self, key: str, range: ByteRange, answered: str | None) -> CorruptData:
@@ -296,11 +297,11 @@ class AzureStore:
         )
 
     def _write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
-        """Return the result of ``act``, which is repeated and whose errors are translated."""
+        """Return the result of ``act``. Repeat it by the retry policy of writes, and translate its errors."""
         return self._retries.write(key, lambda: self._typed(key, act), given_up, size)
 
     def _read(self, key: str, act: Callable[[], A]) -> A:
-        """Do what `_write` does, with the retry policy of reads."""
+        """Do the same as `_write`, with the retry policy of reads."""
         return self._retries.read(key, lambda: self._typed(key, act))
 
     def _typed(self, key: str, act: Callable[[], A]) -> A:

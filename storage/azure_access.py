@@ -22,11 +22,11 @@ from ..runtime.clock import Clock
 from .signed_urls import LONGEST_S
 
 SKEW_S = 300.0
-"""Seconds by which a signature begins earlier, because the clocks of Azure and of this machine differ."""
+"""A signature is valid from this many seconds ago, because the clocks of Azure and of this machine may differ."""
 
 
 class SharedAccess:
-    """Signs reads of one container. Thread-safe. ``credential`` None: the client has the account's key."""
+    """Signs reads of one container. Thread-safe. ``credential`` is None if the client has the account's key."""
 
     def __init__(self, container: ContainerClient, credential: TokenCredential | None, clock: Clock) -> None:
         self._container, self._credential, self._clock = container, credential, clock
@@ -34,7 +34,7 @@ class SharedAccess:
         self._delegated: tuple[datetime, UserDelegationKey] | None = None
 
     def of(self, blob: str, seconds: float) -> str:
-        """Return the query string. Raises AzureError: without the account's key, Azure must issue a delegation key."""
+        """Return the query string for a blob's URL. Raises AzureError, as a delegation key may have to be requested."""
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         ends = now + timedelta(seconds=seconds)
         key = self._container.credential

@@ -1,4 +1,4 @@
-"""Translates the errors of Microsoft's client to those of `state/errors.py`: the only table of codes."""
+"""Translates the errors of Microsoft's client to those of `state/errors.py`. This is the only table of codes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
     "BlobImmutableDueToPolicy": (AccessDenied, "an immutability policy keeps the object"),
 }
 BLOCKS_GONE = ("InvalidBlockList", "InvalidBlobOrBlock")
-"""A commit no longer found its blocks: another write created an object under this key, which drops all its blocks."""
+"""Codes for a commit without its blocks. A write of an object removes all uncommitted blocks of that key."""
 _BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
     401: (AccessDenied, "the store refuses"),
     403: (AccessDenied, "the store refuses"),
@@ -62,13 +62,13 @@ def translated(error: azure.AzureError, key: str, store: str) -> TierstateError:
         code = str(response.headers.get("x-ms-error-code") or "")
         return answered(code, int(error.status_code or 0), _one_line(error), key, store)
     facts = {"key": key or None, "store": store, "reason": _one_line(error)}
-    if isinstance(error, azure.ClientAuthenticationError):  # no answer of the store: the credentials were not found
+    if isinstance(error, azure.ClientAuthenticationError):  # there was no request: no credentials were found
         return AccessDenied("no credentials for the store", **facts)
     return StorageUnavailable("the store does not answer", **facts)
 
 
 def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
-    """Return the error for an answer of the store."""
+    """Return the error of `state/errors.py` for an answer of the store."""
     facts = {"key": key or None, "store": store, "code": code or None, "status": status or None}
     facts["reason"] = reason or None
     if code in BLOCKS_GONE:
@@ -83,6 +83,6 @@ def answered(code: str, status: int, reason: str, key: str, store: str) -> Tiers
 
 
 def _one_line(error: Exception) -> str:
-    """Return only the first line: the others are the ids of one request."""
+    """Return only the first line. Other lines are ids of the request."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__

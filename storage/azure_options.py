@@ -16,15 +16,15 @@ from .options import StoreOptions
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 ONE_REQUEST_BYTES = 64 * MIB
 GET_BYTES = 32 * MIB
-"""Bytes of one GET. Microsoft's client would split a larger one, and `azure.py` would not see every answer."""
+"""Most bytes of one GET. Microsoft's client would split a larger one, and `azure.py` would not see all answers."""
 
 
 def azure_client(
     container: str, options: StoreOptions, connection_string: str | None, store: str
 ) -> tuple[ContainerClient, DefaultAzureCredential | None]:
-    """Return the client, and the credentials to close after it.
+    """Return the client, and credentials to close after it or None.
 
-    The account's key is used first, then a connection string, else Microsoft's own search. Raises InvalidRequest.
+    The account's key is used, else the connection string, else Microsoft's own search. Raises InvalidRequest.
     """
     more: dict[str, Any] = {
         "retry_total": 0,

@@ -1,8 +1,8 @@
-"""Uploads one object to Azure in blocks: in parallel, with bounded memory, and only if the key is still free.
+"""Sends the blocks of one object to Azure, in parallel and with bounded memory. `azure.py` commits them.
 
-All writers of a key share one space of blocks. Block ids begin with the id of the upload, so two writers never mix.
-Blocks without a commit are no object: they are invisible, and Azure removes them a week after the last one.
-Removing them sooner would create an object for a moment, so nothing here does.
+All writers of a key share its uncommitted blocks. A block id begins with the id of its upload, so uploads never mix.
+Uncommitted blocks are invisible, and Azure removes them a week after the last one. They are not removed earlier,
+because that would create an object for a moment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from ..state.errors import InvalidRequest
 from .parts import Part, UploadShare
 
 MAX_BLOCKS = 50_000
-"""Azure's limit; 8 MiB parts reach 390 GiB."""
+"""Azure's limit. Parts of 8 MiB reach 390 GiB."""
 
 
 class BlockUpload:
-    """``upload_id`` has one length for all uploads. ``send`` makes one request: it repeats it and translates errors.
+    """The blocks of one upload. ``upload_id`` must have the same length for all uploads.
 
-    ``send`` takes the request, a function that returns whether the upload was given up, and the bytes of the body.
+    ``send`` sends and repeats a request and translates its errors. Its arguments are the request, a function that
+    returns whether the upload was given up, and the body's size in bytes.
     """
 
     def __init__(
@@ -41,9 +42,9 @@ class BlockUpload:
         self._failed = False
 
     def stage(self, parts: Iterable[Part]) -> tuple[list[BlobBlock], int]:
-        """Send every part; return the blocks to commit and their bytes. Raises also what the iterator raises.
+        """Send every part. Return the blocks to commit and their total size in bytes.
 
-        As many parts are in flight as ``parts`` has shares for.
+        As many parts are in flight as ``parts`` gets shares for. Also raises the errors of the iterator.
         """
         size = 0
         blocks: list[BlobBlock] = []
@@ -57,11 +58,11 @@ class BlockUpload:
                         raise InvalidRequest("the object has more parts than Azure allows", limit=MAX_BLOCKS)
                     size += len(part.data)
                     waiting.append(pool.submit(self._stage, number, [bytes(part.data)]))
-                    del part  # otherwise it is in memory twice until the next one is made
+                    del part  # otherwise it is in memory twice until the next part is made
                     while waiting and waiting[0].done():
                         blocks.append(waiting.popleft().result())
                 blocks.extend(each.result() for each in waiting)
-            except BaseException:  # also a closed generator or an interrupt: no block is sent after we gave up
+            except BaseException:  # also an interrupt: no block is sent after a failure
                 self._failed = True
                 for future in waiting:
                     future.cancel()
@@ -72,7 +73,7 @@ class BlockUpload:
         return blocks, size
 
     def _stage(self, number: int, held: list[bytes]) -> BlobBlock:
-        """Send one block. ``held`` is a list of its part, emptied before another upload may make one in its place."""
+        """Send the part in the list ``held``. Empty the list before the share, and so its memory, is given back."""
         block_id, size = f"{self._id}{number:06d}", len(held[0])
         try:
             self._send(lambda: self._blob.stage_block(block_id, held[0], length=size), lambda: self._failed, size)

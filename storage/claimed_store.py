@@ -1,6 +1,6 @@
-"""Wraps a store so that it demands a proof right before each step that changes the bucket.*
+"""Wraps a store so that a check runs right before each step that changes the bucket.
 
-One place is enough: every change of the bucket goes through a store.
+This one place is enough, because every change of the bucket goes through a store.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from .object_store import DEFAULT_PART_BYTES, Data, ObjectStore
 
 
 class Proof(Protocol):
-    """Raises Unavailable if the bucket must not be changed now.
+    """The check: it raises Unavailable if the bucket must not be changed now.
 
-    ``harms``: whether the step can harm another cluster: it removes or replaces an object, or takes its name.
+    ``harms`` is True if the step can harm another cluster: it removes or replaces an object, or takes its key.
     """
 
     def __call__(self, *, harms: bool) -> None: ...
 
 
 def claimed(store: ObjectStore, proof: Proof, shared: str) -> ObjectStore:
-    """Return a store with the same promises that calls ``proof`` before changes; reads are passed on as they are.
+    """Return a store with the same promises that calls ``proof`` before changes. Reads are forwarded unchanged.
 
-    ``shared``: keys below it have the same names in a copy of the cluster; all other names are random.
+    ``shared`` is a key prefix. Keys with it are the same in a copy of the cluster. All other keys are random.
     """
     return cast(ObjectStore, _ClaimedStore(store, proof, shared))
 

@@ -1,7 +1,7 @@
-"""The promises of every object store: each with its reason, the cost when it is broken, and its check.
+"""The promises of every object store. Each has its reason, the cost if it is broken, a remedy, and its check.
 
 The tests run `PROMISES` over every implementation; `tierstate certify` runs `STORE_PROMISES` over a user's store.
-The order matters: no check relies on a promise after its own, so the first broken one is the one to fix.
+The order matters: a check relies only on promises before its own, so fix the first broken promise first.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ ADAPTER_PROMISES: tuple[Promise, ...] = (
         "this is a bug in tierstate: report it",
     ),
 )
-"""Promises that our own code keeps for any store: no store can break them, so only the tests check them."""
+"""Promises that tierstate's code keeps for any store. No store can break them, so only the tests check them."""
 
 PROMISES = STORE_PROMISES + ADAPTER_PROMISES
 
@@ -196,8 +196,9 @@ PROMISES = STORE_PROMISES + ADAPTER_PROMISES
 def certify(
     store: ObjectStore, prefix: str, promises: Sequence[Promise] = STORE_PROMISES
 ) -> Iterator[tuple[Promise, TierstateError | None]]:
-    """Check every promise in turn, remove what the check wrote, and yield None (kept) or the error (broken).
+    """Check every promise in turn, remove what the check wrote, and yield the promise with None or the error.
 
-    Raises Unavailable or AccessDenied, with the promise among its facts, when the store makes a judgement impossible.
+    None means that the promise is kept, an error that it is broken. Raises Unavailable or AccessDenied, with the
+    promise among the error's facts, if the store does not answer or refuses access.
     """
     yield from Trial(store, prefix).verdicts(promises)

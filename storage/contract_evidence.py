@@ -1,4 +1,4 @@
-"""Checks of `contract.py` report a broken promise as a Difference, with what was found and what was promised."""
+"""Functions that raise a Difference for a broken promise, with the value found and the value promised."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Check = Callable[[ObjectStore, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """``check(store, prefix)`` returns when the store keeps the promise, and writes only below ``prefix``.
+    """A promise of every store. ``check(store, prefix)`` writes only below ``prefix`` and raises if it is broken.
 
-    ``why``: what tierstate uses it for. ``cost``: what happens to users without it. ``remedy``: what to do then.
+    ``why`` names tierstate's use of it, ``cost`` the damage to users if it is broken, ``remedy`` the way to repair it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Checks of `contract.py` on listings: fresh, complete, in order, by prefix, from a key on."""
+"""Checks of `contract.py` on listings: they are current, complete and in order, by prefix and after a key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .contract_evidence import keys_below, must_equal, must_hold
 from .object_store import ObjectStore
 
 NAMES = ("a", "a-b/c", "a.b", "a/z", "ab/c", "ab/d/e", "b")
-"""Byte order differs from folder order. ``.x`` is added to each: where keys are files, ``a`` excludes ``a/z``."""
+"""Names whose byte order differs from folder order. ``.x`` is appended: a file ``a`` would exclude ``a/z``."""
 MORE_THAN_A_PAGE = 1050
 
 
@@ -42,7 +42,7 @@ def a_listing_is_complete_and_in_order(store: ObjectStore, prefix: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         try:
             list(pool.map(lambda key: store.put_if_absent(key, b"x"), keys))
-        except BaseException:  # an interrupt too: do not write a thousand more first
+        except BaseException:  # also after an interrupt: do not write the remaining keys first
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     listing = keys_below(store, prefix)
@@ -52,7 +52,7 @@ def a_listing_is_complete_and_in_order(store: ObjectStore, prefix: str) -> None:
 
 
 def _written(store: ObjectStore, prefix: str) -> list[str]:
-    """Write objects whose size is the length of their name; return their keys in order."""
+    """Write objects whose size in bytes is the length of their name. Return their keys in order."""
     names = sorted(f"{name}.x" for name in NAMES)
     for name in names:
         store.put_if_absent(prefix + name, name.encode())

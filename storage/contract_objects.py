@@ -1,4 +1,4 @@
-"""Checks of `contract.py` on single objects: written once, read exactly, named as they are, deleted for good."""
+"""Checks of `contract.py` on single objects: they are written once, read exactly, keep their keys, stay deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .contract_evidence import keys_below, must_equal, must_hold, must_raise
 from .object_store import ObjectStore, RangeNotSatisfiable
 
 CLOCK_SKEW_MS = 5 * 60 * 1000
-"""Largest allowed difference between the store's clock and ours."""
+"""Largest allowed difference between the store's clock and this machine's."""
 LONG_KEY_BYTES = 1000
 
 
@@ -87,8 +87,8 @@ def a_batch_delete_removes_all_it_names(store: ObjectStore, prefix: str) -> None
     keys += [
         f"{prefix}<a&b>/'quoted\"",
         f"{prefix}grüße +%25",
-    ]  # a batch is a document of its own, with its own escapes
-    for key in [*keys[:1000:50], *keys[-3:], f"{prefix}kept"]:  # most are missing; the last ones are in a second batch
+    ]  # a batch request has its own escapes
+    for key in [*keys[:1000:50], *keys[-3:], f"{prefix}kept"]:  # most keys are missing; the last are in a second batch
         store.put_if_absent(key, b"x")
     store.delete_many(keys)
     store.delete_many(keys[:2])
@@ -177,7 +177,7 @@ def long_keys_are_kept(store: ObjectStore, prefix: str) -> None:
         limit, length = error.facts.get("limit"), error.facts.get("bytes")
         if not isinstance(limit, int) or not isinstance(length, int):
             raise
-        key = _long_key(prefix, LONG_KEY_BYTES - (length - limit))  # the prefix of the store's URL counts too
+        key = _long_key(prefix, LONG_KEY_BYTES - (length - limit))  # the prefix in the store's URL counts too
         store.put_if_absent(key, b"long")
     must_equal("the object", store.get(key), b"long")
     must_equal("the keys", keys_below(store, prefix), [key])
@@ -195,7 +195,7 @@ def a_modification_time_is_the_time_of_writing(store: ObjectStore, prefix: str) 
             raise Difference("the store's clock goes back", milliseconds=earlier - modified_at)
         earlier = modified_at
         times = [each.modified_at for each in store.list(key)]
-        if len(times) != 1 or abs(times[0] - modified_at) >= 1000:  # some report milliseconds only in listings
+        if len(times) != 1 or abs(times[0] - modified_at) >= 1000:  # some stores report milliseconds only in listings
             raise Difference("a listing tells another time than a head", head=modified_at, listing=times)
 
 
@@ -217,7 +217,7 @@ def _streamed(store: ObjectStore, key: str, range: ByteRange) -> bytes:
 
 
 def _long_key(prefix: str, length: int) -> str:
-    """Return a key with parts of at most 200 bytes: file systems accept at most 255."""
+    """Return a key whose parts between slashes have at most 200 bytes: file systems accept at most 255."""
     key = prefix
     while len(key) < length:
         part = "k" * min(200, length - len(key))

@@ -1,4 +1,4 @@
-"""The check of `contract.py` on the only overwrite: an object is replaced only if it is still what was read."""
+"""The check of `contract.py` on overwriting: an object is replaced only if its content is still as it was read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _one_of_many_replaces(store: ObjectStore, key: str) -> None:
 
 
 def _what_is_deleted_does_not_come_back(store: ObjectStore, key: str) -> None:
-    """Check that a deletion and simultaneous replacements leave no object, in whatever order they happen."""
+    """Check that no object remains after a deletion and simultaneous replacements, whatever their order."""
     store.put_if_absent(key, b"old")
 
     def delete() -> bool:

@@ -1,4 +1,4 @@
-"""Runs the checks of promises on one store, and removes what they wrote, also when it is interrupted."""
+"""Runs the checks of promises on one store. Removes what the checks wrote, also after an interrupt."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ASKED_ONE_BY_ONE = 50
 
 
 class Trial:
-    """Writes only below ``prefix``, which nothing else uses. ``recorded`` counts the requests to the store."""
+    """Checks one store. Writes only below ``prefix``, which nothing else uses. ``recorded`` counts the requests."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self.recorded = RecordingStore(store)
         self._prefix = prefix
 
     def reach(self) -> None:
-        """Try once whether the store can be written to at all, before its promises are judged.
+        """Check once that the store can be written, listed and deleted from, before its promises are checked.
 
         Raises Unavailable, AccessDenied, InvalidRequest (no such bucket, a wrong endpoint).
         """
@@ -36,9 +36,9 @@ class Trial:
                 raise
 
     def verdicts(self, promises: Sequence[Promise]) -> Iterator[tuple[Promise, TierstateError | None]]:
-        """Yield each promise with None (kept) or its error (broken). Every check's objects are removed before the next.
+        """Yield each promise with None (kept) or its error (broken). Objects of a check are removed before the next.
 
-        Raises Unavailable and AccessDenied: a store that is silent or refuses us shows nothing about its promises.
+        Raises Unavailable and AccessDenied: a store without an answer or access shows nothing about its promises.
         """
         for number, promise in enumerate(promises):
             failure: TierstateError | None = None
@@ -54,9 +54,9 @@ class Trial:
             yield promise, failure
 
     def clear(self) -> list[str]:
-        """Remove everything that was written, look again, and return what is left (keys, or upload ids), if anything.
+        """Remove everything that was written, check, and return the remaining keys and uploads.
 
-        Never raises a store's error, and does not trust the store: keys that a batch delete left are deleted singly.
+        Never raises an error of the store. Keys that remain after the batch delete are deleted one by one.
         """
         with suppress(TierstateError):
             self.recorded.delete_many(sorted(self.recorded.written))
@@ -68,7 +68,7 @@ class Trial:
         return sorted({*remaining, *(self._listed() or ()), *uploads})
 
     def _still_there(self) -> list[str]:
-        """Return the written keys that still exist; forget the others. Few are checked singly, many by a listing."""
+        """Return the written keys that still exist, and forget the others. Many keys are checked by a listing."""
         keys, listed = sorted(self.recorded.written), self._listed()
         if len(keys) > ASKED_ONE_BY_ONE and listed is not None:
             remaining = [key for key in keys if key in listed]
@@ -83,11 +83,11 @@ class Trial:
         except (ObjectNotFound, InvalidRequest):  # an invalid key was never written
             return False
         except TierstateError:
-            return listed is None or key in listed  # some deny access to missing keys; then the listing decides
+            return listed is None or key in listed  # some stores deny access to missing keys: the listing decides
         return True
 
     def _listed(self) -> set[str] | None:
-        """Return the keys below the prefix; None when the store cannot list them."""
+        """Return the keys below the prefix. Returns None if the listing fails."""
         with suppress(TierstateError):
             return {info.key for info in self.recorded.list(self._prefix) if info.key.startswith(self._prefix)}
         return None
@@ -97,7 +97,7 @@ class Trial:
         with suppress(TierstateError):
             for upload in list(self.recorded.unfinished_uploads(self._prefix)):
                 if not upload.key.startswith(self._prefix):
-                    continue  # another client's: a store that ignores the prefix must not cost others their uploads
+                    continue  # of another client: a store may ignore the prefix, and this upload must stay
                 try:
                     self.recorded.abort_upload(upload)
                 except TierstateError:
@@ -106,10 +106,10 @@ class Trial:
 
 
 def _shows_nothing(error: TierstateError) -> bool:
-    """Return whether the error is silence or a missing permission, which prove nothing about the promise."""
+    """Return whether the error is an outage or a missing permission, which proves nothing about the promise."""
     return isinstance(error, Unavailable | AccessDenied) and not _cannot(error)
 
 
 def _cannot(error: TierstateError) -> bool:
-    """Return whether the store itself reports that it does not implement the request: then the promise is broken."""
+    """Return whether the store reports that it does not implement the request. Then the promise is broken."""
     return error.facts.get("status") == NOT_IMPLEMENTED

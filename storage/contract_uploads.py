@@ -1,4 +1,4 @@
-"""Checks of `contract.py` on objects that are larger than one request: whole or not at all, and nothing left behind."""
+"""Checks of `contract.py` on uploads in several requests: they create a complete object, or leave nothing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .object_store import MIB, ObjectStore
 PART_BYTES = 5 * MIB
 """The smallest part that S3 accepts."""
 _BLOCK = bytes(range(251)) * 4178
-"""About 1 MiB, no power of two."""
+"""Data of about 1 MiB, whose size is no power of two."""
 
 
 class _SourceFailed(Exception):
-    """Not an error of any store: it must come through unchanged."""
+    """The error of the source. `put_stream` must pass it on unchanged."""
 
 
 def a_large_stream_arrives_whole(store: ObjectStore, prefix: str) -> None:
@@ -44,7 +44,7 @@ def nothing_unfinished_is_left(store: ObjectStore, prefix: str) -> None:
     _fail(store, prefix, f"{prefix}failing", 6)
     must_equal("uploads after a failed one", _unfinished(store, prefix), [])
     store.put_stream(f"{prefix}whole", [_BLOCK] * 6, part_bytes=PART_BYTES)
-    with suppress(ObjectExists):  # whether it must be refused is another promise
+    with suppress(ObjectExists):  # another promise checks that this is refused
         store.put_stream(f"{prefix}whole", [_BLOCK] * 6, part_bytes=PART_BYTES)
     must_equal("uploads after a whole and a refused one", _unfinished(store, prefix), [])
 
@@ -52,7 +52,7 @@ def nothing_unfinished_is_left(store: ObjectStore, prefix: str) -> None:
 def a_large_put_never_overwrites(store: ObjectStore, prefix: str) -> None:
     key, size = f"{prefix}object", 6 * len(_BLOCK) + len(b"the end")
     store.put_stream(key, [_BLOCK] * 6 + [b"the end"], part_bytes=PART_BYTES)
-    for last in (b"the end", b"THE END, LATER"):  # the same bytes once more are another writer's bytes, too
+    for last in (b"the end", b"THE END, LATER"):  # the same bytes again count as another writer's too
         must_raise(ObjectExists, partial(store.put_stream, key, [_BLOCK] * 6 + [last], part_bytes=PART_BYTES))
         must_equal("the size of the first object", store.head(key).size, size)
     must_equal("its end", store.get_range(key, ByteRange(size - 7, size)), b"the end")

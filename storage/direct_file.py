@@ -1,8 +1,8 @@
-"""Writes a new file past the page cache (``O_DIRECT``), to spare a broker that shares the disk and the cache.
+"""Writes a new file without the page cache (``O_DIRECT``), for the sake of a broker on the same machine.
 
-In the cache, the file's pages would evict the broker's, and writes in bursts would reach the disk in bursts: a copy of
-50 MB/s made the p99 of a producer 7 times as long (decision 0025). Data shorter than `BLOCK_BYTES`, and the end of
-longer data, is written through the cache.
+In the page cache, the file's pages would evict the broker's, and the kernel would write them to the disk in bursts: a
+copy of 50 MB/s made the p99 latency of a producer 7 times as long (decision 0025). Data shorter than `BLOCK_BYTES`, and
+the end of longer data, is written through the cache.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import os
 from .object_store import MIB, Data
 
 BLOCK_BYTES = MIB
-"""Bytes of one request to the disk, and of a writer's memory."""
+"""Size of one write request to the disk, and of the buffer of each writer."""
 
 _NOT_HERE = {errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class DirectFile:
-    """``descriptor``: an empty file, open for writing; the caller closes it. OSErrors pass through.
+    """A file that is being written. ``descriptor`` is of an empty file; the caller closes it. Raises OSError.
 
-    Where the file system lacks such writes, or requires another alignment, everything is written through the cache.
+    If the file system lacks direct writes, or requires another alignment, all data is written through the cache.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._block: mmap.mmap | None = None  # of whole pages, as such writes must be
+        self._block: mmap.mmap | None = None  # whole pages, which direct writes require
         self._filled = 0
         self._can = True
 
     def write(self, data: Data) -> int:
-        """Write all of ``data`` and return its bytes. They reach the disk with `sync` at the latest."""
+        """Write all of ``data`` and return its size in bytes. The data is on the disk only after `sync`."""
         rest = memoryview(data).cast("B")
         size = len(rest)
         if self._block is None:
@@ -47,7 +47,7 @@ class DirectFile:
         return size
 
     def sync(self) -> None:
-        """Put everything that was written on the disk. Nothing may be written afterwards."""
+        """Write the rest and fsync the file. Do not call `write` afterwards."""
         if self._block is not None:
             self._through_cache(memoryview(self._block)[: self._filled])
             self._block = None
@@ -65,7 +65,7 @@ class DirectFile:
                 if error.errno not in _NOT_HERE:
                     raise
                 self._can = False
-        if block:  # none or only a part was written: the position may lie between two blocks of the disk
+        if block:  # not all was written, so the position may be between two blocks of the disk
             self._can = False
             self._through_cache(block)
 

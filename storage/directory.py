@@ -1,12 +1,12 @@
-"""A folder as an object store: atomic, durable, never overwriting. The demo's default, and fit for one machine or NFS.
+"""A folder as an object store: atomic and durable. It suits the demo, one machine, or NFS.
 
-An object is written to a hidden temporary folder, fsynced, and linked to its name: a hard link never replaces a file,
-so put-if-absent is the file system's own. Then every folder above it is fsynced, once per process.
-An unfinished file is locked by its writer. Files of killed writers are unlocked and removed when the store is opened.
-The temporary folder also marks the store: without it (a disk that is not mounted) no object is reported as "not found",
-and nothing is written below the mount point. It is created only on request (``tierstate init``): an agent started while
-the disk is missing would begin an empty store in its place. Folders are never removed, so no put races with a delete.
-Files that are not valid keys, and symbolic links, are not objects.
+An object is written to a hidden temporary folder, fsynced, and linked to its name. A hard link never replaces a file,
+so the file system itself provides put-if-absent. Then every folder above the object is fsynced, once per process.
+A writer locks its unfinished file. The files of killed writers have no lock: opening the store removes them.
+The temporary folder also marks the store. If the mark is missing (a disk that is not mounted), operations raise
+StorageUnavailable instead of ObjectNotFound, and nothing is written below the mount point. The mark is
+created only with ``make`` (``tierstate init``): an agent that starts without the disk must not begin an empty store.
+Folders are never removed, so no put races with a delete. Symbolic links and files without a valid key are no objects.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 class DirectoryStore:
-    """Keeps objects below one folder. ``make``: create it when its parent exists; else every operation raises
-    StorageUnavailable until it exists. Raises InvalidRequest, AccessDenied.
+    """Keeps objects below one folder. ``make``: create the folder if its parent exists. Without ``make``, operations
+    raise StorageUnavailable until the folder exists. Raises InvalidRequest, AccessDenied.
     """
 
     def __init__(self, folder: Path, *, make: bool = True) -> None:
@@ -80,7 +80,7 @@ class DirectoryStore:
             descriptor, temporary = self._new_file()
         try:
             file = DirectFile(descriptor)
-            for piece in pieces:  # the iterator's errors pass through: only the store's are translated
+            for piece in pieces:  # only the store's errors are translated, not the iterator's
                 with self._typed(key, writing=True):
                     size += file.write(piece)
             with self._typed(key, writing=True):
@@ -139,7 +139,7 @@ class DirectoryStore:
         try:
             with self._typed(key), self._held(path):
                 os.unlink(path)
-                # A delete that a power loss undoes would leave an orphan that no fact names.
+                # If a power loss undid the delete, an orphan would remain that no fact names.
                 _fsync_folder(os.path.dirname(path))
         except ObjectNotFound:
             return
@@ -169,7 +169,7 @@ class DirectoryStore:
         return True
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """Yield the files of killed writers; those of live writers are locked and left out. The files have no key."""
+        """Yield the files of killed writers, without a key. The files of running writers are locked and left out."""
         self._check_mark()
         with self._typed(""):
             names = () if prefix else sorted(os.listdir(self._temporary))
@@ -177,7 +177,7 @@ class DirectoryStore:
             status: os.stat_result | None = None
             with contextlib.suppress(OSError), self._unlocked(name) as descriptor:
                 status = os.fstat(descriptor)
-            if status is not None:  # unlocked again: the caller may abort it
+            if status is not None:  # the lock is released by now, so that the caller may abort it
                 yield UnfinishedUpload("", name, TimestampMs(status.st_mtime_ns // 1_000_000))
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
@@ -187,22 +187,23 @@ class DirectoryStore:
             os.unlink(os.path.join(self._temporary, upload.upload_id))
 
     def close(self) -> None:
-        """Do nothing: the store keeps nothing open."""
+        """Do nothing, because the store keeps no file open."""
 
     @contextlib.contextmanager
     def _held(self, path: str) -> Iterator[None]:
-        """Let only one `replace_if_same` or `delete` of an object run*, across processes, by a lock on its file.
+        """Let only one `replace_if_same` or `delete` of an object run, across processes, by a lock on its file.
 
-        *A replacement between another's compare and rename would be lost; one of a deleted object would re-create it.
+        Without the lock, a replacement between the compare and rename of another one would be lost, and a replacement
+        after a delete would re-create the object.
         """
         while True:
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)  # NFS locks no file that is open only for reading
+                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)  # NFS locks no descriptor for reading
             except PermissionError:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                if os.path.samestat(os.fstat(descriptor), os.lstat(path)):  # else it was replaced while we waited
+                if os.path.samestat(os.fstat(descriptor), os.lstat(path)):  # else the file was replaced in the meantime
                     yield
                     return
             finally:
@@ -219,19 +220,19 @@ class DirectoryStore:
         while True:
             descriptor, path = tempfile.mkstemp(dir=self._temporary)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_nlink:  # else another opening removed it between the two lines above
+            if os.fstat(descriptor).st_nlink:  # else another process removed it before it was locked
                 os.fchmod(descriptor, 0o644)
                 return descriptor, path
             os.close(descriptor)
 
     def _remove_leftovers(self) -> None:
-        with contextlib.suppress(StorageUnavailable):  # the folder is missing now: operations report it
+        with contextlib.suppress(StorageUnavailable):  # the folder is missing: operations report that
             for upload in tuple(self.unfinished_uploads()):
                 self.abort_upload(upload)
 
     @contextlib.contextmanager
     def _unlocked(self, name: str) -> Iterator[int]:
-        """Lock an unfinished file and yield its descriptor. Raises OSError when its writer lives or it is missing."""
+        """Lock an unfinished file and yield its descriptor. Raises OSError if its writer runs, or without the file."""
         descriptor = os.open(os.path.join(self._temporary, name), os.O_RDWR | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,7 +245,7 @@ class DirectoryStore:
         try:
             with self._typed(key, writing=True):
                 self._make_folders(folder)
-                os.link(temporary, path)  # the object exists from here on, whole
+                os.link(temporary, path)  # the commit point: the object exists from here on
         except ObjectExists as error:
             raise self._taken(key, path) from error
         with self._typed(key, writing=True):
@@ -252,7 +253,7 @@ class DirectoryStore:
             self._make_folders_durable(folder)
 
     def _make_folders(self, folder: str) -> None:
-        """Create folders below the store's own, but never that one: it may have been unmounted since the put began."""
+        """Create folders below the store's folder, but never that one: its disk may have been unmounted since."""
         if folder == self._root or os.path.isdir(folder):
             return
         self._make_folders(os.path.dirname(folder))
@@ -279,7 +280,7 @@ class DirectoryStore:
             folder = parent
 
     def _open(self, key: str) -> tuple[int, int]:
-        """Return the descriptor and the size of an object."""
+        """Return an object's open descriptor, which the caller closes, and its size in bytes."""
         with self._typed(checked_key(key)):
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
         status = os.fstat(descriptor)
@@ -311,7 +312,7 @@ class DirectoryStore:
         return StorageUnavailable("object shrank while it was read", key=key, store=self.description)
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Yield objects depth first, folders as ``name/``: this is exactly key order. Memory: one folder per level."""
+        """Yield objects in key order: depth first, with folders sorted as ``name/``. Memory: one folder per level."""
         for name, entry in self._entries(folder, prefix):
             key = folder + name
             if name.endswith("/"):
@@ -323,7 +324,7 @@ class DirectoryStore:
                     yield _info(key, entry.stat(follow_symlinks=False))
 
     def _entries(self, folder: str, prefix: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
-        """Return the sorted entries of a folder that lead to ``prefix`` or begin with it."""
+        """Return the sorted entries of a folder whose key begins with ``prefix``, or is itself a beginning of it."""
         matches = []
         with self._typed(folder), os.scandir(os.path.join(self._root, folder)) as entries:
             for entry in entries:

@@ -1,8 +1,8 @@
-"""Google Cloud Storage, by google-cloud-storage (the extra ``gcs``). Credentials: Google's application defaults.
+"""Google Cloud Storage, accessed with google-cloud-storage (the extra ``gcs``) and application default credentials.
 
-Every write is conditional (``ifGenerationMatch=0``) and carries its own id in the object's metadata. After a lost
-answer, the id of the existing object shows whether this write created it. Google's client sends each request once:
-`retry_policy.py` repeats them, as for every store. A body that breaks off is continued here.
+Every write is conditional (``ifGenerationMatch``: 0 for a new object) and puts its own id into the object's metadata.
+After a lost answer, the id of the existing object shows whether this write created it. Google's client sends each
+request once, and `retry_policy.py` repeats it, as for every store. If a body breaks off, its rest is requested here.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from .retry_policy import NotRepeatable, RetryPolicy, never
 from .store_date import DateHeard, StoreDate
 
 UPLOAD_ID = "tierstate-upload"
-"""Name of the metadata entry that tells which upload created an object."""
+"""Name of the metadata entry that shows which upload created an object."""
 _BINARY = "application/octet-stream"
 _ONE_REQUEST_BYTES = 8 * MIB
-"""Google's client sends more than this by a resumable upload of its own, which cannot continue a half-kept part."""
+"""Google's client sends larger data by its own resumable upload, which cannot continue a partly stored part."""
 _PARTS = 2
-"""Parts of one upload: one in flight, because they are sent in turn, and the next one."""
+"""Most parts of one upload in memory: one in flight, because parts are sent one by one, and the next part."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _BATCH = 1000
 _DELETES = 8
-"""Delete requests at a time: Google's own batches have no answer for each object."""
+"""Delete requests in flight at a time."""
 
 
 class GcsStore:
-    """Objects of one bucket below one prefix (``a/b``: the store puts a ``/`` between it and a key)."""
+    """The objects of one bucket below one prefix. The store puts a ``/`` between the prefix (``a/b``) and a key."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class GcsStore:
         try:
             resource = upload.send(parts)
         except (ObjectExists, StorageUnavailable):
-            # A lost answer: the retry meets our own object (412) or a session that has ended (404).
+            # After a lost answer, the retry finds this upload's object (412) or a session that has ended (404).
             if upload.whole is None or not self._is_ours(blob, upload.whole):
                 raise
         else:
@@ -207,7 +207,7 @@ class GcsStore:
             self._delete(key, lambda: blob.delete(**self._once))
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Send one request per key: Google's own batch is 100 such requests in one body, which also fail one by one."""
+        """Send one request per key. Google's batch would be 100 such requests in one body, each with its own result."""
         remaining = iter(keys)
         with ThreadPoolExecutor(_DELETES, thread_name_prefix="tierstate-delete") as pool:
             while batch := tuple(itertools.islice(remaining, _BATCH)):
@@ -215,14 +215,14 @@ class GcsStore:
                     deletion.result()
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """Yield nothing: a session without an object is invisible, costs nothing and ends by itself after a week."""
+        """Yield nothing: unfinished upload sessions are invisible, cost nothing, and expire after a week."""
         return iter(())
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Do nothing: `unfinished_uploads` yields none."""
 
     def signed_url(self, key: str, seconds: float) -> str | None:
-        """Sign with a service account's own key; without one, Google signs (`iam.serviceAccounts.signBlob`)."""
+        """Sign with the service account's key. Without it, request a signature (`iam.serviceAccounts.signBlob`)."""
         blob, lifetime = self._bucket.blob(self._full(key)), timedelta(seconds=int(seconds))
         endpoint = {} if self._options.endpoint is None else {"api_access_endpoint": self._options.endpoint}
 
@@ -248,7 +248,7 @@ class GcsStore:
         return blob
 
     def _put(self, blob: Any, body: bytes, *, generation: int) -> None:
-        # The checksum is sent along: Google refuses what was damaged on its way.
+        # Google compares this checksum and refuses data that was damaged in transit.
         blob.upload_from_string(
             body, content_type=_BINARY, if_generation_match=generation, checksum="crc32c", **self._once
         )
@@ -268,7 +268,7 @@ class GcsStore:
         return [*next(blobs.pages, ())], blobs.next_page_token
 
     def _is_ours(self, blob: Any, whole: Whole | None) -> bool:
-        """Return whether this upload created the object under this name, of exactly these bytes."""
+        """Return whether this upload created the existing object, with exactly the size and checksum of ``whole``."""
         existing = self._bucket.blob(blob.name)
         with suppress(TierstateError):
             self._retries.write("", lambda: self._reloaded(existing))
@@ -283,7 +283,7 @@ class GcsStore:
             raise translated(error, "", self.description) from error
 
     def _agrees(self, blob: Any, key: str, resource: dict[str, Any], whole: Whole | None) -> None:
-        """Remove an object that is not what was sent. Google compares before it creates one; others may not."""
+        """Remove an object that differs from ``whole``, and raise StorageUnavailable. Google creates none."""
         actual = Whole(int(resource["size"]), resource["crc32c"])
         if actual != whole:
             generation = int(resource["generation"])
@@ -294,7 +294,7 @@ class GcsStore:
             )
 
     def _open(self, key: str, range: ByteRange | None) -> Any:
-        """Return the answer to one GET, its body not read yet."""
+        """Return the answer to one GET, whose body is not read yet. The caller closes the answer."""
         url = f"{self._client.api_endpoint}/download/storage/v1/b/{self._name}/o/{quote(self._full(key), safe='')}"
         headers = {"Accept-Encoding": "identity"}
         if range is not None:
@@ -314,7 +314,7 @@ class GcsStore:
         return answer
 
     def _checked_stop(self, key: str, range: ByteRange, answer: Any) -> int:
-        """Return where the body stops in the object. Raises CorruptData for another range than ``range``."""
+        """Return the stop position of the body in the object. Raises CorruptData if its range is not ``range``."""
         match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
         expected = (range.start, min(range.stop, int(match[3])) - 1) if match else None
         if not match or (int(match[1]), int(match[2])) != expected:
@@ -331,15 +331,15 @@ class GcsStore:
         return StorageUnavailable("the body breaks off", key=key, store=self.description, position=position)
 
     def _read(self, key: str, act: Callable[[], Any]) -> Any:
-        """Return the result of ``act``, which is repeated and whose errors are translated."""
+        """Return the result of ``act``. Repeat it by the retry policy of reads, and translate its errors."""
         return self._retries.read(key, lambda: self._typed(key, act))
 
     def _delete(self, key: str, act: Callable[[], Any]) -> Any:
-        """Do what `_read` does, with the retry policy of writes."""
+        """Do the same as `_read`, with the retry policy of writes."""
         return self._retries.write(key, lambda: self._typed(key, act))
 
     def _write(self, key: str, act: Callable[[], Any], given_up: Callable[[], bool] = never, size: int = 0) -> Any:
-        """Do what `_delete` does. For a write, "not found" means that its bucket or its upload session is missing."""
+        """Do the same as `_delete`. A 404 of a write means that its upload session ended: it raises NotRepeatable."""
 
         def once() -> Any:
             try:
@@ -363,7 +363,7 @@ class GcsStore:
         return failure
 
     def _has_bucket(self) -> bool:
-        """Return whether the bucket exists, after a 404. Without permission to list, assume that the bucket exists."""
+        """Return whether the bucket exists. If the store refuses the listing or fails, assume that it exists."""
         try:
             self._page(self._prefix, None, None, most=1)
         except FOREIGN as error:
@@ -372,7 +372,7 @@ class GcsStore:
 
 
 def _next_piece(answer: Any, size: int) -> bytes:
-    """Return the next bytes; none, or fewer than ``size``, when the body broke off."""
+    """Return the next ``size`` bytes of the body. Returns fewer bytes, or none, if the body broke off."""
     with suppress(*BROKEN_BODY):
         piece: bytes = answer.raw.read(size, decode_content=False)
         return piece

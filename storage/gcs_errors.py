@@ -1,6 +1,7 @@
-"""Translates the errors of Google's client to those of `state/errors.py`: the only table of answers.
+"""Translates the errors of Google's client to those of `state/errors.py`. This is the only table of codes.
 
-404 alone does not mean "no such object": a missing bucket answers 404 too. Where Google does not tell, `gcs.py` asks.
+404 alone does not mean "no such object", because Google also answers 404 for a missing bucket. If the answer does not
+show which, `gcs.py` sends another request.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ _BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
     507: (StorageFull, "the store has no room"),
 }
 _THROTTLING = ("rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded")
-"""Reasons of a 403 that mean throttling and not a missing permission."""
+"""Reasons in a 403 that mean throttling and not a missing permission."""
 NO_OBJECT = "No such object"
-"""Text of Google's 404 for an existing bucket; other servers answer 404 without it."""
+"""Text in Google's 404 if the bucket exists but the object does not. Other servers answer 404 without this text."""
 _NO_BUCKET = "The specified bucket does not exist"
 _NO_CREDENTIALS = (google_auth.DefaultCredentialsError, google_auth.RefreshError)
 
@@ -80,14 +81,14 @@ def translated(error: BaseException, key: str, store: str) -> TierstateError:
 
 
 def refused(answer: Any) -> Exception:
-    """Return the error that Google's client raises for an answer, for requests that do not use that client."""
+    """Return the error that Google's client would raise for this answer, for requests without that client."""
     make: Any = google.from_http_response
     error: Exception = make(answer)
     return error
 
 
 def answered(status: int, code: str, reason: str, key: str, store: str) -> TierstateError:
-    """Return the error for an answer of the store; ``code`` is Google's own word, such as ``rateLimitExceeded``."""
+    """Return the error for an answer of the store. ``code`` is Google's reason, such as ``rateLimitExceeded``."""
     facts = {"key": key or None, "store": store, "code": code or None, "status": status, "reason": reason or None}
     if status == 403 and code in _THROTTLING:
         return Throttled("the store asks to slow down", **facts)

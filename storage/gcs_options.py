@@ -21,15 +21,15 @@ _session: Any = AuthorizedSession
 
 
 def gcs_client(options: StoreOptions, session: Any) -> Any:
-    # The session is ours (its size, its credentials), so that bodies are read from the pool the client uses.
+    # `gcs.py` reads bodies by this session: so both use one connection pool and the same credentials.
     more = {"client_options": {"api_endpoint": options.endpoint}} if options.endpoint else {}
     return storage.Client(project=None, credentials=session.credentials, _http=session, **more)
 
 
 def authorized_session(options: StoreOptions, store: str) -> Any:
-    """Return an authorized HTTP session. Raises AccessDenied when Google's own search finds no credentials."""
+    """Return an HTTP session. Raises AccessDenied if Google's search finds no credentials and no endpoint is set."""
     if options.endpoint is not None and options.endpoint.startswith("http:"):
-        credentials: Any = _anonymous()  # an emulator: no token ever travels in the clear
+        credentials: Any = _anonymous()  # an emulator; a token is never sent unencrypted
     else:
         try:
             credentials, _ = google.auth.default(scopes=[_SCOPE])
@@ -46,9 +46,9 @@ def authorized_session(options: StoreOptions, store: str) -> Any:
 
 
 def signing_account(session: Any) -> dict[str, Any] | None:
-    """Return the arguments that `Blob.generate_signed_url` needs; None when the client's credentials cannot sign.
+    """Return arguments for `Blob.generate_signed_url`. Returns None if the client's credentials cannot sign.
 
-    Raises GoogleAuthError when there is no token for the request to Google.
+    Raises GoogleAuthError if there is no token for the request to Google.
     """
     credentials = session.credentials
     if isinstance(credentials, Signing):
@@ -56,6 +56,6 @@ def signing_account(session: Any) -> dict[str, Any] | None:
     email = getattr(credentials, "service_account_email", None)
     if email is None:
         return None
-    if not credentials.valid:  # credentials of a machine in Google's cloud: its name comes with the first token
+    if not credentials.valid:  # a machine in Google's cloud knows its account only after a refresh
         credentials.refresh(Request())
     return {"service_account_email": credentials.service_account_email, "access_token": credentials.token}

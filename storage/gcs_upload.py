@@ -1,8 +1,8 @@
-"""Sends one resumable upload to Google Cloud Storage: parts in turn, bounded memory, only if the key is still free.
+"""Sends one resumable upload to Google Cloud Storage: part by part, with bounded memory, only if the key is free.
 
-A part whose answer got lost is sent again: the store ignores bytes it already has. The last part carries the CRC-32C of
-the whole object, which the store compares before it creates the object; its answer is compared here once more.
-A session that ends without an object is invisible, costs nothing and is forgotten by Google after a week.
+If the answer to a part is lost, the part is sent again, and the store ignores bytes that it already has. The last part
+carries the CRC-32C of the whole object. The store compares it before it creates the object, and `gcs.py` compares the
+answer. A session without an object is invisible and costs nothing. Google removes it after a week.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from .parts import Part, UploadShare
 from .retry_policy import ABORT_SECONDS
 
 STEP = 256 * 1024
-"""Google's rule: every part except the last is a multiple of this."""
+"""Google's rule: the size of every part except the last is a multiple of this."""
 _PERSISTED = re.compile(r"bytes=0-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Size of all that was sent, and its CRC-32C as Google writes it (base64, big endian)."""
+    """The size in bytes of all parts together, and their CRC-32C as Google writes it (base64, big-endian)."""
 
     size: int
     crc32c: str
 
 
 class ResumableUpload:
-    """``session_url``: from `Blob.create_resumable_upload_session`. ``send`` repeats a request, translates errors.
+    """The upload of one object. ``session_url`` is the result of `Blob.create_resumable_upload_session`.
 
-    ``send`` takes the request, a function that returns whether the upload was given up, and the bytes of the body.
+    ``send`` sends and repeats a request and translates its errors. Its arguments are the request, a function that
+    returns whether the upload was given up, and the body's size in bytes.
     """
 
     def __init__(
@@ -59,13 +60,12 @@ class ResumableUpload:
 
     @property
     def whole(self) -> Whole | None:
-        """Size and checksum of the object; None before the last part is sent: until then there can be no object."""
+        """Size and checksum of the object. None before the last part is sent: there can be no object yet."""
         return self._whole
 
     def send(self, parts: Iterable[Part]) -> dict[str, Any]:
-        """Send every part and return the object's resource. Any failure, also of the iterator, ends the session.
-
-        One part is in flight while the next one is made, as far as ``parts`` has shares for both.
+        """Send every part and return Google's description of the object. Any failure, also of the iterator, cancels the
+        session. One part is in flight while the next one is made, if ``parts`` has shares for both.
         """
         flight: Future[dict[str, Any] | None] | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="tierstate-part") as pool:
@@ -88,7 +88,7 @@ class ResumableUpload:
         return resource
 
     def _send(self, held: list[bytes], last: bool) -> dict[str, Any] | None:
-        """Send a part. ``held`` is a list of it, emptied before another upload may make one in its place."""
+        """Send the part in the list ``held``. Empty the list before the share, and so its memory, is given back."""
         try:
             return self._sent(held[0], last)
         finally:
@@ -96,7 +96,7 @@ class ResumableUpload:
             self._share.give_back()
 
     def _sent(self, part: bytes, last: bool) -> dict[str, Any] | None:
-        """Send one part, in as many requests as the store needs to keep all of it."""
+        """Send one part, by further requests while the store has stored only its beginning."""
         self._crc = google_crc32c.extend(self._crc, part)
         start, stop = self._position, self._position + len(part)
         if last:
@@ -134,4 +134,4 @@ class ResumableUpload:
 
     def _cancel(self) -> None:
         with suppress(*FOREIGN):  # the first error counts
-            self._transport.delete(self._url, timeout=ABORT_SECONDS / 2)  # to connect, and to answer
+            self._transport.delete(self._url, timeout=ABORT_SECONDS / 2)  # applies to the connection and to the answer

@@ -1,4 +1,4 @@
-"""Wraps a store so that each of its answers and pieces is a sign of life of the calling thread (`watchdog.py`)."""
+"""Wraps a store so that each answer and each piece is a sign of life of the calling thread (`watchdog.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .object_store import ObjectStore
 
 
 def living(store: ObjectStore) -> ObjectStore:
-    """Return a store with exactly the same promises: it repeats none of their code, so that none can be forgotten."""
+    """Return a store with exactly the same promises. Calls are forwarded by name, so no method can be forgotten."""
     return cast(ObjectStore, _LivingStore(store))
 
 
@@ -24,7 +24,7 @@ class _LivingStore:
 
 
 def _living(ask: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``ask`` with a sign of life after every answer or error, and at every piece that is sent or arrives."""
+    """Return ``ask`` with a sign of life after every answer or error, and for every piece that is sent or arrives."""
 
     def watched(*arguments: Any, **named: Any) -> Any:
         try:
@@ -46,4 +46,4 @@ def _one_by_one(pieces: Iterable[Any]) -> Iterator[Any]:
         alive()
         return piece
 
-    yield from map(one, pieces)  # no name of ours holds a piece while the next one is made
+    yield from map(one, pieces)  # no variable here keeps a piece while the next one is made

@@ -1,4 +1,4 @@
-"""The in-memory twin of every object store: a dictionary that keeps their promises, and fails on demand."""
+"""An object store in memory. It keeps the promises of all stores, and fails on demand."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ..state.offsets import ByteRange
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, beyond_end, over_limit
 
 Faults = Callable[[str, str, int], None]
-"""``faults(operation, key, writes so far)`` may raise. Operations: put, part, complete, delete; get, head, list.
+"""``faults(operation, key, writes so far)`` may raise. Operations: put, part, complete, delete, get, head, list.
 
-The first four are writes and are counted: raising at every number in turn tries a failure at every write. It is called
-before the operation takes effect; to test an effect whose answer was lost, raise at the next step.
+The first four are writes and are counted. A test that raises at each number in turn has a failure at every write. The
+function is called before the operation takes effect. To simulate a lost answer, raise at the next operation.
 """
 
 PAGE_KEYS = 1000
 
 
 def no_faults(operation: str, key: str, writes: int) -> None:
-    """A store that always works."""
+    """Raise nothing: the store always works."""
 
 
 class MemoryStore:
-    """Keeps objects in this process only."""
+    """Keeps objects in this process' memory only."""
 
     def __init__(self, clock: Clock | None = None, faults: Faults = no_faults) -> None:
         self._clock = clock or SystemClock()
@@ -46,7 +46,7 @@ class MemoryStore:
 
     @property
     def writes(self) -> int:
-        """Number of writes that were tried so far."""
+        """Number of attempted writes so far."""
         return self._writes
 
     def put_if_absent(self, key: str, data: Data) -> None:
@@ -96,7 +96,7 @@ class MemoryStore:
             after = page[-1].key
 
     def drop_cached(self, key: str) -> None:
-        """Do nothing: every read gets the object itself."""
+        """Do nothing: there is no cache."""
 
     def delete(self, key: str) -> None:
         self._write("delete", checked_key(key))
@@ -123,7 +123,7 @@ class MemoryStore:
         """Do nothing: `unfinished_uploads` yields none."""
 
     def close(self) -> None:
-        """Keeps its objects: a closed twin can be read by the test that owns it."""
+        """Do nothing: a test can still read the objects of a closed store."""
 
     def _write(self, operation: str, key: str) -> None:
         with self._lock:

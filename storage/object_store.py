@@ -1,11 +1,11 @@
 """The interface that tierstate needs from any object store. `contract.py` states and checks every promise.
 
 A function takes the smallest protocol that it uses: reader, writer or uploads. Implementations of all three:
-`memory.py` (the in-memory twin), `directory.py`, `s3.py`, `gcs.py`, `azure.py`. All are synchronous and thread-safe.
+`memory.py` (for tests), `directory.py`, `s3.py`, `gcs.py`, `azure.py`. All are synchronous and thread-safe.
 
 Implementations raise only these errors: ObjectNotFound, ObjectExists, RangeNotSatisfiable, InvalidRequest,
 AccessDenied, Throttled, StorageFull, StorageUnavailable, CorruptData (the answer does not match the request).
-After StorageUnavailable or Throttled from a write, its outcome is unknown: the object may exist, whole, never in part.
+After a write raised StorageUnavailable or Throttled, the object may exist. It is then complete, never a part.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ Data = bytes | bytearray | memoryview
 
 
 class RangeNotSatisfiable(InvalidRequest):
-    """A range begins at or past the end of its object."""
+    """The error for a range that begins at or past the end of its object."""
 
 
 class ObjectReader(Protocol):
     """Reads and lists objects. Keys are relative to the store's URL."""
 
     def get(self, key: str, limit: int | None = None) -> bytes:
-        """Return the whole object. Raises InvalidRequest, without reading it, when it has more than ``limit`` bytes."""
+        """Return the whole object. Raises InvalidRequest, without reading all, if it has more than ``limit`` bytes."""
         ...
 
     def get_range(self, key: str, range: ByteRange) -> bytes:
-        """Return a range of bytes. A stop past the end is clamped; a start at or past it raises RangeNotSatisfiable."""
+        """Return a range of bytes. A stop past the object's end is clamped.
+
+        Raises RangeNotSatisfiable if the range starts at or past the object's end.
+        """
         ...
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
@@ -43,7 +46,7 @@ class ObjectReader(Protocol):
         ...
 
     def head(self, key: str) -> ObjectInfo:
-        """Return an object's size and time without reading it. Raises ObjectNotFound."""
+        """Return the size and modification time of an object without reading it. Raises ObjectNotFound."""
         ...
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
@@ -59,22 +62,22 @@ class ObjectWriter(Protocol):
     """Creates and deletes objects. Only `replace_if_same` overwrites one."""
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        """Create one object, whole or not at all. Raises ObjectExists when the key is taken."""
+        """Create one object, completely or not at all. Raises ObjectExists if an object has this key."""
         ...
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
-        """Create one object from pieces of any size and return its bytes. It is invisible until it is complete.
+        """Create one object from pieces of any size. Return its size in bytes. It is invisible until it is complete.
 
-        A piece is not used after the next one was requested. Memory is bounded by parts in flight, whatever the
-        object's size. Any failure, also of the iterator, aborts the upload. Raises ObjectExists.
+        A piece is not used after the next piece was requested. Memory is bounded by the parts in flight, whatever the
+        object's size. A failure of the store or of the iterator aborts the upload. Raises ObjectExists.
         """
         ...
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         """Overwrite one small object if its content is ``previous``. Only the rotation of keys (`rotate.py`) does this.
 
-        Readers see the old object or the new one, whole. Returns False, and changes nothing, for any other content.
-        Raises ObjectNotFound when the object was deleted; it is not re-created.
+        Readers see the complete old object or the complete new one. Returns False and changes nothing if the content
+        is not ``previous``. Raises ObjectNotFound if the object was deleted. A deleted object is not re-created.
         """
         ...
 
@@ -83,28 +86,28 @@ class ObjectWriter(Protocol):
         ...
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Delete objects in no promised order, in batches where the store supports them. Idempotent."""
+        """Delete objects in any order, in batches if the store supports them. Missing objects are no error."""
         ...
 
 
 class ObjectUploads(Protocol):
-    """Finds and removes the remains of large puts that never ended."""
+    """Finds and removes uploads that were neither completed nor aborted."""
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """Yield uploads of any client to keys below ``prefix`` that were neither completed nor aborted.
+        """Yield the unfinished uploads of any client to keys that begin with the text ``prefix``.
 
-        Running uploads are among them where the store cannot tell them apart: judge by ``started_at``. Uploads without
-        a key are listed only for the empty prefix. A store that removes them by itself yields none.
+        If the store cannot tell running uploads from abandoned ones, it yields both: judge by ``started_at``. Uploads
+        without a key are listed only for the empty prefix. A store that removes unfinished uploads itself yields none.
         """
         ...
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Remove the uploaded parts. Idempotent. An upload that has completed in the meantime keeps its object."""
+        """Remove the uploaded parts. Idempotent. If the upload has completed in the meantime, its object stays."""
         ...
 
 
 class ObjectStore(ObjectReader, ObjectWriter, ObjectUploads, Protocol):
-    """A whole object store, as `open_store` returns it: for code that reads and writes, or opens and closes it."""
+    """An object store as `open_store` returns it: for code that reads and writes, or opens and closes the store."""
 
     @property
     def description(self) -> str:

@@ -33,9 +33,8 @@ def open_store(
 ) -> ObjectStore:
     """Open ``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, ``memory:``.
 
-    ``options``: how a cloud's store is reached. ``make``: create a missing folder; buckets and containers are never
-    created.
-    Raises InvalidRequest, AccessDenied, MissingExtra.
+    ``options`` apply to the stores of a cloud. ``make`` creates a missing folder. Buckets and containers are never
+    created. Raises InvalidRequest, AccessDenied, MissingExtra.
     """
     clock = clock or SystemClock()
     try:
@@ -55,7 +54,7 @@ def open_store(
             what = "container" if parts.scheme == "az" else "bucket"
             raise InvalidRequest(f"this store's URL names its {what}: {parts.scheme}://{what}/prefix", url=url)
         case "s3":
-            # Not at the top: importing boto3 takes half a second of CPU, and half of the callers do not use S3.
+            # Imported here because importing boto3 takes half a second of CPU, and half of the callers do not use S3.
             from .s3 import S3Store
 
             return S3Store(parts.netloc, unquote(parts.path), options, clock, listener=listener)
@@ -99,13 +98,13 @@ def _azure(container: str, prefix: str, options: StoreOptions, clock: Clock, lis
         from .azure_options import CONNECTION_STRING
     except ImportError as error:
         raise MissingExtra("azure", "an az:// store") from error
-    # The account's key first, then the connection string of the environment, else Microsoft's own search.
+    # Credentials: the account's key, else the connection string in the environment, else Microsoft's own search.
     text = os.environ.get(CONNECTION_STRING) if options.credentials is None else None
     return AzureStore(container, prefix, options, clock, listener=listener, connection_string=text or None)
 
 
 def _not_for_s3_only(scheme: str, options: StoreOptions) -> None:
-    """Refuse options that would be ignored silently: a user who asks for encryption must not believe it is on."""
+    """Raise InvalidRequest for options that only S3 uses: a user must not believe that encryption is on."""
     s3_options = {
         "region": options.region is not None,
         "path_style": options.path_style is not None,

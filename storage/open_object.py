@@ -1,4 +1,4 @@
-"""An object of a folder that is read window by window."""
+"""An object of a `DirectoryStore` that is read window by window."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..state.offsets import ByteRange
 from .object_store import MIB, beyond_end
 
 AHEAD_BYTES = 8 * MIB
-"""Distance from a read to the bytes that the kernel is told to read ahead."""
+"""Distance from the start of a read to the bytes that the kernel is asked to read ahead."""
 
 
 class OpenObject:
-    """One object, open as long as this value is referenced. Thread-safe.
+    """An object whose file is open as long as this value is referenced. Thread-safe.
 
-    It is opened once and not for every window: each system call hands the GIL to the thread that decodes the previous
-    window, and getting the GIL back takes longer than the call.
+    The file is opened once and not for every window. Each system call hands the GIL to the thread that decodes the
+    previous window, and getting the GIL back takes longer than the call.
 
-    ``descriptor`` is closed here. ``typed`` translates OSErrors. ``shrank`` makes the error for a file that shrank.
+    ``OpenObject`` closes ``descriptor``. ``typed`` translates OSErrors. ``shrank`` makes the error for a shorter file.
     """
 
     def __init__(
@@ -37,9 +37,10 @@ class OpenObject:
         weakref.finalize(self, os.close, descriptor)
 
     def read_into(self, start: int, target: memoryview) -> int:
-        """Read a range into ``target`` and return its bytes. The kernel reads the following bytes into the page cache.
+        """Fill ``target`` from ``start`` on and return the number of bytes read, which is smaller at the object's end.
 
-        The file is not mapped: it may shrink, and then the process that reads the mapping would be killed.
+        The kernel also reads later bytes ahead into the page cache. The file is not mapped, because reading a mapping
+        of a file that shrank kills the process. Raises RangeNotSatisfiable.
         """
         if start >= self._size:
             raise beyond_end(self._key, ByteRange(start, start + len(target)), self._size)

@@ -1,4 +1,4 @@
-"""How an object store is reached and used: one set of options for every kind of store."""
+"""The options for access to an object store: one set for every kind of store."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ Encryption = Literal["none", "AES256", "aws:kms"]
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """The options of a store next to its URL. `open.py` refuses the options of S3 for other stores. Times in seconds.
+    """The options of a store in addition to its URL. Times are in seconds.
 
-    ``endpoint`` None: the cloud's own; for Azure, the account's URL. ``credentials`` None: the cloud library's own
-    search; else S3's access key or Azure's account, and its secret. ``proxy`` None: taken from the environment
-    (HTTPS_PROXY, NO_PROXY). ``part_bytes``: for uploads that request no other size. ``concurrency``: parts of one
-    upload to S3 or Azure; all uploads of the store together hold at most two more (`parts.PartShares`).
+    ``endpoint`` is the server's URL, for Azure the account's URL. None means the cloud's own. ``credentials`` are S3's
+    access key or Azure's account, and the secret. Without them, the cloud's library searches its usual places. Without
+    ``proxy``, HTTPS_PROXY and NO_PROXY apply. ``part_bytes`` is for uploads that request no other size. ``concurrency``
+    bounds the parts of one upload to S3 or Azure; all uploads together hold at most two more (`parts.PartShares`).
 
-    Only S3: ``region``; ``path_style`` None: path style with an endpoint, virtual hosts without; ``sse``: how objects
-    are encrypted at rest, ``none`` leaves it to the bucket; ``sse_kms_key_id`` None: the account's key.
+    ``region``, ``path_style``, ``sse`` and ``sse_kms_key_id`` are only for S3: `open.py` refuses them for ``gs`` and
+    ``az``. ``path_style`` None means path style if there is an endpoint, else virtual hosts. ``sse`` is the encryption
+    at rest; ``none`` leaves it to the bucket. ``sse_kms_key_id`` None means the account's key.
     """
 
     endpoint: str | None = None

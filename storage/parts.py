@@ -1,4 +1,4 @@
-"""Parts of uploads in memory. They are large: no code keeps a part that it handed on, and all uploads share a few."""
+"""The parts of uploads in memory. Parts are large, so no code keeps a part that it passed on, and few may exist."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from .object_store import Data
 
 MORE_PARTS = 2
-"""How many more parts all uploads of a store may have together than one upload alone."""
+"""Number of parts that all uploads of a store may have in addition to the parts that one upload may have."""
 
 
 @dataclass(slots=True)
 class Part:
-    """``last``: no part comes after it. This is known before it is sent, because some stores require that."""
+    """A part of an upload. Some stores must know with a part whether it is the ``last`` one."""
 
     data: bytearray
     last: bool
 
 
 class PartShares:
-    """Bounds the parts (filling, waiting or in flight) of all uploads to one store: its memory for uploads.
+    """Bounds the parts (filling, waiting or in flight) of all uploads to one store, and so the memory for uploads.
 
-    One upload has at most ``each`` parts, all uploads together ``each + MORE_PARTS``; they get them in turn. A part is
-    filled only once there is a share for it, and an upload that fills a part waits for no other, so all uploads make
-    progress. An upload whose store stalls keeps its shares until its requests time out; while other uploads need
-    shares, it has at most an equal part of them, or one. Thread-safe.
+    A share permits one part. An upload has at most ``each`` shares, all uploads together ``each + MORE_PARTS``. They
+    get shares in the order of their requests, but not more than an equal number each, and one at least. A part is
+    filled only after its share was taken, and an upload that fills a part waits for no other upload, so all make
+    progress. An upload that stalls keeps its shares until its requests time out. Thread-safe.
     """
 
     def __init__(self, each: int) -> None:
@@ -39,7 +39,7 @@ class PartShares:
 
     @contextmanager
     def upload(self) -> Iterator[UploadShare]:
-        """Yield the share of one upload. At the end, what it still holds is given back: drop the parts before that."""
+        """Yield the shares of one upload. At the end, those not given back yet are returned: drop the parts before."""
         with self._changed:
             self._uploads += 1
             share = UploadShare(self)
@@ -64,7 +64,7 @@ class PartShares:
                 self._changed.notify_all()
 
     def _next(self) -> UploadShare | None:
-        """Return the first upload in line that has less than its share of all parts."""
+        """Return the first waiting upload that has fewer parts than an equal number for all uploads."""
         own = max(1, min(self._each, self._most // max(1, self._uploads)))
         return next((share for share in self._line if share.held < own), None)
 
@@ -76,7 +76,7 @@ class PartShares:
 
 
 class UploadShare:
-    """The share of one upload: `take` before a part is filled, on one thread; `give_back` once it was sent, on any."""
+    """The shares of one upload. Call `take` before filling a part, on one thread. Call `give_back` after sending it."""
 
     def __init__(self, shares: PartShares) -> None:
         self._shares, self.held = shares, 0
@@ -90,11 +90,11 @@ class UploadShare:
 
 
 def parts_of(pieces: Iterable[Data], part_bytes: int, share: UploadShare) -> Iterator[Part]:
-    """Re-cut pieces of any size into parts of ``part_bytes``, the last one shorter; each part has its own buffer.
+    """Yield the pieces, which have any size, as parts of ``part_bytes``. The last part may be shorter or empty.
 
-    There is at least one part, perhaps of no bytes. A share is taken for each part; its receiver gives it back.
-    The first part grows, because the data may be short. The others have their size from the start: buffers that grow
-    leave holes in the heap that the next ones do not fit into, 10 MiB and more of them.
+    There is at least one part. Each part has its own buffer. A share is taken for each part, and its receiver gives the
+    share back. The buffer of the first part grows, because the data may be short. Later buffers have their full size
+    from the start, because growing buffers would leave 10 MiB and more of unusable holes in the heap.
     """
     remaining = iter(pieces)
     share.take()
@@ -108,7 +108,7 @@ def parts_of(pieces: Iterable[Data], part_bytes: int, share: UploadShare) -> Ite
         if filled == part_bytes and rest is not None:
             full = [Part(part, last=False)]
             del part
-            yield full.pop()  # nothing here holds it while it is on its way
+            yield full.pop()  # no variable here keeps it while it is sent
             share.take()
             part, filled = bytearray(part_bytes), 0
     del part[filled:]
@@ -116,12 +116,12 @@ def parts_of(pieces: Iterable[Data], part_bytes: int, share: UploadShare) -> Ite
 
 
 def drained(begin: list[Part], rest: Iterable[Part]) -> Iterator[Part]:
-    """Yield the parts of ``begin``, which is emptied, then those of ``rest``."""
+    """Yield the parts of ``begin``, which is emptied, then the parts of ``rest``."""
     while begin:
         yield begin.pop(0)
     yield from rest
 
 
 def _next_of(pieces: Iterator[Data]) -> memoryview | None:
-    """Return the next piece that is not empty; None at the end."""
+    """Return the next piece that is not empty. Returns None at the end."""
     return next((view for piece in pieces if (view := memoryview(piece).cast("B"))), None)

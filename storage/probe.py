@@ -1,4 +1,4 @@
-"""Checks whether a store honours the condition of a conditional put, once, when an agent starts."""
+"""Checks whether a store obeys the condition of a conditional put. An agent does this once, when it starts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PROBES = "_tierstate/check/"
 
 
 def probe_conditional_put(store: ObjectWriter, ids: IdSource | None = None) -> bool:
-    """Put one object of a few bytes twice and delete it. Return False when the store accepted the second put too.
+    """Put one small object twice and delete it. Return True if the store refused the second put.
 
-    Costs two PUTs, one DELETE and, where the condition is honoured, one HEAD. `tierstate certify` checks streams and
-    racing writers. Raises what `put_if_absent` raises; the probe is removed in any case, if possible.
+    This costs two PUTs, one DELETE and, if the condition is obeyed, one HEAD. `tierstate certify` also checks streams
+    and racing writers. Raises the errors of `put_if_absent`. The object is deleted in any case, if possible.
     """
     key = f"{PROBES}{FactId.of((ids or RandomIds()).uuid())}"
     try:
@@ -34,7 +34,7 @@ def probe_conditional_put(store: ObjectWriter, ids: IdSource | None = None) -> b
 
 
 def warn_if_overwriting(store: ObjectStore, listener: Listener) -> None:
-    """Notify the listener if the store ignores the condition. If the probe fails, failing copies will show that."""
+    """Notify the listener if the store ignores the condition. A failing probe is not reported: copies fail then too."""
     with suppress(TierstateError):
         if not probe_conditional_put(store):
             listener(ConditionalPutIgnored(store.description))

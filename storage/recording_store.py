@@ -1,4 +1,4 @@
-"""Wraps a store and records its use: which keys may exist now, how many requests and bytes were sent."""
+"""Wraps a store and records its use: keys that may exist now, and the number of requests and sent bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE_KEYS = 1000
 
 
 class RecordingStore:
-    """Thread-safe. ``written``: every key that a write was tried for. ``requests``: about as S3 would count them."""
+    """Thread-safe. ``written`` has the key of every attempted write. ``requests`` is about the number for S3."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class RecordingStore:
                 with self._lock:
                     self.bytes_sent += len(piece)
                 yield piece
-            if total > part_bytes:  # one request a part, one to begin and one to complete; the first is counted
+            if total > part_bytes:  # one per part, one to begin, one to complete; one is counted
                 self._asked(-(-total // part_bytes) + 1)
 
         return self._store.put_stream(key, counted(), part_bytes=part_bytes)

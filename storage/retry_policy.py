@@ -1,9 +1,9 @@
-"""The retry policy for requests to a store: failures are repeated a few times, throttled requests for minutes.
+"""The retry policy for requests to a store: failed requests are repeated a few times, throttled ones for minutes.
 
-A store that asks to slow down still works. A write waits for it, so that throttling slows a copy and never fails it:
-this waiting counts against ``throttle_timeout`` and not against ``request_timeout``. A client waits for a read, so
-``request_timeout`` bounds all of its attempts. An abort cleans up after a failed upload and is soon given up.
-The backoff doubles, with jitter.
+A store that asks to slow down still works. Throttling should slow a copy, not fail it, so a throttled write waits for
+up to ``throttle_timeout``. This waiting does not count against ``request_timeout``. A client waits for each read, so
+``request_timeout`` bounds all attempts of a read. An abort, which cleans up after a failed upload, is given up after
+`ABORT_SECONDS`. The backoff doubles, with jitter.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import TypeVar
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener, RequestRepeated, StoreThrottled, WriteRepeated
-from ..runtime.retry import BackOff
+from ..runtime.retry import RetryDelays
 from ..state.errors import StorageUnavailable, Throttled
 
 A = TypeVar("A")
 ABORT_SECONDS = 10.0
-"""Time for one abort. An upload that remains is found by its age, and removed later."""
+"""Time limit in seconds for all attempts of one abort. An upload that remains is found by its age and removed later."""
 _STEP_SECONDS = 1.0
-_FAILED = BackOff(first=0.1, most=5.0)
-_THROTTLED = BackOff(first=0.5, most=20.0)
+_FAILED = RetryDelays(first=0.1, most=5.0)
+_THROTTLED = RetryDelays(first=0.5, most=20.0)
 
 
 class NotRepeatable(StorageUnavailable):
-    """Repeating the same request cannot help: start the whole write again."""
+    """The error of a request that would fail again. The caller must start the whole write again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one request with its repeats, in seconds. ``max_attempts`` counts failures, not throttling."""
+    """Limits of one request with its repeats, in seconds. ``max_attempts`` counts failed, not throttled attempts."""
 
     max_attempts: int = 5
     request_timeout: float = 120
@@ -47,17 +47,17 @@ def never() -> bool:
 class RetryPolicy:
     """Repeats requests to one store. Thread-safe.
 
-    `write`, `read` and `abort` return the result of ``act``, which must be safe to repeat, or raise its last error.
-    No request begins after its time is over; a request that is in flight then has the client's own time-outs.
+    `write`, `read` and `abort` return the result of ``act``, or raise its last error. ``act`` must be safe to repeat.
+    No attempt begins after the time limit. An attempt in flight at that time ends by the client's own time-outs.
     """
 
     def __init__(self, limits: Limits, clock: Clock, ids: IdSource, listener: Listener, store: str) -> None:
         self.limits, self.clock, self.ids, self.listener, self.store = limits, clock, ids, listener, store
 
     def write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
-        """Repeat a write. ``given_up`` is called about once a second and returns True when the write is not needed.
+        """Repeat a write. While it waits, ``given_up`` is called about once a second; True ends the write.
 
-        ``size``: bytes of its body. The listener is notified before they are sent again, and may delay that.
+        ``size`` is the body's length in bytes. The listener is notified before the body is sent again, and may wait.
         """
         attempts = Attempts(self, key, None, given_up)
         return _repeated(attempts, act, lambda: self._tell_repeated(key, size))
@@ -78,7 +78,7 @@ class RetryPolicy:
 
 
 class Attempts:
-    """The attempts of one request, on one thread. ``within``: seconds for all of them; None: the limits of a write."""
+    """The attempts of one request, on one thread. ``within``: seconds for all attempts; None: the limits of a write."""
 
     def __init__(
         self, policy: RetryPolicy, key: str, within: float | None, given_up: Callable[[], bool] = never
@@ -87,13 +87,13 @@ class Attempts:
         self.progressed()
 
     def progressed(self) -> None:
-        """Record that bytes arrived: failures from now on count as those of a new request."""
+        """Record that bytes arrived. Later failures count as failures of a new request."""
         self._failures = self._throttles = 0
         self._throttled_for = 0.0
         self._began = self._policy.clock.monotonic()
 
     def failed(self, error: Throttled | StorageUnavailable) -> None:
-        """Wait until the request may be repeated. Raises ``error`` when it may not."""
+        """Wait for the backoff; then the caller repeats the request. Raises ``error`` if the limits are reached."""
         if isinstance(error, NotRepeatable):
             raise error
         policy, limits = self._policy, self._policy.limits
@@ -118,7 +118,7 @@ class Attempts:
         self._wait(delay, error)
 
     def _wait(self, seconds: float, error: Throttled | StorageUnavailable) -> None:
-        """Sleep in short steps, so that a write that was given up ends soon."""
+        """Sleep in short steps. Raises ``error`` soon after the write was given up."""
         while not self._given_up():
             if seconds <= 0:
                 return

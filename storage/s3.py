@@ -1,7 +1,7 @@
-"""S3 and compatible stores, by boto3. Credentials come from boto3's own chain unless they are configured.
+"""S3 and compatible stores, accessed with boto3. Credentials come from boto3's own chain unless they are configured.
 
-Every write carries ``If-None-Match: *``; `tierstate certify` checks whether a store obeys it. Every write marks its
-object, so that a lost answer or a request that arrived twice is not taken for another writer's object.
+Every write carries ``If-None-Match: *``, or ``If-Match`` for a replacement; `tierstate certify` checks that the store
+obeys. Every write marks its object with a new id, which shows after a lost answer whether this write created it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BATCH = 1000
 
 
 class S3Store:
-    """Objects of one bucket below one prefix (``a/b``: the store puts a ``/`` between it and a key)."""
+    """The objects of one bucket below one prefix. The store puts a ``/`` between the prefix (``a/b``) and a key."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class S3Store:
                 raise
             answer = self._requests.read(key, look)
         modified_at = TimestampMs(int(answer["LastModified"].timestamp() * 1000))
-        # any other type is a checksum of the parts' checksums, or unknown
+        # a checksum of another type is of the parts' checksums, or unknown
         checksum = answer.get("ChecksumCRC32C") if answer.get("ChecksumType") == "FULL_OBJECT" else None
         return ObjectInfo(key, answer["ContentLength"], modified_at, crc32c_from(checksum))
 
@@ -213,7 +213,7 @@ class S3Store:
     def _continued(
         self, key: str, full: str, body: StreamingBody, range: ByteRange, etag: str, piece_bytes: int = MIB
     ) -> Iterator[bytes]:
-        """Yield the bytes of a range whose first body is open. When a body breaks off, its rest is requested."""
+        """Yield the bytes of a range whose first body is open. If a body breaks off, request the rest of the range."""
         attempts = self._requests.retries.reading(key)
         position, failed_at = range.start, range.start
         while True:

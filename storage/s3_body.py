@@ -1,4 +1,4 @@
-"""Moves bodies of S3 requests and answers in small steps, to distinguish a slow network from a dead one."""
+"""Sends and receives S3 bodies in small steps, to distinguish a slow connection from a dead one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 STEP_BYTES = 64 * 1024
 MOST_AT_ONCE = MIB
-"""Bytes that one call reads at most. The call allocates that much memory, however little arrives, and a larger block
-always has new pages (`runtime/allocator.py`)."""
+"""Most bytes that one call reads. The call allocates this memory even if few bytes arrive, and a larger block would
+always have new pages (`runtime/allocator.py`)."""
 
 
 class SentBody:
     """Presents bytes as a file, without a copy.
 
-    A socket's time-out applies to one call of ``sendall``. With a whole part in one call, as for bytes, a connection
-    slower than (part size / connect time-out) would look dead; a step of 64 KiB within 5 s is 13 KB/s.
+    A socket's time-out applies to one call of ``sendall``. If one call sent a whole part, as it does for bytes, a
+    connection slower than (part size / connect time-out) would look dead. With steps of 64 KiB and a time-out of 5 s,
+    13 KB/s are enough.
     """
 
     def __init__(self, data: Data) -> None:
@@ -34,7 +35,7 @@ class SentBody:
         self._at = 0
 
     def read(self, size: int | None = -1) -> memoryview:
-        """Return at most ``size`` bytes. urllib3's 16 KiB are raised to a step, which urllib3 accepts."""
+        """Return the next bytes: about ``size``, but at least a step, because urllib3 requests only 16 KiB."""
         rest = len(self._data) - self._at
         count = rest if size is None or size < 0 else min(rest, max(size, STEP_BYTES))
         piece = self._data[self._at : self._at + count]
@@ -51,12 +52,12 @@ class SentBody:
 
 
 def arriving(body: StreamingBody, size: int, piece_bytes: int, clock: Clock, timeout_s: float) -> Iterator[bytes]:
-    """Yield at most ``size`` bytes as they arrive, fewer when the body breaks off or only trickles; then close it.
+    """Yield ``size`` bytes as they arrive, then close the body. Yields fewer bytes if the body breaks off or is slow.
 
-    Trickling: less than a MiB (or than all) in ``timeout_s`` seconds of waiting. The caller's own time is not counted.
+    A body is slow if less than a MiB arrives in ``timeout_s`` seconds of waiting. The caller's own time is not counted.
     """
     remaining, since, waited = size, 0, 0.0
-    # Private to botocore, but its `read` waits for all requested bytes: a trickle would never be noticed.
+    # The attribute is private, but botocore's `read` waits for all requested bytes and so hides a slow body.
     stream: Any = cast(Any, body)._raw_stream
     with closing(body):
         while remaining:

@@ -1,6 +1,7 @@
-"""Translates the errors of an S3 client to those of `state/errors.py`: the only table of codes.
+"""Translates the errors of an S3 client to those of `state/errors.py`. This is the only table of codes.
 
-404 alone does not mean "no such object": a missing bucket and, with versitygw, an unknown access key answer 404 too.
+404 alone does not mean "no such object". Stores also answer 404 for a missing bucket and, versitygw, for an unknown
+access key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .retry_policy import NotRepeatable
 
 
 class UploadGone(NotRepeatable):
-    """A multipart upload was completed or aborted in the meantime, by us or by another client."""
+    """The error for a multipart upload that was already completed or aborted, by tierstate or by another client."""
 
 
 _BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
@@ -61,9 +62,9 @@ KEY_REFUSED = {
     "XAdminUserNotFound",
     "InvalidToken",
     "ExpiredToken",
-    "403",  # of HEAD, whose answer has no body
+    "403",  # of a HEAD, whose answer has no body and so no code
 }
-"""Codes with which a store may report that it refuses the access key itself, not that a permission is missing."""
+"""Codes that may mean that the store refuses the access key itself, not that a permission is missing."""
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -97,7 +98,7 @@ def translated(error: Exception, key: str, store: str) -> TierstateError:
 
 
 def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
-    """Return the error for an answer of the store."""
+    """Return the error of `state/errors.py` for an answer of the store."""
     facts = {"key": key or None, "store": store, "code": code, "status": status or None, "reason": reason or None}
     if code.startswith("Throttl"):
         return Throttled("the store asks to slow down", **facts)

@@ -1,4 +1,4 @@
-"""The options of an S3 store as boto3 takes them."""
+"""Makes the client of an S3 store, and the arguments of its requests, from the store's options."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def write_arguments(options: StoreOptions) -> dict[str, str]:
 
 
 def part_size(options: StoreOptions, size: int) -> int:
-    """Return the bytes of a part. ``size``: of `put_stream`; its default stands for the size in the options."""
+    """Return the part size in bytes. `DEFAULT_PART_BYTES` as ``size`` means the size in the options."""
     return options.part_bytes if size == DEFAULT_PART_BYTES else max(size, MIN_PART_BYTES)
 
 
 class StoreKeys(Credentials):
-    """The keys that sign requests, looked up for each request: those of the options, or else of boto's own search.
+    """The access keys that sign requests, from the options, else from boto's own search. Looked up for each request.
 
-    boto reads a credentials file, and a `credential_process` without an expiry, only once: `renew` does so again.
+    boto reads a credentials file, or a `credential_process` without expiry, only once. `renew` reads them again.
     """
 
     method = "explicit"
@@ -46,7 +46,7 @@ class StoreKeys(Credentials):
         self._clock = clock
         self._options, self._credentials = options, None if options.credentials else _search()
         self._searched = float("-inf")
-        """Monotonic second of the last repeated search. A missing permission must not cause endless searches."""
+        """Monotonic time in seconds of the last repeated search, to limit how often `renew` searches."""
         self._request = threading.local()
 
     def get_frozen_credentials(self) -> Any:
@@ -54,11 +54,11 @@ class StoreKeys(Credentials):
         return keys
 
     def load_credentials(self) -> StoreKeys | None:
-        """Return these keys to botocore, which takes this for a provider. None: there are none."""
+        """Return this object to botocore, for which it is a credential provider. Returns None if there are no keys."""
         return None if self._now() is None else self
 
     def renew(self) -> bool:
-        """Look for new keys after the store refused those of this thread's last request; return whether there are."""
+        """Look for new keys after the store refused those of this thread's last request. Return True if they differ."""
         self._options.renew_keys()
         now = self._clock.monotonic()
         if self._credentials is not None and now - self._searched > live_secret.AGAIN_S:
@@ -67,7 +67,7 @@ class StoreKeys(Credentials):
 
     @property
     def signed_with(self) -> str:
-        """Id of the key that signed this thread's last request. It is no secret."""
+        """Id (no secret) of the access key that signed this thread's last request, or an empty text."""
         return str(self._signed.access_key) if self._signed is not None else ""
 
     @property
@@ -86,7 +86,7 @@ def _search() -> Any:
 
 
 def s3_client(options: StoreOptions, keys: StoreKeys) -> S3Client:
-    """Return a client that sends each request once: `retry_policy.py` repeats it. Raises BotoCoreError, ValueError."""
+    """Return a client that sends each request once; `retry_policy.py` repeats it. Raises BotoCoreError, ValueError."""
     style = {True: "path", False: "virtual", None: "path" if options.endpoint is not None else "auto"}[
         options.path_style
     ]
@@ -103,19 +103,19 @@ def s3_client(options: StoreOptions, keys: StoreKeys) -> S3Client:
             retries={"mode": "standard", "total_max_attempts": 1},
             proxies={"http": options.proxy, "https": options.proxy} if options.proxy else None,
             s3=cast(Any, {"addressing_style": style}),
-            signature_version="s3v4",  # for signed URLs too: in some regions boto3 still uses the previous version
+            signature_version="s3v4",  # boto3 would sign URLs of some regions by the previous version
             max_pool_connections=32,
             user_agent_extra="tierstate",
         ),
     )
-    # Bodies are files for botocore (`s3_body.py`), and for files it would wait up to a second for "100 Continue".
+    # botocore takes bodies for files (`s3_body.py`) and would wait up to a second for "100 Continue" before each.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     return cast("S3Client", client)
 
 
 @cache
 def _loader(data_path: str | None) -> Loader:
-    """Return botocore's description of the service, parsed once per process: opening a store, as each Spark task does,
-    takes 0.04 s of CPU instead of 0.21 s.
+    """Return the loader of botocore's service description, which is parsed only once per process. Opening a store, as
+    each Spark task does, then takes 0.04 s of CPU instead of 0.21 s.
     """
     return create_loader(data_path)

@@ -1,4 +1,4 @@
-"""Sends requests to one bucket, repeats them while that can help, and translates their errors."""
+"""Sends requests to one bucket, repeats them by the retry policy, and translates their errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 MARKER = "tierstate-upload"
-"""Name of the metadata entry that tells which write created an object. A refused write checks if it was itself."""
+"""Name of the metadata entry that shows which write created an object, also to a write that was refused."""
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
@@ -37,7 +37,7 @@ A = TypeVar("A")
 
 
 class S3Requests:
-    """``store`` names the store in errors. Raises InvalidRequest when no client can be built. Thread-safe."""
+    """Requests to one bucket. ``store`` names it in errors. Thread-safe. Raises InvalidRequest for wrong options."""
 
     def __init__(
         self, bucket: str, store: str, options: StoreOptions, clock: Clock, ids: IdSource, listener: Listener
@@ -46,7 +46,7 @@ class S3Requests:
         self.retries = RetryPolicy(options.limits, clock, ids, listener, store)
         self.shares = PartShares(options.concurrency)
         self.checksum_type: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
-        """Requests a checksum of the whole of large objects; empty where the store refuses that."""
+        """Arguments that request a checksum over all bytes of large objects. Empty if the store refuses them."""
         try:
             self._keys = StoreKeys(options, clock)
             self.client: S3Client = s3_client(options, self._keys)
@@ -60,22 +60,22 @@ class S3Requests:
         self.dates.hear(parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
 
     def write(self, key: str, request: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
-        """Return the answer. ``key``: for errors. ``request``, including its body of ``size`` bytes, may be sent again.
+        """Return the answer of ``request``, which may be repeated. ``key`` is for errors, ``size`` the body's bytes.
 
         Raises the errors that `object_store.py` lists.
         """
         return self.retries.write(key, lambda: self.once(key, request), given_up, size)
 
     def read(self, key: str, request: Callable[[], A]) -> A:
-        """Do what `write` does, with the retry policy of reads."""
+        """Do the same as `write`, with the retry policy of reads."""
         return self.retries.read(key, lambda: self.once(key, request))
 
     def abort(self, key: str, request: Callable[[], A]) -> A:
-        """Do what `write` does, with the short retry policy of aborts."""
+        """Do the same as `write`, with the short retry policy of aborts."""
         return self.retries.abort(key, lambda: self.once(key, request))
 
     def once(self, key: str, request: Callable[[], A], range: ByteRange | None = None) -> A:
-        """Send a request once, or twice when the store refused its access key and there is a new one."""
+        """Send a request once. If the store refuses its access key and there is a new key, send it once more."""
         try:
             try:
                 answer = request()
@@ -94,7 +94,7 @@ class S3Requests:
             raise failure from error
 
     def _refused(self, failure: AccessDenied) -> AccessDenied:
-        """Return the error with the id of its access key. If the key itself is refused, report it to the listener."""
+        """Return the error with the id of the access key. If the store refuses the key itself, notify the listener."""
         access_key, code = self._keys.signed_with, failure.facts.get("code")
         if code in KEY_REFUSED - {"403"}:
             self._logins.refused(self.store, access_key, "S3 key", str(code))
@@ -104,9 +104,9 @@ class S3Requests:
         return self._ids.uuid().hex()
 
     def made_by(self, marker: str, key: str, full: str) -> bool:
-        """Return whether this write created the object. False also without permission to read its metadata.
+        """Return whether the write with this marker created the object. False also if its metadata cannot be read.
 
-        Raises Unavailable when that stays unknown.
+        Raises Unavailable if the store does not answer.
         """
         try:
             answer = self.write(key, lambda: self.client.head_object(Bucket=self.bucket, Key=full))
@@ -117,7 +117,7 @@ class S3Requests:
         return answer.get("Metadata", {}).get(MARKER) == marker
 
     def open_range(self, key: str, full: str, range: ByteRange, etag: str | None) -> tuple[StreamingBody, int, str]:
-        """Return the body, where it stops in the object, and its ETag. ``etag``: of the object when reading began."""
+        """Return (body, its stop position in the object, ETag). With ``etag``, the object must still have that ETag."""
         range_header = f"bytes={range.start}-{range.stop - 1}"
 
         def request() -> GetObjectOutputTypeDef:
@@ -140,8 +140,8 @@ class S3Requests:
         return answer["Body"], int(match[2]) + 1, answer["ETag"]
 
     def is_missing(self, key: str, full: str) -> bool:
-        """Return whether the object is missing, by a GET: a 404 of HEAD has no body, and may mean a missing bucket, or
-        an access key that some stores do not find. For those, raises the store's error.
+        """Return whether the object is missing, checked by a GET. A 404 of a HEAD has no body, so that it may also mean
+        a missing bucket or, in some stores, an unknown access key. In these cases, raises the error for them.
         """
         try:
             body, _, _ = self.retries.read(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))

@@ -1,4 +1,4 @@
-"""Sends one multipart upload: parts in parallel, bounded memory, completed only if the key is still free."""
+"""Sends one multipart upload: in parallel, with bounded memory, completed only if no object has the key."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     )
 
 MAX_PARTS = 10_000
-"""S3's limit; 8 MiB parts reach 78 GiB, far above a segment's 2 GiB."""
+"""S3's limit. Parts of 8 MiB reach 78 GiB, far more than a segment of 2 GiB."""
 _CLOCK_STEP_MS = 2_000
-"""The store reports times in whole seconds."""
+"""Tolerance for comparing the store's times, which may have whole seconds."""
 
 
 class MultipartUpload:
-    """Uploads one object. `send` completes or aborts the upload."""
+    """The upload of one object, which is begun here. `send` completes or aborts it."""
 
     def __init__(self, requests: S3Requests, key: str, full: str, share: UploadShare) -> None:
         self._requests, self._client, self._key, self._share = requests, requests.client, key, share
@@ -45,9 +45,8 @@ class MultipartUpload:
         self._upload_id = self._create()
 
     def send(self, parts: Iterable[Part]) -> int:
-        """Upload every part, complete the object and return its bytes. Any failure, also of the iterator, aborts it.
-
-        As many parts are in flight as ``parts`` has shares for.
+        """Upload every part, complete the object and return its size in bytes. ``parts`` takes shares, which bounds the
+        parts in flight. Any failure, also of the iterator, aborts the upload. Raises ObjectExists if the key is taken.
         """
         size, concurrency = 0, self._requests.options.concurrency
         completed_parts: list[CompletedPartTypeDef] = []
@@ -55,25 +54,25 @@ class MultipartUpload:
         threads = ThreadPoolExecutor(concurrency, thread_name_prefix="tierstate-part")
         with threads as pool:
             try:
-                for part in parts:  # `enumerate` would hold each part until it has the next one
+                for part in parts:  # `enumerate` would keep each part until it has the next one
                     number = len(completed_parts) + len(waiting) + 1
                     size += len(part.data)
                     if number > MAX_PARTS:
                         raise InvalidRequest("the object has more parts than S3 allows", key=self._key, limit=MAX_PARTS)
                     waiting.append(pool.submit(self._part, number, [part.data]))
-                    del part  # otherwise it is kept until the next one is made
+                    del part  # otherwise this name keeps it until the next part is made
                     while waiting and waiting[0].done():
                         completed_parts.append(waiting.popleft().result())
                 completed_parts.extend(each.result() for each in waiting)
                 self._complete(completed_parts)
-            except BaseException:  # also a closed generator or an interrupt: an upload without an end costs money
+            except BaseException:  # also an interrupt: an unfinished upload costs money
                 self._failed = True
                 for future in waiting:
                     future.cancel()
                 for future in waiting:
                     with suppress(BaseException):
                         future.result()  # a part that arrives after the abort would keep the upload alive
-                with suppress(TierstateError):  # the first error counts; what is left is an unfinished upload
+                with suppress(TierstateError):  # the first error counts; the upload remains unfinished
                     abort(self._requests, self._key, self._full, self._upload_id)
                 raise
         return size
@@ -100,7 +99,7 @@ class MultipartUpload:
                     raise
                 self._checksum_type = {}
                 upload_id = create()
-                self._requests.checksum_type = {}  # this store supports only checksums of parts
+                self._requests.checksum_type = {}  # this store supports only checksums of checksums
                 return upload_id
 
         upload_id = self._requests.write(self._key, request)
@@ -110,9 +109,9 @@ class MultipartUpload:
         return upload_id
 
     def _abort_the_lost(self, upload_id: str, took_s: float) -> None:
-        """Abort uploads that were created but whose answer, with their id, was lost. They are found by key and time.
+        """Abort uploads that were created here but whose id was lost with the answer. Key and time identify them.
 
-        Another writer of the same key in the same seconds loses its upload too, and starts again.
+        An upload by another writer, of the same key and in the same seconds, is aborted too. That writer starts again.
         """
         same = [upload for upload in unfinished(self._requests, self._full, self._key) if upload.key == self._key]
         ours = next((upload.started_at for upload in same if upload.upload_id == upload_id), None)
@@ -122,7 +121,7 @@ class MultipartUpload:
                 abort(self._requests, self._key, self._full, upload.upload_id)
 
     def _part(self, number: int, held: list[bytearray]) -> CompletedPartTypeDef:
-        """Send a part. ``held`` is a list of it, emptied before another upload may make one in its place."""
+        """Send the part in the list ``held``. Empty the list before the share, and so its memory, is given back."""
         try:
             return self._sent(number, held[0])
         finally:
@@ -157,7 +156,7 @@ class MultipartUpload:
                 ),
             )
         except (ObjectExists, Unavailable) as error:
-            # A lost answer, or a request that arrived twice: the second one meets our own object, or no upload.
+            # After a lost answer or a repeated request, the second request finds this upload's object or no upload.
             if self._requests.made_by(self._marker, self._key, self._full):
                 return
             if isinstance(error, UploadGone) and self._key_is_taken():
@@ -172,7 +171,7 @@ class MultipartUpload:
 
 
 def unfinished(requests: S3Requests, prefix: str, stripped: str) -> Iterator[UnfinishedUpload]:
-    """Yield unfinished uploads page by page. ``prefix``: of whole keys. ``stripped``: without the store's prefix."""
+    """Yield unfinished uploads to keys that begin with ``prefix``, which is the store's prefix and ``stripped``."""
     above = prefix.removesuffix(stripped)
 
     def page_of(prefix: str, **after: str) -> ListMultipartUploadsOutputTypeDef:
@@ -189,7 +188,7 @@ def unfinished(requests: S3Requests, prefix: str, stripped: str) -> Iterator[Unf
             return
         try:
             page = page_of(prefix, KeyMarker=key, UploadIdMarker=page.get("NextUploadIdMarker", ""))
-        except InvalidRequest:  # versitygw 1.8 refuses its own marker: list all of this key, then continue after it
+        except InvalidRequest:  # versitygw 1.8 refuses its own marker: list this key alone, then later keys
             listed_ids = {upload["UploadId"] for upload in uploads}
             same = (upload for upload in page_of(key).get("Uploads", []) if upload["Key"] == key)
             yield from (_unfinished(upload, above) for upload in same if upload["UploadId"] not in listed_ids)
@@ -202,7 +201,7 @@ def _unfinished(upload: MultipartUploadTypeDef, above: str) -> UnfinishedUpload:
 
 
 def abort(requests: S3Requests, key: str, full: str, upload_id: str) -> None:
-    """Abort an upload. Idempotent: one that was completed or aborted is no error."""
+    """Abort an upload. Idempotent: no error is raised if the upload was completed or aborted before."""
     with suppress(UploadGone, ObjectNotFound):
         requests.abort(
             key,

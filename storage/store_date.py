@@ -1,4 +1,4 @@
-"""The ``Date`` header of a store's answers shows the time of the store's own clock, at no cost."""
+"""Reads the store's clock from the ``Date`` header of its answers, without additional requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..state.offsets import TimestampMs
 
 @dataclass(frozen=True, slots=True)
 class StoreDate:
-    """The time in an answer, and the monotonic second at which it arrived."""
+    """The time in an answer, and the monotonic time in seconds at which the answer arrived."""
 
     at: TimestampMs
     seen: float
@@ -21,11 +21,11 @@ class StoreDate:
 
 @runtime_checkable
 class ShowsDate(Protocol):
-    """A store that is reached by HTTP. A folder's times are the machine's own."""
+    """A store that is accessed by HTTP. (A folder has no clock of its own.)"""
 
     @property
     def date(self) -> StoreDate | None:
-        """The newest date that was received; None before the first answer."""
+        """The date of the newest answer. None before the first answer."""
         ...
 
 

@@ -17,7 +17,7 @@ TIMEOUT_S = 10.0
 
 
 class StoreWatch(AnswerWatch):
-    """Sends a HEAD of an object that never exists every 15 seconds, every 3 while the store does not answer."""
+    """Sends a HEAD of an object that never exists: every 15 seconds, or every 3 if the store does not answer."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         def ask() -> None:

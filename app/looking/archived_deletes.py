@@ -1,4 +1,4 @@
-"""Asks the archive about segments that no live fact names, for a sweep. Only this file connects the two packages."""
+"""Finds deletions of segments that no live fact names in the archive, for a sweep. Connects `leader` and `follower`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ...storage.object_store import ObjectStore
 Asked = tuple[TopicIdPartition, RemoteSegmentId]
 
 ASK_AGAIN_S = 7 * 86_400.0
-"""An answer means reading the whole archive of a tier-state partition. A segment whose facts are erased tomorrow is
-seen as deleted today: so "not deleted" holds for a week. "Deleted" holds for ever."""
+"""Seconds that the answer "not deleted" is kept, because each question reads the complete archive of a tier-state
+partition. "Deleted" is kept for ever."""
 
 
 class ArchivedDeletes:
-    """Answers the question of `rules/sweep.py` from the archive of one tier-state topic. Keeps answers; thread-safe.
+    """Returns which segments were deleted, according to an archive, for `rules/sweep.py`. Keeps answers; thread-safe.
 
-    An archive that is damaged or cannot be read now names nothing: that is reported, and the next look asks again.
+    If the archive is damaged or cannot be read, no segment counts as deleted. This is reported and tried again later.
     """
 
     def __init__(self, store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> None:
@@ -54,7 +54,7 @@ class ArchivedDeletes:
         number = tier_partition_of(partition, self._identity.partitions)
         try:
             deletes = deleted_in(archived_entries(Shelf(self._store, self._identity, number)), questions)
-        except TierstateError as error:  # no archive, or none to be trusted: nothing is condemned on doubt
+        except TierstateError as error:  # no usable archive: in doubt nothing is marked for deletion
             self._listener(ChoreFailed("archived deletes", number, str(error)))
             return
         self._deleted.update(deletes)

@@ -1,8 +1,8 @@
-"""A copy or a snapshot of the broker's log folders in their place: an agent would find nothing to do, for ever.
+"""Detect a copy or a snapshot in place of the broker's log folders: in a copy, an agent never finds anything to do.
 
-A broker locks its folders before it answers any client, and unlocks them after its last answer. So a broker that
-answers between two looks that find no locks has other folders than these. Locks cannot be seen everywhere, and the
-broker of a clone may have locked these: so the ends of a few logs are compared with the broker's answer, too.
+A broker locks its folders before it answers any client, and unlocks them after its last answer. So if a broker answers
+between two checks that find no locks, it has other folders than these. Locks are not visible everywhere, and the broker
+of a clone may have locked these folders. So the ends of a few logs are compared with the broker's answer, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...state.routing import LocalBounds
 LOOK_S = 60.0
 LOOKS_PER_COMPARISON = 60
 COMPARED = 8
-"""The number of partitions whose ends are compared: those with the highest offsets, for they grow."""
+"""The number of partitions whose ends are compared: those with the highest offsets, because these grow."""
 
 
 class FolderWatch:
@@ -40,7 +40,7 @@ class FolderWatch:
         go_round("folder watch", stop, self.look, lambda: LOOK_S)
 
     def look(self) -> None:
-        """Look once. The problem stays while the broker or the disk does not answer."""
+        """Check once and set `problem`, which stays as it is if the broker or the disk does not answer."""
         self._looks += 1
         try:
             require_own_locks(self._log, self._broker)
@@ -55,13 +55,13 @@ class FolderWatch:
 
 
 def require_own_folders(log: LogDirs, broker: BrokerControl) -> None:
-    """Raise InvalidRequest for folders of another cluster, and for a copy of the folders that the broker has."""
+    """Raise InvalidRequest for folders of another cluster, and for a copy of the broker's folders."""
     require_own_locks(log, broker)
     require_same_ends(log, broker)
 
 
 def require_own_locks(log: LogDirs, broker: BrokerControl) -> None:
-    """Raise InvalidRequest for folders of another cluster, and where their broker answers but has locked none."""
+    """Raise InvalidRequest for folders of another cluster, and if their broker answers but has locked none."""
     answering = broker.cluster().cluster_id
     if log.cluster_id != answering:
         raise InvalidRequest(
@@ -78,9 +78,9 @@ def require_own_locks(log: LogDirs, broker: BrokerControl) -> None:
 
 
 def require_same_ends(log: LogDirs, broker: BrokerControl) -> None:
-    """Raise InvalidRequest where a log on the disk ends before the high watermark that its leader reported first.
+    """Raise InvalidRequest if a log on the disk ends before the high watermark that the broker reported earlier.
 
-    Looks twice, because an unclean election may truncate a log between the question and the look.
+    Checks twice, because an unclean election may truncate a log between the broker's answer and the check.
     """
     bounds = _bounds(broker, log, _led(broker, log))
     looked_at = nlargest(COMPARED, bounds, key=lambda each: bounds[each].high_watermark)
@@ -101,13 +101,13 @@ def _led(broker: BrokerControl, log: LogDirs) -> Iterator[Place]:
 
 
 def _bounds(broker: BrokerControl, log: LogDirs, places: Iterable[Place]) -> dict[Place, LocalBounds]:
-    """Ask the broker itself: others may name it as leader for seconds after its end. Omits refused partitions."""
+    """Return bounds from this broker: others may name it as leader for seconds after its end. Omits failed ones."""
     answers = broker.bounds_of(list(places), broker=log.node_id)
     return {place: each for place, each in answers.items() if not isinstance(each, TierstateError)}
 
 
 def _ends_before(log: LogDirs, topic: str, partition: int, offset: Offset) -> bool:
-    """Return False also for a log that cannot be read now, or is in none of these folders: other checks report that."""
+    """Return whether the log ends before ``offset``. False also if it is missing or unreadable: others report that."""
     for folder in log.broker_folders.live:
         try:
             local = open_partition(folder / f"{topic}-{partition}")

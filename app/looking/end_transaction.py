@@ -1,4 +1,4 @@
-"""The commands of Kafka's own tool for the transaction that keeps a partition from being copied."""
+"""The commands of Kafka's own tool for the transaction that prevents the copying of a partition."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ TOOL = "kafka-transactions.sh"
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """``find_hanging`` asks whether its coordinator still knows the transaction; ``abort`` ends it in this partition.
+    """``find_hanging`` shows whether the coordinator still knows the transaction; ``abort`` ends it in this partition.
 
-    An abort asks no coordinator: of a transaction in progress it would lose this partition's part and keep the rest.
+    An abort queries no coordinator. A transaction in progress would lose this partition's part and keep the rest.
     """
 
     find_hanging: str
@@ -21,7 +21,7 @@ class EndTransaction:
 
 
 def end_transaction(agent: object, topic: str, partition: int, bootstrap: str) -> EndTransaction | None:
-    """Return the commands; None where ``agent``, an agent's answer, names none. ``bootstrap``: bootstrap servers."""
+    """Return the commands, or None if ``agent`` (an agent's answer) names no open transaction."""
     by: Any = agent.get("open_transaction") if isinstance(agent, dict) else None
     if not isinstance(by, dict) or "start_offset" not in by:
         return None

@@ -1,7 +1,7 @@
-"""A partition as people look at it, from a gateway's answer, in the words of `partition_facts.py`.
+"""The state of a partition for people, from a gateway's answer, as `partition_facts.PartitionFacts`.
 
-A gateway does not report why a topic is not tiered, nor whether the leader has confirmed what is remote. It reports
-which facts are lost as far as the agent knows.
+A gateway does not report why a topic is not tiered, nor whether the leader has confirmed remote records. It reports
+lost facts only as far as the agent knows them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .partition_facts import PartitionFacts, silent
 def facts_by_gateway(
     client: GatewayClient, topic: str, partition: int | None, bootstrap: str
 ) -> Iterator[PartitionFacts]:
-    """Yield the facts of one partition, or of all. ``bootstrap``: as for `partition_facts.look_at`.
+    """Yield the facts of ``partition`` (None: of all partitions). ``bootstrap``: as for `partition_facts.look_at`.
 
     Raises UnknownTopic, AccessDenied, Unavailable.
     """
@@ -34,7 +34,7 @@ def facts_by_gateway(
 def _agent(client: GatewayClient, topic: str, partition: int) -> dict[str, Any] | str | None:
     try:
         answer = client.agent(topic, partition)
-    except AccessDenied as error:  # its reasons may name consumer groups: not for clients that may only describe
+    except AccessDenied as error:  # it may name consumer groups, which clients with only Describe may not see
         return f"is not asked: {error.message}"
     status: dict[str, Any] | None = answer["status"]
     return silent(answer["broker_id"]) if answer["silent"] else status

@@ -1,4 +1,4 @@
-"""Facts in the tier-state topic that only a later release reads: `check` finds them before an agent is started."""
+"""Facts in the tier-state topic that only a later release can read: `check` finds them before an agent starts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...state.facts import UnknownFact
 from ...state.offsets import Position
 
 SILENCE_S = 20.0
-"""How long the topic may return nothing before reading is given up."""
+"""Seconds without records after which reading the topic is abandoned."""
 
 
 def later_facts(topic: TierTopic, clock: Clock) -> list[str]:
-    """Return a sentence for each such fact that may not be ignored. Reads the whole topic, and decodes only these.
+    """Return a sentence for each such fact that may not be ignored. Reads the whole topic, but decodes only such facts.
 
-    Raises ViewBehind when reading makes no progress, and what reading the topic raises.
+    Raises ViewBehind if reading makes no progress, and the errors of reading the topic.
     """
     numbers = range(topic.mapped_partitions)
     missing = {number: end for number in numbers if (end := topic.end(number)) > 0}

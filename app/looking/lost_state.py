@@ -1,4 +1,4 @@
-"""Which facts of a partition are lost, as far as the bucket shows: the message about it, and what a recovery adds."""
+"""Find lost facts of partitions, as far as the bucket shows them: for messages, and for a recovery that adds them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .archived_deletes import ArchivedDeletes
 def why_lost(
     connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds | None
 ) -> str | None:
-    """Return why facts of it must be missing, and the way out. ``bounds`` are older than ``view``.
+    """Return why facts of the partition must be missing, and what to do. ``bounds`` are older than ``view``.
 
-    The bucket is asked only where no fact has the log start, or offsets are in no tier. Returns None where nothing is
-    missing, and where there is no store to ask or it does not answer.
+    The bucket is queried only if no fact has the log start, or offsets are in no tier. Returns None if nothing is
+    missing, if no store is set, or if the store does not answer.
     """
     if not connection.settings.store.url:
         return None
@@ -46,7 +46,7 @@ def why_lost(
         store, names = connection.store, connection.names
         try:
             check_known(view, topic, store, names)
-        except TierStateLost:  # a view from before the bucket was asked may only be old
+        except TierStateLost:  # the view may only be older than the bucket: check a newer one
             check_known(view_now(follower, view.partition), topic, store, names)
     except TierStateLost as lost_error:
         return str(lost_error)
@@ -56,7 +56,7 @@ def why_lost(
 
 
 def lost_facts_tools(connection: Connection) -> LostFactsTools:
-    """Return what a search for lost facts uses."""
+    """Return the tools of a search for lost facts."""
     store = connection.store
     archived = ArchivedDeletes(store, connection.identity, connection.clock, connection.listener)
     left = partial(left_behind, store, connection.topic.topic_id)
@@ -72,7 +72,7 @@ def _lost(
 
 @dataclass(frozen=True, slots=True)
 class LostPartition:
-    """Facts that a recovery adds to one partition. ``view``: its present facts. ``archived_to`` None: no archive."""
+    """Lost facts of one partition. ``view``: its present facts. ``archived_to``: the archive's end, or None."""
 
     topic: str
     view: PartitionView
@@ -81,9 +81,9 @@ class LostPartition:
 
 
 def look_at_lost(connection: Connection, topic: str, number: int | None) -> list[LostPartition]:
-    """Return each partition of a topic, or one, with its lost facts. The archive is authoritative where there is one.
+    """Return the lost facts of partition ``number`` (None: of each). An archive, if there is one, is authoritative.
 
-    Raises as the broker and the store do, and CorruptData for a damaged archive.
+    Raises the errors of the broker and the store, and CorruptData for a damaged archive.
     """
     partitions = partitions_of(connection.control, topic, number)
     follower = connection.view(partitions)
@@ -120,7 +120,7 @@ def facts_are_there(connection: Connection, partitions: Sequence[tuple[str, Topi
 def without_facts(connection: Connection, follower: Follower) -> list[TopicIdPartition]:
     """Return the partitions of tiered topics that have no fact, although the bucket has segments of them.
 
-    One LIST for each partition without facts. ``follower``: of all tier-state partitions.
+    It takes one LIST for each partition without facts. ``follower`` must have all tier-state partitions.
     """
     tiering, spoken = connection.settings.tiering, set(follower.partitions())
     return [
@@ -136,7 +136,7 @@ def without_facts(connection: Connection, follower: Follower) -> list[TopicIdPar
 def require_nothing_lost(
     connection: Connection, follower: Follower, topic: str, view: PartitionView, bounds: LocalBounds
 ) -> None:
-    """Raise TierStateLost where facts are lost: an order might delete what the lost facts are about."""
+    """Raise TierStateLost if facts are lost: an order might delete the segments of the lost facts."""
     lost = why_lost(connection, follower, topic, view, bounds)
     if lost is not None:
         raise TierStateLost(

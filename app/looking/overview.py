@@ -1,4 +1,4 @@
-"""All topics in one table, those in trouble first: from the view and from their agents' answers."""
+"""All topics in one table, those with problems first: from the view and from the agents' answers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts 
 MISSING, CONTESTED = "objects missing", "prefix contested"
 NEVER_COPIED, RIGHT_LACKS = "never copied", "right lacks"
 NAMED = 1000
-"""The most partitions in trouble that are named for one topic; all are counted."""
+"""Most partitions with problems that are listed for one topic. All of them are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOverview:
-    """``freed_bytes``: of log that the broker no longer has; ``local_log_bytes``: of its log. Lag: of rolled segments
-    that are not copied yet; None where no agent reported it. ``copy_lag_seconds``: since the newest record of the
-    oldest of them. ``in_trouble``: the first partitions in trouble, by number. ``rights_lacking``: the rights that
-    Kafka does not give its agents, with the commands that add them.
+    """One row. ``local_log_bytes``: size of the brokers' logs. ``freed_bytes``: log bytes of segments that only the
+    remote tier has. ``copy_lag_…``: of rolled segments that are not copied yet; None if no agent reported it. The
+    seconds count from the newest record of the oldest such segment. ``in_trouble``: numbers of the first partitions
+    with problems. ``rights_lacking``: rights that Kafka denies to the topic's agents, with the commands that add them.
     """
 
     topic: str
@@ -59,9 +59,9 @@ def overview(
     lost: Collection[TopicIdPartition] = (),
     never: Collection[TopicIdPartition] = (),
 ) -> TopicOverview:
-    """Return one topic's row. ``views``: one a partition, by number. ``boards``: of those asked, from before the views
-    were read: facts are written before a broker trims, so a trim in between makes no gap. ``lost``: partitions without
-    a fact but with segments in the bucket. ``never``: partitions that the settings choose and no agent ever led.
+    """Return one topic's row. ``views``: one for each partition, by number. ``boards``: agents' answers by address,
+    older than the views. So a trim in between shows no gap: facts are written before a trim. ``lost``: partitions
+    without a fact but with segments in the bucket. ``never``: partitions that are to be tiered and never had a term.
     """
     statuses = [_status(topic, view, boards) for view in views]
     answered = [(view, status) for view, status in zip(views, statuses, strict=True) if isinstance(status, Mapping)]
@@ -92,13 +92,13 @@ def overview(
 
 
 def facts_lost(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> str | None:
-    """Return which facts its agent knows to be lost, and the command that adds them."""
+    """Return the agent's sentence on lost facts of the partition and the command that adds them, or None."""
     status = _status(topic, view, boards)
     return status.get("facts_lost") if isinstance(status, Mapping) else None
 
 
 def worst_first(overviews: Collection[TopicOverview]) -> list[TopicOverview]:
-    """Sort by partitions in trouble, then topics with orders that wait for a person, then by what is to be copied."""
+    """Sort by partitions with problems, then topics with open orders, then by bytes to copy; the most come first."""
     return sorted(
         overviews,
         key=lambda each: (-each.partitions_in_trouble, -bool(each.orders), -(each.copy_lag_bytes or 0), each.topic),
@@ -106,9 +106,9 @@ def worst_first(overviews: Collection[TopicOverview]) -> list[TopicOverview]:
 
 
 def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> Mapping[str, Any] | str | None:
-    """Return its status, `SILENT`, or None where no agent was asked or the agent no longer leads the partition.
+    """Return the partition's status; `SILENT`; or None if no agent was queried or its broker no longer leads it.
 
-    For a partition without a term any agent may answer: the one that leads it and cannot begin a term.
+    For a partition without a term, the agent that leads it but cannot begin a term may be any of the agents.
     """
     place = topic, view.partition.partition
     if view.leader is None:
@@ -135,7 +135,7 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
 
 
 def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
-    """Return whether offsets that must exist, below the start of the broker's log, are in no segment."""
+    """Return whether offsets from the log start up to the start of the broker's log are in no segment."""
     start, local = view.log_start, status.get("local_log_start_offset")
     return start is not None and local is not None and start < local and bool(view.gaps(OffsetRange(start, local - 1)))
 

@@ -1,4 +1,4 @@
-"""A partition as people look at it: both tiers, from a view and the broker, and the answer of its agent."""
+"""The state of a partition for people: both tiers, from a view and the broker, and the answer of its agent."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ...state.routing import LocalBounds
 
 NOT_ASKED = "not asked: the bucket alone is read"
-"""Stands in place of the answers of an agent and a broker."""
+"""Replaces the agent's answer if no agent and no broker is queried."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition. Offsets inclusive where they say ``highest``, else Kafka's; None means unknown."""
+    """One partition. Offsets named ``highest`` are inclusive, all others are as in Kafka. None means unknown."""
 
     topic: str
     partition: int
@@ -54,13 +54,13 @@ class PartitionFacts:
     contradictions: tuple[str, ...]
     lineage_unknown: bool
     unconfirmed: str | None
-    """Why remote records may not be this leader's, and what readers are given then."""
+    """Why remote records may not be in this leader's log, and which of them readers get then."""
     agent: dict[str, Any] | str | None
-    """The agent's answer; a text when it did not answer; None when no term names one."""
+    """The agent's answer; a text if it did not answer; None if no term names an agent."""
     cut_elsewhere: str | None = None
-    """What was deleted on the broker by others, and the command that extends the deletion to the remote tier."""
+    """Which records others deleted on the broker, and the command that extends the deletion to the remote tier."""
     untiered: str | None = None
-    """Why the topic is not tiered, by its name, its configuration and the settings of this process."""
+    """Why the topic is not tiered, according to its name, its configuration and this process's settings."""
     untiered_reason: str | None = None
     end_transaction: EndTransaction | None = None
     """How to end the transaction that the agent names."""
@@ -69,16 +69,16 @@ class PartitionFacts:
     kept: tuple[str, ...] = ()
     """Segments whose objects a person keeps."""
     lost: str | None = None
-    """Why facts of it must be missing, and the way out."""
+    """Why facts of the partition must be missing, and the command that adds them."""
     lost_branch: str | None = None
-    """What was copied of a log that an election has discarded since."""
+    """Which copies belong to a log that an election discarded later."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def why_untiered(broker: BrokerControl, settings: Settings, topic: str) -> Why | None:
-    """Return why every agent with these settings would refuse the topic, or None. Raises what the broker does."""
+    """Return why every agent with these settings would refuse the topic, or None. Raises the broker's errors."""
     if broker.topic(topic).internal or topic == settings.tier_state.topic:
         return internal(topic)
     refused = refusal(broker.config(topic))
@@ -96,7 +96,7 @@ def look_at(
     lost: str | None = None,
     leader: BrokerId | None = None,
 ) -> PartitionFacts:
-    """Return the facts. ``bounds``: asked for before ``view`` was read (`both_tiers_now`); None: the broker was silent.
+    """Return the facts, with the agent's answer. ``bounds`` are older than ``view`` (`both_tiers_now`); None: unknown.
 
     ``bootstrap``: the bootstrap servers in the Kafka commands that are shown. ``leader``: the broker that leads now.
     """
@@ -142,7 +142,7 @@ def look_at(
 
 
 def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
-    """Return the facts by a bucket view. Neither broker nor agent is asked; gaps are those below the remote end."""
+    """Return the facts of a bucket view. No broker and no agent is queried; gaps end below the remote tier's end."""
     leader = None if view.leader is None else replace(view.leader, management_address="")
     facts = look_at(replace(view, leader=leader), None, topic)
     owned, gaps = view.coverage.owned, list[OffsetRange]()
@@ -162,7 +162,7 @@ def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:
 
 
 def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
-    """Return that the leading broker has no agent with a term yet: the agent of the old term cannot answer for it."""
+    """Return a sentence if broker ``leader`` has begun no term yet: the old term's agent cannot answer for it."""
     if leader is None or view.leader is None or view.leader.broker_id == leader:
         return None
     return (
@@ -177,14 +177,14 @@ def kept_in_words(view: PartitionView) -> tuple[str, ...]:
 
 
 def accepted_in_words(view: PartitionView) -> tuple[str, ...]:
-    """Return a sentence for each gap that a person accepted. Readers still get its offsets that a tier has."""
+    """Return a sentence for each gap that a person accepted. Readers still get those offsets that a tier has."""
     return tuple(
         f"{fact.offsets} by {fact.accepted_by} at {moment(fact.at)}: {fact.reason}" for fact in view.accepted_gaps
     )
 
 
 def lost_branch(view: PartitionView) -> str | None:
-    """Return which copies belong to a log that an election discarded. None where the lineage is unknown."""
+    """Return a sentence on copies of a log that an election discarded, or None (also if the lineage is unknown)."""
     if view.lineage_unknown:
         return None
     lost = {each.offsets: count for each in view.readable if (count := out_of_lineage(view, each))}
@@ -198,7 +198,7 @@ def lost_branch(view: PartitionView) -> str | None:
 
 
 def troubles_of(view: PartitionView) -> list[str]:
-    """Return a word for each trouble that the view alone shows; a gap shows only by comparison with the broker."""
+    """Return a word for each problem that the view alone shows. It cannot show a gap: that needs the broker."""
     words = {
         "read only": view.degraded,
         "held": view.holds,
@@ -209,7 +209,7 @@ def troubles_of(view: PartitionView) -> list[str]:
 
 
 def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
-    """Return the orders that are not done. A finished delete-records order stays a fact until it is archived."""
+    """Return the open orders. A finished delete-records order is still a fact until it is archived."""
     now = standing(view)
     cutting = [order for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]
     left = [order for order in cutting if local_start is None or not order_done(order, view, local_start)]
@@ -228,7 +228,7 @@ def silent(broker_id: int) -> str:
 
 
 def never_led(topic: str, partition: int, leader: BrokerId | None, address: str | None) -> dict[str, Any] | str:
-    """Return the status of a partition that is to be tiered and has no term. ``address``: of the leader's agent."""
+    """Return the status of a partition that is to be tiered and has no term. ``address``: the leader's agent."""
     status: dict[str, Any] | None = asked_of_agent(address, f"/v1/status/{topic}/{partition}") if address else None
     return status or (
         "none has led this partition yet, and tiering.include chooses it: nothing of it is copied, and Kafka's "
@@ -237,9 +237,9 @@ def never_led(topic: str, partition: int, leader: BrokerId | None, address: str 
 
 
 def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> dict[str, Any] | str | None:
-    """Return the status that the agent of the term in force answers. A silent agent is never taken for a healthy one.
+    """Return the status from the agent of the term in force: a text if it is silent, None if no term names an agent.
 
-    ``hosts``: the hosts that may be asked; empty: all. An agent on any other host counts as silent.
+    ``hosts``: the hosts that may be queried; empty: all. An agent on any other host counts as silent.
     """
     if view.leader is None or not view.leader.management_address:
         return None
@@ -253,7 +253,7 @@ def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> d
 
 
 def describe_order(order: OperatorOrder) -> str:
-    """Return an order as people are shown it."""
+    """Return an order as text for people."""
     what = order.kind.value if order.before is None else f"{order.kind.value} before {order.before}"
     forced = " with --force" if order.force else ""
     return f"{what}{forced} since {moment(order.at)} by {order.issued_by}"

@@ -9,7 +9,7 @@ from ...state.partition_view import PartitionView
 def remote_records(view: PartitionView, log_start: int | None) -> dict[RemoteSegmentId, int]:
     """Return the number of records at or above the log start of each readable segment, or a little more.
 
-    Markers and offsets without a record count as records in a segment that readers get only a part of.
+    If readers get only a part of a segment, its markers and its offsets without a record may count as records.
     """
     offsets = dict.fromkeys((each.segment_id for each in view.readable), 0)
     for owned in view.coverage.owned:

@@ -1,4 +1,4 @@
-"""The segments of a partition, oldest first, as the gateway answers and the command line prints them."""
+"""The segments of a partition, oldest first, as the gateway returns them and the command line prints them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every topic with facts, or to be tiered, as it is now: from the view, the agents and the bucket."""
+"""The present state of each topic that has facts or is to be tiered: from the view, the agents and the bucket."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from .overview import TopicOverview, addresses_of, overview
 def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverview]:
     """Return an overview of each topic with facts, and of each that the settings choose, by name.
 
-    ``gone``: also of topics that the cluster no longer has, by their id.
-
-    The agents of a deleted topic are not asked: they have nothing to do for it.
+    ``gone``: also return topics that the cluster no longer has, with their id in the name. Their agents' answers are
+    not used: agents have nothing to do for them.
     """
     view = connection.view()
     names = {described.topic_id: described.name for described in connection.control.topics()}
     with closing(AgentBoards(connection.clock)) as boards:
         answers = boards.now(sorted(addresses_of(view.partition(each) for each in view.partitions())))
     for number in sorted({view.tier_partition(each) for each in view.partitions()}):
-        view.require_fresh(number, 0)  # later than the agents' answers: see `overview`
+        view.require_fresh(number, 0)  # the views must be newer than the agents' answers: see `overview`
     here, older = defaultdict[str, list[PartitionView]](list), defaultdict[str, list[PartitionView]](list)
     for partition in view.partitions():
         partition_view = view.partition(partition)
@@ -45,7 +44,7 @@ def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverv
 
 
 def never_led(connection: Connection, view: TierView) -> set[TopicIdPartition]:
-    """Return the partitions to be tiered, as these settings have it, of which no agent ever began a term."""
+    """Return the partitions that these settings choose, that can be tiered, and that have never had a term."""
     control, settings = connection.control, connection.settings
     without = {
         TopicIdPartition(described.topic_id, each.partition): described.name
@@ -61,7 +60,7 @@ def never_led(connection: Connection, view: TierView) -> set[TopicIdPartition]:
 
 
 def agent_addresses(connection: Connection) -> dict[BrokerId, str]:
-    """Return where the agent of each broker answers, by the newest term that it began for any partition."""
+    """Return the address of each broker's agent, from the newest term that it began for any partition."""
     view = connection.view()
     leaders = [leader for each in view.partitions() if (leader := view.partition(each).leader) is not None]
     return {each.broker_id: each.management_address for each in sorted(leaders, key=lambda each: each.elected_at)}

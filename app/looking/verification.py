@@ -22,7 +22,7 @@ from .lost_state import why_lost
 
 @dataclass
 class Verification:
-    """``overlapping``: bytes that more than one segment has. Objects that agents will delete are no finding."""
+    """The result. ``overlapping``: bytes that several segments have. Objects that agents will delete are no finding."""
 
     findings: list[Finding] = field(default_factory=list)
     checked: Checked = field(default_factory=Checked)
@@ -30,8 +30,8 @@ class Verification:
 
 
 def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdPartition], level: int) -> Verification:
-    """Verify at a level. 0: the view against itself and the broker. 1: objects exist, and facts name every object. 2:
-    sizes and manifests, and the archive is whole and the topic's own. 3: every byte, by checksum.
+    """Verify up to ``level``. 0: the view against itself and the broker. 1: objects exist, and facts name every object.
+    2: sizes and manifests, and that the archive is complete and agrees with the topic. 3: every byte, by checksum.
     """
     verification = Verification()
     broker, follower = connection.broker.control, connection.view(partitions)
@@ -76,7 +76,7 @@ def _damaged(store: ObjectStore, place: TierPlace) -> Iterator[Finding]:
 
 
 def _parted(archives: Archives, tier_partition: int) -> Iterator[Finding]:
-    """Yield a finding where topic and archive, though each may be whole, have diverged."""
+    """Yield a finding if topic and archive have diverged, even if each of them is complete."""
     try:
         archives.check(tier_partition)
     except TierstateError:

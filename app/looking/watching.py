@@ -1,4 +1,4 @@
-"""The health of a serving process as it knows it: its services, its view, its store. No function here waits."""
+"""The health of a serving process: of its services, its view, its store. No function here waits for an answer."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from .copied_folders import FolderWatch
 
 FRESH_S = 60.0
-"""A view is behind when it was last known to be at the end longer ago than this. Decisions need a fresher one."""
+"""A view is behind if this many seconds passed since it was at the topic's end. Decisions need a fresher view."""
 
 BROKER_S = 900.0
-"""Limit for one iteration that asks brokers and disks: a few dozen requests at most between two signs of life, each
-with a deadline of seconds to half a minute, and none is answered."""
+"""Seconds for an iteration that queries brokers and disks, even if nothing answers: between two signs of life it makes
+a few dozen requests at most, each with a deadline of seconds to half a minute."""
 STORE_OPERATIONS = 3
-"""The most store requests between two signs of life: the last parts of an upload, its completion, and one that is
-repeated or that cleans up after it."""
+"""Most store requests between two signs of life: the last parts of an upload, its completion, and a repeated request
+or one that cleans up."""
 UNSEEN_NAMED = 5
 ENDED_S = 5.0
-"""How long a process goes on at most after its view has ended."""
+"""Most seconds that a process continues after its view has ended."""
 SLACK_S = 300.0
-"""For a disk or a processor that is busy with something else."""
+"""Additional seconds for a disk or a processor that is busy with other work."""
 
 
 def longest_silence(settings: Settings) -> dict[str, float]:
-    """Return each loop of an agent, a gateway and a proxy, with the most seconds that one step of it may take.
+    """Return, for each loop of an agent, a gateway and a proxy, the most seconds between two signs of life.
 
-    Generous: a restart on a false alarm costs more than a hang that is found a quarter of an hour later. A loop that
-    waits (for work, a store or a broker that is away, a backoff, a quota) still gives signs of life.
+    The limits are large: a restart on a false alarm costs more than a hang that is found a quarter of an hour later. A
+    loop that waits (for work, an unavailable store or broker, a backoff, a quota) still gives signs of life.
     """
     operation = settings.store.request_timeout + settings.store.throttle_timeout
     store = STORE_OPERATIONS * operation + SLACK_S
@@ -74,7 +74,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
 
 
 class AgentWatches:
-    """The watches of an agent, apart from its work: ends of the tier-state topic, its configuration, the store."""
+    """An agent's watches, in threads of their own: tier-state topic, store, rights, log folders, end of the view."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class AgentWatches:
         ]
 
     def answer(self, status: dict[str, object]) -> dict[str, object]:
-        """Return a partition's status, with ``trim.proof`` and with what is wrong with the whole agent."""
+        """Return a partition's status, extended by ``trim.proof`` and by problems of the agent as a whole."""
         rights = self.rights.refused + self.rights.told(str(status["topic"]))
         wrong = {"rights_lacking": rights, "copied_folders": self.folders.problem}
         return status | wrong | {"trim_proof": self._trim_proof}
@@ -155,22 +155,22 @@ class AgentWatches:
 
 
 def ending_with(follower: Follower, check_over: Callable[[], None] = lambda: None) -> Service:
-    """Return a service that ends, and the process with it, when its view ended for good: above all, when another topic
-    now has the name. ``check_over`` may raise too.
+    """Return a service that fails, and so ends the process, once the view has ended for good: above all, if another
+    topic now has the name. ``check_over`` is called repeatedly; its errors end the process, too, except Unavailable.
     """
 
     def work(stop: threading.Event) -> None:
         while not stop.wait(ENDED_S):
             if follower.failure is not None:
                 raise follower.failure
-            with suppress(Unavailable):  # if it cannot look now, it looks again later
+            with suppress(Unavailable):  # checked again later
                 check_over()
 
     return Service("view's end", work)
 
 
 def why_unhealthy(services: Sequence[Service], follower: Follower, watchdog: Watchdog) -> list[str]:
-    """Return the reasons that only a new process removes: a thread that ended, or hangs."""
+    """Return the problems that only a restart removes: a service, a thread or the view ended, or a thread hangs."""
     reasons = [service.ended for service in services if service.ended] + why_hanging(watchdog)
     return reasons if follower.failure is None else [*reasons, f"the follower of the view ended: {follower.failure}"]
 
@@ -184,12 +184,12 @@ def why_topic_away(watch: ViewWatch) -> list[str]:
 
 
 def why_beheaded(watch: ViewWatch) -> list[str]:
-    """Return the partitions whose first records were lost, also while this view has them: no later view will."""
+    """Return problems of tier-state partitions whose first records were lost: a new view will lack these records."""
     return lost_heads("the tier-state topic", watch.beheaded)
 
 
 def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str]:
-    """Return the reasons why a reader who accepts a view of ``max_age`` seconds must not rely on this one."""
+    """Return the reasons why a reader that accepts a view of ``max_age`` seconds must not rely on this view."""
     if follower.failure is not None:
         return [f"the follower of the view ended: {follower.failure}"]
     reasons = []
@@ -209,7 +209,7 @@ def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str
 
 
 def why_later_release(board: StatusBoard, view: TierView) -> list[str]:
-    """Return the partitions led here with facts of a later release: this release writes nothing about them."""
+    """Return a sentence on partitions led here with facts of a later release: this release writes no facts of them."""
     led = []
     for partition, status in board.by_partition().items():
         with suppress(Unavailable):  # `why_behind` reports a view that is behind
@@ -224,7 +224,7 @@ def why_store_away(watch: StoreWatch) -> list[str]:
 
 
 def why_brokers_away(watch: BrokerWatch) -> list[str]:
-    """Return why brokers are away. Readers of remote records alone are served all the same."""
+    """Return why brokers do not answer. Reads of remote records alone are still served."""
     return [] if watch.trouble is None else [f"the brokers are away: {watch.trouble}"]
 
 

@@ -1,4 +1,4 @@
-"""The status of all partitions of each agent: an agent is asked once in a while, however many topics are looked at."""
+"""The statuses of all partitions of each agent. One answer of an agent is used for all topics, for `AGE_S` seconds."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from ...runtime.clock import Clock
 
 AGE_S = 10.0
-"""How old a board may be before its agent is asked again."""
+"""Seconds after which an agent is queried again."""
 TIMEOUT_S = 2.0
 AT_ONCE = 8
 LONGEST_BYTES = 256 << 20
-"""The longest answer that is read. A partition takes about 1 KB."""
+"""Most bytes of an answer that are read. A partition takes about 1 KB."""
 
 Place = tuple[str, int]
 Board = Mapping[Place, Mapping[str, Any]]
-"""Topic and partition to its status, of the partitions that a broker leads."""
+"""Statuses by topic and partition, of the partitions that a broker leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class _Known:
 
 
 class AgentBoards:
-    """Asks agents for their boards, by the addresses that terms name. A silent agent has no board (None). Thread-safe.
+    """Requests agents' boards at the addresses that terms name. A silent agent has no board (None). Thread-safe.
 
-    ``hosts``: the hosts that may be asked; empty: all. An agent on any other host counts as silent.
+    ``hosts``: the hosts that may be queried; empty: all. An agent on any other host counts as silent.
     """
 
     def __init__(self, clock: Clock, hosts: Collection[str] = ()) -> None:
@@ -43,16 +43,16 @@ class AgentBoards:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="agent-boards")
 
     def now(self, addresses: Collection[str]) -> dict[str, Board | None]:
-        """Ask all of these agents now. Takes `TIMEOUT_S` where one is silent."""
+        """Query all of these agents now, and return their boards by address. A silent agent takes `TIMEOUT_S`."""
         return dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
 
     def known(self) -> dict[str, Board | None]:
-        """Return the latest answer of each agent that was asked; None: it was silent."""
+        """Return the latest board of each agent that was queried, by address; None: the agent was silent."""
         with self._lock:
             return {address: answer.board for address, answer in self._answers.items()}
 
     def renew(self, addresses: Collection[str]) -> None:
-        """Ask those that were not asked in the last `AGE_S` seconds, in the background."""
+        """Query, in the background, the agents that were not queried in the last `AGE_S` seconds."""
         now = self._clock.monotonic()
         with self._lock:
             old = [
@@ -85,12 +85,12 @@ def _asked(address: str) -> Board | None:
 
 
 def may_ask(address: str, hosts: Collection[str]) -> bool:
-    """Return whether the host of this address is one of ``hosts``. With no ``hosts``, every address may be asked."""
+    """Return whether the host of this address is one of ``hosts``. Without ``hosts``, every address is allowed."""
     return not hosts or address.rpartition(":")[0].strip("[]").lower() in hosts
 
 
 def asked_of_agent(address: str, path: str) -> Any | None:
-    """Return the JSON that the agent's management port answers; None: no answer, or nothing is known of this path."""
+    """Return the JSON of the agent's management port. Returns None without an answer of status 200."""
     import urllib3
 
     pool = urllib3.PoolManager(retries=False)

@@ -1,6 +1,6 @@
-"""The remote tier alone, as readers open it: no broker is asked, everything comes from the bucket.
+"""The remote tier alone, as readers open it: no broker is queried, all data comes from the bucket.
 
-The same interface as `connection.py`: topics, a view, a reader. The view and its age are reported before it is used.
+It has the interface of `connection.py`: topics, a view, a reader. The age of a view is reported before any read.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     from .connection import ShowProgress
 
 NOBODY = BrokerId(-1)
-"""The id of no broker, which has none of the deleted topics."""
+"""An id that no broker has. It replaces the brokers, which are not queried."""
 _PLACE = re.compile("([0-9]{1,9})/([0-9]{1,18})")
 
 
 class BucketTopics:
-    """The `TopicDirectory` of a view: topics by the names that facts give them.
+    """The `TopicDirectory` of a view: topics by the names in their facts.
 
-    If several topics had one name (deleted and re-created), the one elected last has it; others go by their topic ids.
+    If several topics have one name (deleted and re-created), the name means the topic that is not deleted, else the
+    topic with the newest term. The others are found by their topic ids.
     """
 
     def __init__(self, view: BucketView) -> None:
@@ -86,18 +87,18 @@ class BucketTopics:
         return topic
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
-        """Return False: no broker is asked."""
+        """Return False: no broker is queried."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class ViewAge:
-    """The content and the age of a view from the bucket. Times in ms.
+    """The content and the age of a view from the bucket. Times are in ms.
 
-    ``newest_at``: time of its newest fact, or of its checkpoint where nothing was archived after it; -1: there is none.
-    ``as_of``: as it was asked for; empty: the newest. ``compacted``: records deleted before they were archived.
-    ``sure``: False where the archive ends before the requested time, in at least one tier-state partition.
-    ``parted``: why the view is no longer the topic's own.
+    ``newest_at``: time of the newest fact, or of the checkpoint if no later fact is archived; -1 if there is neither.
+    ``as_of``: the requested moment; empty: the newest. ``compacted``: number of records that compaction deleted before
+    they were archived. ``sure``: False if the archive of a tier-state partition ends before the requested time.
+    ``parted``: why the tier-state topic has diverged from this view; None if it has not.
     """
 
     cluster_id: str
@@ -134,12 +135,12 @@ class ViewAge:
 
 
 def to_log(age: ViewAge) -> None:
-    """Write to Python's own log, which shows warnings on stderr by default: readers in Python and Spark use it."""
+    """Log the age as a warning of Python's logging (stderr by default). Readers in Python and Spark use it."""
     logging.getLogger("tierstate").warning(str(age))
 
 
 def parse_moment(text: str, now: TimestampMs) -> Moment:
-    """Parse ``@TIME`` or ``TIER_PARTITION/POSITION``; empty: the newest. Raises InvalidRequest."""
+    """Parse ``@TIME`` or ``TIER_PARTITION/POSITION``. Empty text means the newest. Raises InvalidRequest."""
     if not text:
         return NEWEST
     place = _PLACE.fullmatch(text)
@@ -149,9 +150,9 @@ def parse_moment(text: str, now: TimestampMs) -> Moment:
 
 
 class BucketConnection:
-    """Its properties open the parts; nothing is read before it is asked for. Use as a context manager.
+    """The remote tier alone. Each property opens its part at the first use. Use it as a context manager.
 
-    ``tell`` is called with the age of the view, before anything is read by that view.
+    `view` calls ``tell`` with the age of the view.
     """
 
     def __init__(
@@ -186,12 +187,12 @@ class BucketConnection:
 
     @property
     def keys(self) -> KeyUnwrapper | None:
-        """Return the key ring that opens encrypted segments; None: none is set. Raises InvalidRequest."""
+        """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
         return self._parts.keys
 
     @cached_property
     def _whole(self) -> tuple[BucketView, str | None]:
-        """Return the view of all tier-state partitions, and why it is no longer the topic's own (None: it still is)."""
+        """Return the view of all tier-state partitions, and why the topic diverged from it (None: it did not)."""
         settings, parts = self.settings.view, self._parts
         moment = parse_moment(settings.as_of, self.clock.now_ms())
         identity, parted = find_kept(parts.store, settings.topic_id, settings.history)
@@ -204,11 +205,11 @@ class BucketConnection:
 
     @cached_property
     def control(self) -> BucketTopics:
-        """Return the topics as the facts name them."""
+        """Return the topics, by their names in the facts."""
         return BucketTopics(self._whole[0])
 
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: object = None) -> BucketView:
-        """Return the view, in memory whatever ``folder`` is. Reports its age for these partitions (None: all)."""
+        """Return the view in memory; ``folder`` is ignored. Reports its age for ``partitions`` (None: for all)."""
         view, parted = self._whole
         numbers = tier_partitions(view.identity.partitions, partitions)
         replayed = [view.kept[number] for number in numbers if number in view.kept]
@@ -231,7 +232,7 @@ class BucketConnection:
         return view
 
     def reader(self, view: TierView) -> LogReader:
-        """Return a reader of the remote tier, by this view."""
+        """Return a reader of the remote tier that finds records by ``view``."""
         from ...fetch.open import Reading, open_past_reader
         from ...state.object_keys import ObjectKeys
 
@@ -243,7 +244,7 @@ class BucketConnection:
 
 
 def newest_of(replays: Iterable[Replayed]) -> TimestampMs:
-    """Return the newest time that any of these tier-state partitions knows; -1: they have no facts."""
+    """Return the newest time, in ms, of the facts of these tier-state partitions. Returns -1 without facts."""
     return max((each.newest_timestamp for each in replays), default=NO_TIME)
 
 

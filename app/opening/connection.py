@@ -1,7 +1,7 @@
 """One cluster and its remote tier, as every entry point opens them: command line, Python, Spark, gateway, agent.
 
-Each part is opened once, when it is first asked for, and all are closed in reverse order. Modules are imported then,
-too: a wrong topic name is reported before a second is spent on importing what would read the topic.
+Each part is opened once, at its first use, and all parts are closed in reverse order. Modules are imported at the first
+use, too: a wrong topic name is reported without spending a second on imports for reading the topic.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ if TYPE_CHECKING:
     from .growing_view import GrowingView
 
 SILENCE_S = 20.0
-"""How long reading the tier-state topic may bring nothing before it is given up."""
+"""Seconds without progress after which reading the tier-state topic is abandoned."""
 
 POLL_S = 0.02
-"""Poll interval at the tail of a view: a connection is often closed soon, and closing waits for the poll to end."""
+"""Poll interval in seconds at the end of the topic. It is short because closing a connection waits for the poll."""
 
 BUCKET = "bucket"
-"""Value of ``view.source``: no broker is asked (`bucket_connection.py`)."""
+"""Value of ``view.source``: no broker is queried (`bucket_connection.py`)."""
 
 BROKER, STORE = "kafka.bootstrap.servers", "store.url"
-"""The settings that the broker and the store cannot be opened without."""
+"""The settings that are required to open the broker and the store."""
 
 FOR_READERS: Mapping[str, object] = {"tier_state.partitions": 1, "tier_state.replication_factor": 1}
-"""Readers do not need what writers require of the tier-state topic: replicas and in-sync replicas."""
+"""Settings for readers: they do not need the replicas that writers require of the tier-state topic."""
 
 Advance = Callable[[int], None]
-"""Reports that so many more units of the work are done."""
+"""A function that reports how many more units of the work are done."""
 
 
 class ShowProgress(Protocol):
-    """Shows how far work has come: takes a label and the amount of work (None: unknown)."""
+    """Shows the progress of some work. Takes a label and the total amount of work (None: unknown)."""
 
     def __call__(self, label: str, total: int | None = None, /) -> AbstractContextManager[Advance]: ...
 
@@ -74,9 +74,9 @@ def no_progress(label: str, total: int | None = None, /) -> Iterator[Advance]:
 
 
 class Connection:
-    """Its properties open the parts; nothing is connected before it is asked for. Use as a context manager.
+    """A cluster and its remote tier. Each property opens its part at the first use. Use it as a context manager.
 
-    Raises InvalidSettings for a part whose settings are missing or half given, and what opening the part raises.
+    Opening a part raises InvalidSettings if its settings are missing or incomplete, and the errors of the part itself.
     """
 
     def __init__(
@@ -122,29 +122,29 @@ class Connection:
 
     @property
     def control(self) -> BrokerControl:
-        """Return the part of the broker that answers about the cluster itself."""
+        """Return the broker's administrative requests: cluster, topics, configurations, bounds, groups."""
         return self.broker.control
 
     @cached_property
     def cluster_id(self) -> str:
-        """Return the id that a broker answered, once. Raises BrokerUnavailable."""
+        """Return the cluster's id, requested from a broker once. Raises BrokerUnavailable."""
         return self.broker.control.cluster().cluster_id
 
     @property
     def reachable(self) -> Settings:
         """Return the settings after one of their brokers has answered. Raises BrokerUnavailable.
 
-        We ask before librdkafka does: it would go on trying for ten seconds, and its error names no address.
+        This request precedes those of librdkafka, which retries for ten seconds and names no address in its error.
         """
         _ = self.cluster_id
         return self.settings
 
     @cached_property
     def topic(self) -> KafkaTierTopic:
-        """Return the tier-state topic, checked. Raises what `open_tier_topic` raises."""
+        """Return the tier-state topic, checked. Raises the errors of `open_tier_topic`."""
         from ...broker.tier_topic_setup import open_tier_topic
 
-        _ = self.cluster_id  # asked by ourselves before librdkafka asks: see `reachable`
+        _ = self.cluster_id  # before librdkafka connects: see `reachable`
         return self._keep(open_tier_topic(self.kafka, tier_topic_spec(self.settings)))
 
     @cached_property
@@ -153,7 +153,7 @@ class Connection:
 
     @cached_property
     def keys(self) -> KeyRingFile | None:
-        """Return the key ring that opens encrypted segments; None: none is set. Raises InvalidRequest."""
+        """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
         ring = self.settings.encryption.keyring
         if not ring:
             return None
@@ -163,7 +163,7 @@ class Connection:
 
     @cached_property
     def names(self) -> ObjectKeys:
-        """Return the object names as agents with these settings choose them."""
+        """Return the naming of objects that agents with these settings use."""
         from ...state.object_keys import ObjectKeys
 
         form = self.settings.format
@@ -171,28 +171,29 @@ class Connection:
 
     @property
     def topic_identity(self) -> ViewIdentity:
-        """Return the identity of the view that this tier-state topic makes, whichever history counts."""
+        """Return the identity of a view of this tier-state topic, with the first history: the store is not read."""
         from ...follower.view_identity import ViewIdentity
 
         return ViewIdentity(self.cluster_id, self.topic.topic_id, self.topic.mapped_partitions)
 
     @cached_property
     def identity(self) -> ViewIdentity:
-        """Return `topic_identity` with the history that counts, for archive and checkpoints. Raises store errors."""
+        """Return `topic_identity` with the newest history, for archive and checkpoints. Raises store errors."""
         from ...follower.histories import newest_history
 
         return replace(self.topic_identity, history=newest_history(self.store, self.topic.topic_id))
 
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: Path | None = None) -> Follower:
-        """Return a follower that has every current fact of the tier-state partitions that hold these (None: all).
+        """Return a follower with every current fact of ``partitions`` (None: of all partitions).
 
-        It is in memory and has these alone; with a ``folder`` it has all of them, in ``folder``/view, and the next call
-        continues there. Raises ViewBehind when reading makes no progress.
+        Without ``folder`` the view is in memory and has only the tier-state partitions that hold these facts. With
+        ``folder`` the view is in ``folder``/view and has all of them; the next call continues there. Raises ViewBehind
+        if reading makes no progress.
         """
         return self._following(tier_partitions(self.topic.mapped_partitions, partitions), folder)
 
     def growing_view(self) -> GrowingView:
-        """Return a view in memory that has read nothing yet, and reads only the tier-state partitions asked for."""
+        """Return an empty view in memory, which reads only the tier-state partitions that are requested."""
         from .growing_view import GrowingView
 
         return GrowingView(self.topic.mapped_partitions, self._following)
@@ -217,7 +218,7 @@ class Connection:
         return follower
 
     def reader(self, view: TierView) -> LogReader:
-        """Return a reader of both tiers, by this view."""
+        """Return a reader of both tiers that routes reads by ``view``."""
         from ...fetch.open import Reading, open_reader
 
         reading = Reading(self.settings.cache, self.settings.state_dir, self.keys, self.names)
@@ -236,13 +237,13 @@ Closed = TypeVar("Closed", bound=_Closeable)
 
 
 def refuse_bucket(settings: Settings) -> None:
-    """Raise InvalidRequest where the settings say that no broker is asked."""
+    """Raise InvalidRequest if ``view.source`` is the bucket: no broker may be queried then."""
     if settings.view.source == BUCKET:
         raise InvalidRequest("view.source=bucket: no broker is asked, and this needs one")
 
 
 def tier_topic_spec(settings: Settings) -> TierTopicSpec:
-    """Return what the settings require of the tier-state topic."""
+    """Return the name, partitions and replication factor that the settings require of the tier-state topic."""
     from ...broker.tier_topic_setup import TierTopicSpec
 
     settings_of_topic = settings.tier_state
@@ -252,7 +253,7 @@ def tier_topic_spec(settings: Settings) -> TierTopicSpec:
 def open_store_of(
     settings: Settings, clock: Clock | None = None, listener: Listener = ignore, *, make: bool = False
 ) -> ObjectStore:
-    """Return the object store of the settings. ``make``: a missing folder is created."""
+    """Return the object store of the settings. ``make``: create the folder of a file store if it is missing."""
     from ...storage.open import open_store
 
     require(settings, STORE)
@@ -260,7 +261,7 @@ def open_store_of(
 
 
 def store_options(settings: Settings) -> StoreOptions:
-    """Return section ``[store]`` without its URL. Raises InvalidRequest, and InvalidSettings for half a key pair."""
+    """Return section ``[store]`` without its URL. Raises InvalidRequest, or InvalidSettings for half a key pair."""
     from ...state.errors import InvalidSettings
     from ...storage.options import StoreOptions
 
@@ -294,7 +295,7 @@ def store_options(settings: Settings) -> StoreOptions:
 
 
 def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) -> list[int]:
-    """Return the tier-state partitions that hold the facts of these partitions; None: of all partitions."""
+    """Return, in ascending order, the tier-state partitions with the facts of ``partitions`` (None: of all)."""
     from ...state.keys import tier_partition_of
 
     if partitions is None:
@@ -303,13 +304,13 @@ def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) 
 
 
 def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:
-    """Return the partition's view after the view has caught up with the topic."""
+    """Return the view of a partition after the follower has caught up with the topic."""
     follower.require_fresh(follower.tier_partition(partition), 0, SILENCE_S)
     return follower.partition(partition)
 
 
 def _catch_up(follower: Follower, number: int, numbers: list[int]) -> None:
-    """Wait until the view has the end of this partition, however long, as long as reading makes progress."""
+    """Wait until the view has read tier-state partition ``number``. Raises ViewBehind once there is no progress."""
     from ...state.errors import ViewBehind
 
     while True:

@@ -1,6 +1,6 @@
-"""How another process reads where a gateway hands out the bytes: without a key to the bucket or to the brokers.
+"""Access for another process that reads through a gateway, without credentials for the bucket or the brokers.
 
-The counterpart of `split_reads.Access` for a gateway.
+It is the counterpart of `split_reads.Access` for a gateway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GATEWAY_TIMEOUT_S = 60.0
 
 
 def gateway_url(text: str, option: str) -> str:
-    """Return the URL that this option gives. Raises InvalidRequest unless it is an HTTP URL with a host."""
+    """Return the URL ``text`` of ``option``, stripped. Raises InvalidRequest unless it is an HTTP URL with a host."""
     url = text.strip()
     try:
         parts = urlsplit(url)
@@ -38,10 +38,10 @@ def gateway_url(text: str, option: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAccess:
-    """Access to a gateway, and to the store by the URLs that it hands out: no key to bucket or brokers is needed.
+    """Access to a gateway, and to the store by the URLs that the gateway returns.
 
-    ``token``, ``basic`` or ``certificate`` identify the caller; ``certificate`` and ``ca`` are files wherever it
-    is read. ``timeout_s``: for one answer.
+    ``token``, ``basic`` or ``certificate`` identify the caller. ``certificate`` and ``ca`` name files that each reading
+    process must have. ``timeout_s``: limit for one answer, in seconds.
     """
 
     url: str
@@ -53,7 +53,7 @@ class GatewayAccess:
     bucket_alone = False
 
     def client(self) -> GatewayClient:
-        """Return a client that has asked nothing yet. Close it. Raises InvalidRequest for an unusable certificate."""
+        """Return a new client; the caller closes it. Raises InvalidRequest for an unusable certificate."""
         from ...fetch.gateway import GatewayClient
 
         return GatewayClient(

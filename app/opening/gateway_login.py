@@ -14,14 +14,14 @@ TOKEN, PASSWORD = "TIERSTATE_TOKEN", "TIERSTATE_PASSWORD"
 
 @dataclass(frozen=True, slots=True)
 class GatewayLogin:
-    """``token``, or ``basic``: a user's name and password; neither: the client is anonymous."""
+    """A login by ``token``, or by ``basic`` (user name and password). Without both, the client is anonymous."""
 
     token: str | None = field(default=None, repr=False)
     basic: tuple[str, str] | None = field(default=None, repr=False)
 
 
 def gateway_login(token_file: Path | None, user: str | None, file_name: str, user_name: str) -> GatewayLogin:
-    """Return the login. ``file_name``, ``user_name``: option names. Raises InvalidRequest for half a login, or two."""
+    """Return the login. The names are those of options. Raises InvalidRequest for an incomplete login, or for two."""
     token = _token(token_file, file_name)
     if user is not None and token is not None:
         raise InvalidRequest(f"{user_name}, or a token: not both")
@@ -34,7 +34,7 @@ def gateway_login(token_file: Path | None, user: str | None, file_name: str, use
 def client_certificate(
     chain: Path | None, key: Path | None, chain_name: str, key_name: str
 ) -> ClientCertificate | None:
-    """Return the certificate. ``chain_name``, ``key_name``: option names. Raises InvalidRequest for a key alone."""
+    """Return the certificate, or None without ``chain``. Raises InvalidRequest for a key without a chain."""
     if chain is None and key is not None:
         raise InvalidRequest(f"{key_name} needs {chain_name}", key=key)
     return None if chain is None else ClientCertificate(chain, key)

@@ -1,8 +1,8 @@
-"""A view of the partitions that were asked for, which grows: reading one topic does not replay all the others.
+"""A view that grows by the partitions that are requested: reading one topic does not replay all the others.
 
-partition(P), require_fresh(n), …   the tier-state partition that holds it, replayed when it is first asked for
-want(P, Q, …)                       those of all of them, by one follower instead of one each
-partitions()                        all that there are
+partition(P), require_fresh(n), …   replays tier-state partition n, or that of P, at the first request
+want(P, Q, …)                       replays those of all these partitions, by one follower instead of one each
+partitions()                        replays all tier-state partitions
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class GrowingView:
-    """A `TierView`. Thread-safe. ``follow`` begins to follow these tier-state partitions, and returns once it has read
-    all that is there; the caller who passed it closes the followers.
+    """A `TierView`. Thread-safe. ``follow`` returns a follower that has read the given tier-state partitions to their
+    ends. The code that passes ``follow`` also closes the followers.
     """
 
     def __init__(self, mapped: int, follow: Callable[[list[int]], Follower]) -> None:
@@ -33,7 +33,7 @@ class GrowingView:
         self._of: dict[int, Follower] = {}
 
     def want(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Follow these partitions, too. Raises as following does: ViewBehind, BrokerUnavailable, AccessDenied."""
+        """Also follow these partitions. Raises ViewBehind, BrokerUnavailable, AccessDenied."""
         self._followed({self.tier_partition(each) for each in partitions})
 
     def _followed(self, numbers: Iterable[int]) -> None:

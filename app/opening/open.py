@@ -25,10 +25,10 @@ def open_connection(
     progress: ShowProgress = no_progress,
     tell: Callable[[ViewAge], None] | None = None,
 ) -> Connection | BucketConnection:
-    """Return a connection for readers, as ``view.source`` has it: the cluster and its remote tier, or the bucket alone.
+    """Return a connection for readers according to ``view.source``: to the cluster and its remote tier, or the bucket.
 
-    ``tell`` is called with the age of the bucket's view, before anything is read by it; None: Python's own log. Raises
-    InvalidRequest for settings of a past view without the bucket as its source.
+    ``tell`` is called with the age of the bucket's view before the first read; None: the age is logged. Raises
+    InvalidRequest if the settings choose a past view and the source is not the bucket.
     """
     view = settings.view
     if view.source != BUCKET:
@@ -38,6 +38,6 @@ def open_connection(
                 " with them (view.source)"
             )
         return Connection(settings, clock, listener=listener, progress=progress)
-    from .bucket_connection import BucketConnection, to_log  # its imports take time that others need not wait
+    from .bucket_connection import BucketConnection, to_log  # slow imports, needed only here
 
     return BucketConnection(settings, clock, listener=listener, progress=progress, tell=tell or to_log)

@@ -1,4 +1,4 @@
-"""The partitions that a name means: an existing topic goes by its name, a deleted one by its topic id."""
+"""Find partitions of a topic: of an existing topic by its name, of a deleted topic by its topic id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def partitions_of(broker: TopicDirectory, topic: str, partition: int | None) -> list[TopicIdPartition]:
-    """Return the partitions of a topic by its name, or one of them. Raises UnknownTopic."""
+    """Return all partitions of the topic with this name, or only ``partition``. Raises UnknownTopic."""
     described = broker.topic(topic)
     numbers = [each.partition for each in described.partitions]
     if partition is not None and partition not in numbers:
@@ -26,7 +26,7 @@ def partitions_of(broker: TopicDirectory, topic: str, partition: int | None) -> 
 
 
 def find_partitions(broker: TopicDirectory, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
-    """Return what `partitions_of` does; a deleted topic goes by its topic id. None: all partitions of a deleted
+    """Like `partitions_of`, but also find a deleted topic by its topic id. Returns None for all partitions of a deleted
     topic, which only facts name. Raises UnknownTopic.
     """
     from ...fetch.gone import gone_id
@@ -41,7 +41,7 @@ def find_partitions(broker: TopicDirectory, topic: str, partition: int | None) -
 
 
 def find_topic_id(broker: TopicDirectory, topic: str) -> TopicId:
-    """Return the topic id that a name or a topic id means. Raises UnknownTopic."""
+    """Return the id of the topic with this name, or ``topic`` itself if it is a topic id. Raises UnknownTopic."""
     try:
         return broker.topic(topic).topic_id
     except UnknownTopic as error:
@@ -54,7 +54,7 @@ def find_topic_id(broker: TopicDirectory, topic: str) -> TopicId:
 def partitions_with_facts(
     follower: Follower, topic_id: TopicId | None, partition: int | None
 ) -> list[TopicIdPartition]:
-    """Return the partitions of a topic id with a live fact, or one of them; None: of every topic."""
+    """Return the partitions with a live fact. ``topic_id`` and ``partition`` select among them unless None."""
     return [
         each
         for each in follower.partitions()
@@ -63,21 +63,21 @@ def partitions_with_facts(
 
 
 def to_follow(topic_id: TopicId | None, partition: int | None) -> list[TopicIdPartition] | None:
-    """Return the partitions that `Connection.view` must follow: the one that is named, or None for everything."""
+    """Return the argument of `Connection.view`: the single named partition, or None for all partitions."""
     return None if topic_id is None or partition is None else [TopicIdPartition(topic_id, partition)]
 
 
 def follow_facts(
     connection: Connection, topic: str | None, partition: int | None
 ) -> tuple[Follower, list[TopicIdPartition]]:
-    """Return a view, and `partitions_with_facts` of a topic by name or id; None: of every one. Raises UnknownTopic."""
+    """Return a view and its `partitions_with_facts`. ``topic``: name or id; None: all topics. Raises UnknownTopic."""
     topic_id = None if topic is None else find_topic_id(connection.broker.control, topic)
     follower = connection.view(to_follow(topic_id, partition))
     return follower, partitions_with_facts(follower, topic_id, partition)
 
 
 def bounds_if_known(broker: BrokerControl, topic: str | None, partition: TopicIdPartition) -> LocalBounds | None:
-    """Return the broker's bounds; None where it does not answer or ``topic`` is None (deleted)."""
+    """Return the broker's bounds. Returns None if the broker does not answer or ``topic`` is None (deleted)."""
     if topic is not None:
         with suppress(TierstateError):
             return broker.bounds(topic, partition.partition)
@@ -89,7 +89,7 @@ def both_tiers_now(
 ) -> tuple[LocalBounds | None, PartitionView]:
     """Return `bounds_if_known`, then a view that is newer.
 
-    In this order every trim that the bounds show is in the view, so nothing that it deleted looks missing or looks cut
-    by others.
+    With this order, the view has every trim that the bounds show. So records that a trim deleted do not look missing or
+    deleted by others.
     """
     return bounds_if_known(broker, topic, partition), view_now(follower, partition)

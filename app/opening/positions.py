@@ -1,4 +1,4 @@
-"""Where to read from and to, as people write it, and the offset that it means.
+"""Positions to read from and to, as people write them, and the offsets that they mean.
 
 earliest  latest  17  -5  2026-01-31T12:00:00Z  -3d  @1767225604250
 
@@ -41,7 +41,7 @@ class AtOffset:
 
 @dataclass(frozen=True, slots=True)
 class FromEnd:
-    """``count`` offsets before the end."""
+    """The offset that is ``count`` offsets before the end."""
 
     count: int
 
@@ -57,8 +57,8 @@ Position = Earliest | Latest | AtOffset | FromEnd | AtTime
 
 
 def parse_position(text: str, now: TimestampMs) -> Position:
-    """Return the position. Raises InvalidRequest when the text is none. ``-3d`` counts back from ``now``. Digits alone
-    are an offset: a time in milliseconds begins with ``@``, as any time may.
+    """Return the position that ``text`` means. Raises InvalidRequest if there is none. ``-3d`` is 3 days before
+    ``now``. Digits alone are an offset. A time in milliseconds must begin with ``@``; any other time may.
     """
     if text == "earliest":
         return Earliest()
@@ -75,8 +75,8 @@ def parse_position(text: str, now: TimestampMs) -> Position:
 
 
 def parse_time(text: str, now: TimestampMs) -> TimestampMs:
-    """Return a time as people write it: ISO 8601 (UTC where it has no zone), milliseconds since the epoch, or ``-3d``,
-    so long before ``now``. An ``@`` may stand before it. Raises InvalidRequest when it is none.
+    """Return the time that ``text`` means: ISO 8601 (UTC if it has no zone), milliseconds since the epoch, or ``-3d``
+    (3 days before ``now``). It may begin with ``@``. Raises InvalidRequest for any other text.
     """
     body = text.removeprefix("@")
     if re.fullmatch("[0-9]{1,19}", body) and int(body) < 2**63:  # digits alone are milliseconds, never a date
@@ -99,7 +99,7 @@ def parse_time(text: str, now: TimestampMs) -> TimestampMs:
 def offset_of(
     position: Position, source: RecordSource, topic: str, partition: int, isolation: Isolation, tier: Tier
 ) -> Offset:
-    """Return the offset of a position as of now. A time after the last record is the end. Raises OffsetOutOfRange."""
+    """Return the present offset of a position. A time after the last record means the end. Raises OffsetOutOfRange."""
     start, end = source.extent(topic, partition, isolation, tier)
     match position:
         case Earliest():
@@ -127,7 +127,7 @@ def offset_of(
 
 
 def offset_before(before: Earliest | Latest | AtOffset | FromEnd, view: PartitionView, bounds: LocalBounds) -> Offset:
-    """Return the offset for `delete-records`, counted from the last stable offset. It may still be one to refuse."""
+    """Return the offset for `delete-records`; the end is the last stable offset. `plan_delete` checks the offset."""
     start = bounds.local_start if view.log_start is None else view.log_start
     match before:
         case Earliest():

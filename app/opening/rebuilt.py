@@ -20,9 +20,8 @@ from .connection import Connection
 
 
 def archive_identity(connection: Connection, history: int | None = None) -> tuple[ViewIdentity, str | None]:
-    """Return whose archive is in the store, of this history (None: newest), and why it is no longer the topic's own.
-
-    Kafka is asked only when there is more than one archive. Raises InvalidRequest when there is none.
+    """Return the identity of the store's archive of ``history`` (None: newest), and why the topic diverged from it, or
+    None. The cluster is queried only if the store has several archives. Raises InvalidRequest if it has no archive.
     """
     identities = archived_topics(connection.store, history)
     if len(identities) > 1:
@@ -37,7 +36,7 @@ def archive_identity(connection: Connection, history: int | None = None) -> tupl
 def replay_from_topic(
     connection: Connection, numbers: Iterable[int], store: ViewStore, target: Target
 ) -> list[Replayed]:
-    """Replay these tier-state partitions of the topic. Raises what `replay_topic` raises."""
+    """Replay tier-state partitions ``numbers`` of the topic into ``store``. Raises the errors of `replay_topic`."""
     now = connection.clock.now_ms()
     with connection.progress("reading the tier-state topic") as advance:
         return [replay_topic(connection.topic, number, store, now, target, _steps(advance)) for number in numbers]
@@ -46,7 +45,7 @@ def replay_from_topic(
 def replay_from_archive(
     connection: Connection, identity: ViewIdentity, numbers: Iterable[int], store: ViewStore, target: Target
 ) -> list[Replayed]:
-    """Replay the archive. Raises as `replay_archive`, and InvalidRequest when the topic has records that it lacks."""
+    """Replay the archive. Raises as `replay_archive`, and InvalidRequest if it lacks records before the target time."""
     with connection.progress("reading the archive") as advance:
         replayed = [
             replay_archive(Shelf(connection.store, identity, number), store, target, _steps(advance))
@@ -60,7 +59,7 @@ def replay_from_archive(
 def rebuild_into(
     out: Path | None, identity: ViewIdentity, fill: Callable[[ViewStore], list[Replayed]]
 ) -> tuple[ViewStore, list[Replayed]]:
-    """Fill a view in memory, or in a view folder that counts only once it is complete."""
+    """Fill a view and return it: in memory, or in folder ``out``/view, which is replaced once the view is complete."""
     if out is None:
         memory = MemoryView(decode_fact, identity.partitions)
         return memory, fill(memory)
@@ -76,7 +75,7 @@ def rebuild_into(
 
 
 def stored_view(connection: Connection, folder: Path) -> ViewStore:
-    """Return the view that a stopped process, or `replay --out`, left there. Close it. Raises InvalidRequest."""
+    """Return the view that a stopped process or `replay --out` left. The caller closes it. Raises InvalidRequest."""
     if not (folder / "view").is_dir():
         raise InvalidRequest("no view in this folder", path=folder)
     view = ViewFolder(folder / "view", decode_fact).resume(connection.topic_identity, connection.clock.now_ms())
@@ -86,9 +85,8 @@ def stored_view(connection: Connection, folder: Path) -> ViewStore:
 
 
 def archived_view(connection: Connection, target: Target, number: int | None) -> tuple[ViewStore, str | None]:
-    """Return the view of one or all tier-state partitions from the archive; why it is no longer the topic's own.
-
-    Raises InvalidRequest, and as `replay_from_archive`.
+    """Return a view from the archive of tier-state partition ``number`` (None: of all), and as `archive_identity` why
+    the topic diverged from the archive. Raises InvalidRequest, and as `replay_from_archive`.
     """
     identity, parted = archive_identity(connection)
     if number is not None and number >= identity.partitions:
@@ -100,7 +98,10 @@ def archived_view(connection: Connection, target: Target, number: int | None) ->
 
 
 def _settled(connection: Connection, replays: list[Replayed], time: TimestampMs) -> list[Replayed]:
-    """Ask the topic what the archive lacks before the time: a quiet partition has no record at or after it."""
+    """Mark each replay as reached unless the topic has records before ``time`` that the archive lacks.
+
+    A quiet tier-state partition has no archived record at or after ``time``, so only the topic shows this.
+    """
     settled = []
     try:
         for each in replays:
@@ -114,12 +115,12 @@ def _settled(connection: Connection, replays: list[Replayed], time: TimestampMs)
                 )
             settled.append(replace(each, reached=True))
     except BrokerUnavailable:
-        return replays  # records just before that time may not be archived: `reached` is False then
+        return replays  # unknown whether records before that time are missing: `reached` stays False
     return settled
 
 
 def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a function for a replay, which reports totals, that advances a progress bar by the differences."""
+    """Return a function that a replay calls with totals. It advances a progress bar by the differences."""
     seen = 0
 
     def progress(read: int) -> None:

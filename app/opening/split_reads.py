@@ -1,6 +1,6 @@
-"""Access for another process that reads planned splits: plain values, made from the settings here.
+"""Access for another process that reads planned splits, as plain values. The planning process makes them from settings.
 
-An executor of Spark or a worker of an export would take twice as long to start if it parsed settings.
+A Spark executor or a worker of an export would take twice as long to start if it parsed settings.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SplitReads:
-    """The arguments of `fetch.split.read_split`. ``local`` None: none of these splits has a local part."""
+    """The arguments of `fetch.split.read_split`. ``local`` is None if no split reads from a broker."""
 
     store: ObjectReads
     keys: KeyUnwrapper | None
     local: LocalReads | None
 
     def records(self, split: PlannedSplit) -> Generator[pa.RecordBatch, None, None]:
-        """Yield exactly its records, with all columns. Close it. Raises as `fetch.split.read_split`."""
+        """Yield exactly the records of ``split``, with all columns. Close the generator. Raises as `read_split`."""
         from ...fetch.piece import records
         from ...fetch.split import read_split
 
@@ -49,7 +49,7 @@ class LogAccess(Protocol):
     """Plain values that are sent to other processes: `Access`, or `gateway_access.GatewayAccess`."""
 
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> AbstractContextManager[SplitReads]:
-        """Yield the reads, which last as long as the block. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        """Yield the reads, valid within the block. Raises InvalidRequest, AccessDenied, MissingExtra."""
         ...
 
 
@@ -62,7 +62,7 @@ class Access:
     store: StoreOptions
     keyring: Path | None
     bucket_alone: bool = False
-    """There are no brokers."""
+    """True if no broker may be read from."""
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
@@ -75,7 +75,7 @@ class Access:
             yield SplitReads(store, keys, stack.enter_context(self.local_tier(clock)) if needs_brokers else None)
 
     def keys(self) -> KeyUnwrapper | None:
-        """Return the key ring that opens encrypted segments; None: none is set. Raises InvalidRequest."""
+        """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
         if self.keyring is None:
             return None
         from ...storage.segment.keyring_file import KeyRingFile
@@ -88,7 +88,7 @@ class Access:
 
     @contextmanager
     def local_tier(self, clock: Clock) -> Iterator[LocalTier]:
-        """Yield the brokers, open as long as the block lasts. Only readers of local parts need them."""
+        """Yield reads from the brokers, valid within the block. Only splits with local parts need them."""
         from ...broker.open import open_broker
         from ...fetch.local import BrokerTier
 

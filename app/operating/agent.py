@@ -1,4 +1,4 @@
-"""Opens everything that an agent works with, in order; starts its threads; answers at its management port."""
+"""Opens all parts of an agent in order, and returns its services, including the management port's."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ from .upkeep import Upkeep, seed_of
 
 @contextmanager
 def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) -> Iterator[list[Service]]:
-    """Yield the services of the agent, not yet started. ``once``: they end when there is nothing left to do.
+    """Yield the services of the agent, not yet started. ``once``: they end when nothing remains to be done.
 
-    Raises InvalidRequest for log folders of another cluster and for a copy of the broker's folders, and what opening
-    each part raises.
+    Raises InvalidRequest for log folders of another cluster and for a copy of the broker's folders. Also raises the
+    errors of opening each part.
     """
     clock, metrics, name = SystemClock(), Metrics(), settings.tier_state.topic
     listener = fan_out(metrics.listen, log_events(logger))
@@ -94,7 +94,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         proof = settings.trim.proof
         watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog, proof)
         listen = settings.management.of_agent
-        settings.management.announced(listen)  # refused before the port is taken
+        settings.management.announced(listen)  # raises before the port is bound
         server = ManagementServer(
             listen,
             Health(

@@ -1,4 +1,4 @@
-"""Checks of everything that an agent needs, made before one starts."""
+"""Checks of everything that an agent needs, to be made before an agent starts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from ..opening.connection import Connection, tier_topic_spec
 from .prefix import check_prefix
 
 ROW_S, REPLAY_S = 10.0, 300.0
-"""How long a check may take; and one that reads the whole tier-state topic, where a long time is no sign of a fault."""
+"""Seconds that a check may take. The larger limit is for checks that read the whole tier-state topic (`REPLAYING`)."""
 REPLAYING = frozenset({"history", "release", "facts", "prefix"})
 OF_TOPIC = ("broker", "object store", "tier-state topic")
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -63,11 +63,11 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "prefix": OF_TOPIC,
     "proxy": ("broker",),
 }
-"""Checks that depend on earlier ones: where an earlier check does not answer, these are not made and do not wait."""
+"""Earlier checks that a check depends on, by its name. The check is skipped if one of them did not answer in time."""
 LONGEST_FILE_NAME = 255
 """In bytes. Every usual file system has this limit."""
 Check = tuple[str, Callable[[], str]]
-"""A name, and a function that returns the detail of its row. It raises a typed error where the check fails."""
+"""A name, and a function that returns the detail of its row. It raises a typed error if the check fails."""
 
 
 class NotAsked(str):
@@ -77,7 +77,7 @@ class NotAsked(str):
 
 
 class Warned(str):
-    """A finding that a person should look at. It keeps no agent from starting."""
+    """A finding that a person should look at. It does not prevent an agent from starting."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ class _NoAnswer(TimedOut):
 
 
 def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -> str:
-    """Return what the check answers. Raises what it raises, and _NoAnswer after its deadline; its thread goes on."""
+    """Return the result of ``look``. Raises its errors, and _NoAnswer after ``seconds``; its thread continues then."""
     answer, due = Future[str](), clock.now_ms() + round(seconds * 1000)
 
     def ask() -> None:
@@ -132,7 +132,7 @@ def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -
 
 
 def checks(connection: Connection) -> Iterator[Check]:
-    """Yield the checks in such an order that each comes after those that it depends on."""
+    """Yield the checks. Each comes after the checks that it depends on."""
     settings, broker = connection.settings, connection.broker.control
 
     def chosen_topics() -> list[TopicDescription]:
@@ -225,7 +225,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         return f"{settings.encryption.keyring}, active key {ring.active}"
 
     def topic_is_safe() -> str:
-        broker.cluster()  # fails at once, where librdkafka would go on trying
+        broker.cluster()  # fails at once; librdkafka would retry
         findings = look_at_tier_topic(settings.kafka, tier_topic_spec(settings))
         if findings.lost:
             raise TierStateLost("; ".join(findings.problems))
@@ -311,7 +311,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         return f"all that an agent needs, on {counted(len(covered), 'topic')}"
 
     def proxy_has_a_port_for_each_broker() -> str:
-        """Return what clients would be given, whether or not a proxy is run. No result keeps an agent from starting."""
+        """Return the addresses that a proxy would give to clients, or why no proxy can run. This check never fails."""
         try:
             brokers, host = broker.cluster().brokers, settings.proxy.reachable
         except InvalidSettings as error:
@@ -348,7 +348,7 @@ def checks(connection: Connection) -> Iterator[Check]:
 
 
 def require_short(topics: Iterable[str]) -> str:
-    """Return a sentence if the folder of each topic's objects can have its name. Raises InvalidRequest if not."""
+    """Return a sentence if all names fit into a folder's name of a file store. Raises InvalidRequest if not."""
     longest = LONGEST_FILE_NAME - len(f"-{TopicId.of(bytes(16))}")
     if long := sorted(name for name in topics if len(name) > longest):
         raise InvalidRequest(
@@ -362,7 +362,7 @@ def require_short(topics: Iterable[str]) -> str:
 
 
 def _by_certificate_alone(connection: Connection) -> bool:
-    """Return whether brokers refuse clients without the certificate of [kafka]: a proxy's clients have none."""
+    """Return whether brokers refuse clients without the certificate of [kafka]. Clients of a proxy have none."""
     theirs = in_their_name(connection.settings.kafka)
     if theirs == connection.settings.kafka:
         return False

@@ -1,4 +1,4 @@
-"""delete-records: what an order would delete, what delays it, how it is written, and what agents have done of it."""
+"""delete-records: plan an order with its effect and its delays, write it, and follow what agents do for it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from .orders import give, new_order
 
 NOBODY = TopicGroups(())
 WAIT_S = 60.0
-"""How long to wait for the log start to move; agents look at a partition every few seconds."""
+"""Seconds to wait for the log start to move. Agents check a partition every few seconds."""
 LINGER_S = 5.0
-"""How long to wait after the log start moved, for what happens at once: the broker's log, and readable segments."""
+"""Seconds to wait after the log start moved, for the effects on the broker's log and on readable segments."""
 LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePlan:
-    """An order's effect. ``going`` are readable segments that end below ``before``; ``across`` contain it and stay
-    whole; ``condemned`` end below it, are not readable and still have objects. ``already`` is an earlier order with
-    the same effect; ``lineage`` is the lineage that a new order names.
+    """The effect of an order. ``going``: readable segments that end below ``before``. ``across``: segments that contain
+    ``before`` and are kept. ``condemned``: segments below ``before`` that are marked for deletion and still have
+    objects. ``already``: an earlier order with the same effect. ``lineage``: the lineage that a new order names.
     """
 
     view: PartitionView
@@ -59,7 +59,7 @@ class DeletePlan:
 
     @property
     def losing(self) -> tuple[GroupPosition, ...]:
-        """Return the groups that have not read all that leaves the broker. Agents obey a person without asking them."""
+        """Return the groups that have not read all records that the broker would delete. No order waits for groups."""
         if self.bounds.local_start >= self.before:
             return ()
         here = [each for each in self.groups.positions if each.partition == self.view.partition.partition]
@@ -67,18 +67,18 @@ class DeletePlan:
 
     @property
     def nothing(self) -> bool:
-        """Return whether both tiers begin there already and no object is to be deleted in spite of a lease."""
+        """Return whether both tiers begin at ``before`` or later and no object is to be deleted despite a lease."""
         begun = self.log_start >= self.before and self.bounds.local_start >= self.before
         return begun and not (self.force and (self.going or self.condemned))
 
     @property
     def offset_count(self) -> int:
-        """Return the number of offsets that readers lose: at most so many records."""
+        """Return the number of offsets that readers lose. There are at most as many records."""
         return max(0, self.before - self.log_start)
 
     @property
     def local_offsets(self) -> int:
-        """Return the number of offsets below ``before`` that the broker still has: at most so many records."""
+        """Return the number of offsets below ``before`` that the broker has. There are at most as many records."""
         return max(0, self.before - self.bounds.local_start)
 
     @property
@@ -92,7 +92,7 @@ class DeletePlan:
 
     @property
     def local_copied_bytes(self) -> int:
-        """Return the bytes of the broker's log that are copied: whole segments."""
+        """Return the log bytes of the segments in ``going`` that the broker still has completely."""
         return sum(each.log_bytes for each in self.going if each.offsets.start >= self.bounds.local_start)
 
     def as_json(self) -> dict[str, Any]:
@@ -149,10 +149,11 @@ def plan_delete(
     now: TimestampMs,
     groups: TopicGroups = NOBODY,
 ) -> DeletePlan:
-    """Return the plan. Raises NotTiered where no agent has begun, OffsetOutOfRange above the last stable offset.
+    """Return the plan. Raises NotTiered if no agent has begun the partition. Raises OffsetOutOfRange if ``before`` is
+    above the last stable offset.
 
-    Raises Unavailable when the broker leads in another epoch than the term in force: it is not known then which records
-    the view describes*. An agent begins a term in seconds.
+    Raises Unavailable if the broker leads in a later epoch than the term in force: the view may describe the records of
+    another log, so a plan could delete the wrong ones. An agent begins a term within seconds.
     """
     if view.log_start is None:
         raise NotTiered(
@@ -220,7 +221,7 @@ def _says_it_all(view: PartitionView, before: Offset, force: bool) -> OperatorOr
 
 
 def _waits(view: PartitionView) -> tuple[str, ...]:
-    """Return what a person must do before agents obey."""
+    """Return sentences on what a person must do before agents obey."""
     now = standing(view)
     waits = (
         f"{describe_order(now)}: `tierstate resume` ends it" if now is not None and paused(view) is not None else None
@@ -231,7 +232,8 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """Progress of agents with a plan. ``readable`` segments are untouched, ``condemned`` ones still have objects."""
+    """Progress of agents with a plan, with the number of its segments that are still readable, that are only marked for
+    deletion (``condemned``), and that are deleted (``gone``)."""
 
     log_start_offset: Offset
     local_log_start_offset: Offset
@@ -241,7 +243,7 @@ class Obeyed:
 
     @classmethod
     def of(cls, plan: DeletePlan, view: PartitionView, bounds: LocalBounds) -> Obeyed:
-        """Compare a plan with the current ``view`` and ``bounds``. A segment whose facts are erased counts as gone."""
+        """Compare a plan with the current ``view`` and ``bounds``. A segment without facts counts as deleted."""
         ids = [*(each.segment_id for each in plan.going), *plan.condemned]
         states = Counter(segment.state if (segment := view.segments.get(each)) else None for each in ids)
         readable = states[SegmentState.COPY_SEGMENT_FINISHED]
@@ -250,16 +252,16 @@ class Obeyed:
         return cls(start, bounds.local_start, readable, condemned, len(ids) - readable - condemned)
 
     def reached(self, before: Offset) -> bool:
-        """Return whether no reader is given records below ``before`` from now on."""
+        """Return whether readers no longer get records below ``before``."""
         return self.log_start_offset >= before
 
     def settled(self, before: Offset) -> bool:
-        """Return whether only objects are left to be deleted."""
+        """Return whether nothing but objects remains to be deleted."""
         return self.reached(before) and self.local_log_start_offset >= before and self.readable == 0
 
 
 def require_obeyed(connection: Connection, topic: str) -> None:
-    """Raise NotTiered for a topic that agents refuse: no agent cuts its log."""
+    """Raise NotTiered for a topic that agents refuse, except one that only this process's settings exclude."""
     why = why_untiered(connection.broker.control, connection.settings, topic)
     if why is not None and why.kind is not Reason.EXCLUDED:
         raise NotTiered(
@@ -271,7 +273,7 @@ def require_obeyed(connection: Connection, topic: str) -> None:
 
 
 def groups_reading(broker: BrokerControl, topic: str) -> TopicGroups:
-    """Return the groups of a topic, which are shown and delay nothing. A listing that fails is shown as a problem."""
+    """Return the groups of a topic. They are shown, but delay nothing. A failed listing is returned as a problem."""
     try:
         return broker.groups(topic)
     except (Unavailable, AccessDenied) as error:
@@ -279,7 +281,7 @@ def groups_reading(broker: BrokerControl, topic: str) -> TopicGroups:
 
 
 def order_delete(connection: Connection, follower: Follower, plan: DeletePlan) -> OperatorOrder:
-    """Return the earlier order with the same effect, or a new one, which is written now."""
+    """Return the earlier order with the same effect, or write a new order and return it."""
     if plan.already is not None:
         return plan.already
     order = new_order(
@@ -296,7 +298,8 @@ def order_delete(connection: Connection, follower: Follower, plan: DeletePlan) -
 
 
 def wait_obeyed(connection: Connection, follower: Follower, topic: str, plan: DeletePlan) -> Obeyed:
-    """Wait until both tiers begin at the order's offset, for `WAIT_S` at most."""
+    """Wait until both tiers begin at the order's offset, and return the progress. Waits `WAIT_S` at most, or
+    `LINGER_S` once the log start has moved."""
     clock, partition = connection.clock, plan.view.partition
     deadline, lingering = clock.monotonic() + WAIT_S, False
     while True:
@@ -311,7 +314,7 @@ def wait_obeyed(connection: Connection, follower: Follower, topic: str, plan: De
 
 
 def require_reached(plan: DeletePlan, obeyed: Obeyed, topic: str) -> None:
-    """Raise TimedOut when no agent obeyed yet, with what the agent reports; the order stands."""
+    """Raise TimedOut, with the agent's answer, if no agent has obeyed yet. The order stays in force."""
     if obeyed.reached(plan.before):
         return
     answer = ask_agent(plan.view, topic)

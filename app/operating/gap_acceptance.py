@@ -1,4 +1,4 @@
-"""Accept that records are gone from both tiers, or revoke that: what a person must know, and what refuses it."""
+"""Accept that records are missing from both tiers: show the gaps, and refuse if records may still be restored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Gaps:
 
 
 def gaps_now(broker: BrokerControl, follower: Follower, topic: str, partition: TopicIdPartition) -> Gaps:
-    """Return the open gaps. Raises BrokerUnavailable while the broker does not report what it has."""
+    """Return the open gaps. Raises BrokerUnavailable if the broker does not report its offsets."""
     bounds, view = both_tiers_now(broker, follower, topic, partition)
     if bounds is None:
         raise BrokerUnavailable("the broker does not say what it has", topic=topic, partition=partition.partition)
@@ -49,10 +49,10 @@ def gaps_now(broker: BrokerControl, follower: Follower, topic: str, partition: T
 
 
 def require_gone(gaps: Gaps, offsets: OffsetRange, store: ObjectReader, names: ObjectKeys) -> None:
-    """Refuse to accept offsets unless all of them are missing, beyond doubt*.
+    """Raise InvalidRequest, with the reason, unless all ``offsets`` are certainly missing from both tiers.
 
-    *Readers would pass over records that can still be brought back. Raises InvalidRequest with the reason,
-    and what reading the bucket raises: one LIST of the partition's folder, and its manifests.
+    Otherwise readers would skip records that can still be restored. Reads the bucket: one LIST of the partition's
+    folder, and its manifests. Also raises the errors of these reads.
     """
     view = gaps.view
     why = _lost_object(view, offsets, store) or _why_not(gaps, offsets) or _found_in_bucket(view, offsets, store, names)
@@ -61,7 +61,7 @@ def require_gone(gaps: Gaps, offsets: OffsetRange, store: ObjectReader, names: O
 
 
 def _lost_object(view: PartitionView, offsets: OffsetRange, store: ObjectReader) -> str | None:
-    """Return which object is lost. Readers ask for it until a fact marks its segment as deleted."""
+    """Return a sentence on the first missing object. Readers request it until a fact marks its segment as deleted."""
     for owned in view.in_range(offsets):
         for key in objects_of(owned.segment):
             try:
@@ -107,15 +107,15 @@ def _found_in_bucket(view: PartitionView, offsets: OffsetRange, store: ObjectRea
 
 
 def _claims(segment: RemoteSegment, offsets: OffsetRange) -> bool:
-    """Return whether a segment gives any of these offsets an epoch.
+    """Return whether a segment has a leader epoch for any of these offsets.
 
-    A segment whose first records were deleted on the broker is copied whole, and claims none of those records.
+    If its first records were deleted on the broker, a segment is still copied completely, but claims none of them.
     """
     return any(part.overlap(offsets) for part in readable_ranges(segment, segment.leader_epochs))
 
 
 def acceptance(view: PartitionView, offsets: OffsetRange, reason: str, clock: Clock, ids: IdSource) -> GapAccepted:
-    """Return the fact, for the log as the term in force knows it."""
+    """Return the fact, with the lineage of the term in force up to the end of ``offsets``."""
     lineage = below(view.lineage, Offset(offsets.end + 1))
     number = FactId.of(ids.uuid())
     return GapAccepted(view.partition, number, offsets, lineage, reason, issuer(), clock.now_ms())

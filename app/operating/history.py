@@ -1,4 +1,4 @@
-"""A topic that diverged from its archive: where, what only the lost history had, and the new history that begins."""
+"""A topic that diverged from its archive: find where, and what only the lost history had; begin a new history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .prefix import take_from_the_dead
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """``history``: the one to leave, ``why``: the evidence. ``after``: what of each partition is readable then."""
+    """A divergence. ``history``: the history to leave. ``why``: the evidence. ``after``: partitions after that."""
 
     topic_id: str
     history: int
@@ -28,7 +28,7 @@ class Break:
 
 
 def find_break(connection: Connection) -> Break:
-    """Compare the whole topic with its archive. Raises InvalidRequest when they have not diverged."""
+    """Compare the complete topic with its archive. Raises InvalidRequest if they have not diverged."""
     store, topic = connection.store, connection.topic
     identity = connection.identity
     archives, numbers = Archives(topic, store, identity, connection.clock), range(topic.mapped_partitions)
@@ -42,7 +42,7 @@ def find_break(connection: Connection) -> Break:
     if archives.broken is None:
         raise InvalidRequest("topic and archive have not parted: there is nothing to settle", history=identity.history)
     partings = tuple(find_parting(topic, Shelf(store, identity, number)) for number in numbers)
-    # the bucket before the view: what is copied between the two reads is named in the view
+    # the bucket is read before the view, so the view names each segment that is copied between the two reads
     bucket = sort_out(scan_bucket(store), connection.cluster_id, (TopicId(topic.topic_id),))
     follower = connection.view()
     after = tuple(aftermath_of([follower.partition(each) for each in follower.partitions()], bucket.ours))
@@ -50,7 +50,7 @@ def find_break(connection: Connection) -> Break:
 
 
 def begin_after(connection: Connection, break_: Break) -> None:
-    """Begin a new history: from now on the topic counts, and segments that only the lost history had are left behind.
+    """Begin a new history: the topic is now authoritative. Segments that only the lost history had are no longer used.
 
     Raises Fenced while a process that this topic does not know writes to the bucket.
     """

@@ -1,4 +1,4 @@
-"""A person's decisions as facts: who made them, how they are shown, how they are written, partition by partition."""
+"""A person's decisions as facts: name their issuer, create them, write them and erase them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..opening.connection import Connection
 
 
 def issuer() -> str:
-    """Return the user of this process: ``user@machine``. A container may have no name for its user."""
+    """Return the user of this process as ``user@machine``, or ``uid-N@machine`` if the user has no name."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -52,7 +52,8 @@ Decision = OperatorOrder | ContradictionSettled | LineageSettled | GapAccepted
 def give(topic: TierTopic, follower: Follower, fact: Decision) -> None:
     """Write the fact, and wait until the view has it.
 
-    An append of unknown outcome is looked up in the view. Raises UnknownOutcome if it is not there: it may land later.
+    After an append of unknown outcome, the view is searched for the fact. Raises UnknownOutcome if it has no such fact:
+    the append may still succeed later.
     """
     try:
         say(topic, follower, fact.partition, fact)
@@ -64,19 +65,19 @@ def give(topic: TierTopic, follower: Follower, fact: Decision) -> None:
 
 
 def take_back(connection: Connection, follower: Follower, partition: TopicIdPartition, keys: Iterable[str]) -> None:
-    """Write tombstones for a person, one after another. Each is in the view before the next is written."""
+    """Write tombstones for a person's facts, one by one. Each is in the view before the next is written."""
     for key in keys:
         unsay(connection.topic, follower, partition, key)
 
 
 def needed(view: PartitionView, kind: OrderKind) -> bool:
-    """Return whether this order would change what is in force; without any order that is resume."""
+    """Return whether an order of ``kind`` would change the order in force (RESUME if there is none)."""
     now = standing(view)
     return kind is not (OrderKind.RESUME if now is None else now.kind)
 
 
 def require_tiered(connection: Connection, topic: str, views: Iterable[PartitionView]) -> None:
-    """Raise NotTiered when no agent would obey an order for this topic."""
+    """Raise NotTiered if no agent would obey an order for this topic."""
     if connection.settings.tiering.covers(topic) or any(view.others or view.segments for view in views):
         return
     raise NotTiered("no fact is about it, and tiering.include does not name it: no agent obeys", topic=topic)
@@ -85,7 +86,7 @@ def require_tiered(connection: Connection, topic: str, views: Iterable[Partition
 def order_each(
     topic: TierTopic, follower: Follower, views: Iterable[PartitionView], kind: OrderKind, outcomes: dict[int, str]
 ) -> None:
-    """Write one order after another until one fails. ``outcomes`` (by partition number) has the result of each."""
+    """Write one order after another until one fails. ``outcomes`` gets each result, by partition number."""
     for view in views:
         number = view.partition.partition
         outcomes[number] = "failed"

@@ -1,10 +1,10 @@
-"""Plans for readers without a key to the bucket: leased, routed, and each segment opened to clients with the right.
+"""Plans for readers without credentials for the bucket: leases, routed ranges, and access to single segments.
 
     make    lease  ->  read back to it  ->  route                   once per job
     grant   still readable, or leased by this plan?  ->  URLs       once per segment and reader, and again when they end
 
-Nothing of a plan is remembered: its lease in the tier-state topic is its only trace, so that any gateway of the
-cluster continues a plan of another one.
+A gateway keeps no state of a plan. The only record of a plan is its lease in the tier-state topic, so that any gateway
+of the cluster can continue the plan of another gateway.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class SegmentPlace:
 
 @dataclass(frozen=True, slots=True)
 class Leasing:
-    """``take``: as `reader_leases.take_leases`, of ranges, a holder and seconds. ``end``: as `end_leases`, of
-    partitions and a holder. ``longest_s``: ``lease.max``.
+    """Functions for leases. ``take``: `reader_leases.take_leases` for ranges, a holder and seconds. ``end``:
+    `end_leases` for partitions and a holder. ``longest_s``: ``lease.max`` in seconds.
     """
 
     take: Callable[[Ranges, str, float], Sequence[ReaderLease]]
@@ -66,7 +66,7 @@ class Leasing:
 
 
 class Plans:
-    """Plans by one cluster's view and store. Thread-safe, blocking. ``keys`` opens encrypted segments."""
+    """Plans from one cluster's view and store. Thread-safe, blocking. ``keys`` decrypts data keys of segments."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class Plans:
         self._renewing = [threading.Lock() for _ in range(LOCKS)]
 
     def lease(self, extents: Mapping[Place, Extent], user: str, lease_s: float) -> PlanHead:
-        """Take the leases of a plan, before anything is routed. ``lease_s`` 0: none, so what expires may be deleted.
+        """Take the leases of a plan, before anything is routed. ``lease_s`` 0: none; expired segments may be deleted.
 
-        Raises InvalidRequest for longer than ``lease.max``, UnknownTopic, Unavailable; AccessDenied where the gateway
-        may not write to the tier-state topic.
+        Raises InvalidRequest if ``lease_s`` exceeds ``lease.max``, and AccessDenied if the gateway may not write to the
+        tier-state topic. Also raises UnknownTopic and Unavailable.
         """
         if lease_s == 0:
             return PlanHead("", 0.0)
@@ -100,30 +100,30 @@ class Plans:
         return PlanHead(plan, lease_s)
 
     def end(self, plan: str, user: str, topics: Sequence[str]) -> int:
-        """End this user's leases of a plan on these topics, and return their number: 0 for a plan of another user or
-        one that is over. Raises InvalidRequest (no plan's name), UnknownTopic, AccessDenied, Unavailable.
+        """End this user's leases of a plan on these topics. Return their number: 0 for another user's plan, or an ended
+        plan. Raises InvalidRequest if ``plan`` names no plan. Also raises UnknownTopic, AccessDenied, Unavailable.
         """
         _lease_s(plan)
         numbers = [(topic, number) for topic in topics for number in range(self._reader.topic(topic).partitions)]
         return self._leasing.end([self._reader.partition(*each).partition for each in numbers], _holder(plan, user))
 
     def routed(self, extents: Mapping[Place, Extent], isolation: Isolation, tier: Tier) -> Iterator[PlannedRange]:
-        """Yield one range after the other. Raises as `fetch.plan.planned`."""
+        """Yield the planned ranges of each extent in turn. Raises as `fetch.plan.planned`."""
         for place, extent in extents.items():
             yield from planned(self._reader, {place: extent}, isolation=isolation, tier=tier)
 
     def extent(self, place: Place, isolation: Isolation, tier: Tier) -> Extent:
-        """Return the offsets that there are now."""
+        """Return the present half-open range of the partition's offsets."""
         return self._reader.extent(*place, isolation=isolation, tier=tier)
 
     def grant(
         self, at: SegmentPlace, plan: str, user: str, longest_s: float, *, with_key: bool, sign: bool
     ) -> SegmentGrant:
-        """Return URLs for ``longest_s``, but no longer than the plan's lease, which is renewed when half of it is over.
+        """Return URLs for ``longest_s``, but no longer than the plan's lease. Renews a lease when half of it is over.
 
         ``plan`` empty: there is no lease. ``with_key``: whether the answer may contain a data key. ``sign``: whether it
-        may contain URLs of the store itself. Raises SegmentExpired, InvalidRequest (no plan's name), AccessDenied (a
-        key is needed and may not be sent), Unavailable.
+        may contain URLs of the store itself. Raises InvalidRequest if ``plan`` names no plan, AccessDenied if a key is
+        needed and may not be sent. Also raises SegmentExpired and Unavailable.
         """
         segment, lease = self.segment(at, plan, user)
         lifetime = min(longest_s, self._kept(at, segment, lease, plan, user)) if plan else longest_s
@@ -139,7 +139,7 @@ class Plans:
         return SegmentGrant(lifetime, urls, key)
 
     def segment(self, at: SegmentPlace, plan: str, user: str) -> tuple[RemoteSegment, ReaderLease | None]:
-        """Return a segment that is readable or leased by this plan, and the lease. Raises SegmentExpired."""
+        """Return a segment that is readable or leased by this plan, and the plan's lease. Raises SegmentExpired."""
         view = self._reader.view(at.topic, at.partition)
         lease = self._lease_of(view, plan, user)
         entry = view.segments.get(at.segment_id)
@@ -155,33 +155,33 @@ class Plans:
         )
 
     def stored(self, segment: RemoteSegment, kind: ObjectKind, range: ByteRange) -> Iterator[bytes]:
-        """Yield the bytes of one of its objects, as they are stored. Raises what the store does."""
+        """Yield a range of one of the segment's objects, as stored. Raises the store's errors."""
         return self._store.stream_range(object_key(segment.object_key, kind), range, MIB)
 
     def manifest(self, segment: RemoteSegment) -> bytes:
-        """Return the whole manifest: it may have been rewritten under another key, so its length is not known."""
+        """Return the complete manifest. Its length is unknown, as it may have been rewritten under another key."""
         return self._store.get(object_key(segment.object_key, ObjectKind.MANIFEST))
 
     def _lease_of(self, view: PartitionView, plan: str, user: str) -> ReaderLease | None:
-        """Return the lease of this plan that lasts longest."""
+        """Return the lease of this plan that ends last. Returns None if the plan has no lease."""
         now, holder = self._clock.now_ms(), _holder(plan, user)
         own = [each for each in view.leases if plan and each.holder == holder and each.expires_at > now]
         return max(own, key=lambda each: each.expires_at, default=None)
 
     def _kept(self, at: SegmentPlace, segment: RemoteSegment, lease: ReaderLease | None, plan: str, user: str) -> float:
-        """Return how many seconds the plan keeps the segment from now on. It leases a segment that was copied since."""
+        """Return the seconds that the plan keeps the segment. Renews the lease, or leases a segment copied since."""
         offsets = segment.offsets if lease is None else lease.offsets
         lease_s = min(_lease_s(plan), self._leasing.longest_s)
         ranges = {segment.partition: Extent(offsets.start, Offset(offsets.end + 1))}
         try:
-            # One at a time: all executors of a job find half of it over at once, and the first renews it for all.
+            # One at a time: all executors of a job see together that half is over, and the first renews it for all.
             with self._renewing[hash((segment.partition, plan)) % len(self._renewing)]:
                 leases = self._leasing.take(ranges, _holder(plan, user), lease_s)
             if leases:
                 return lease_s
         except (AccessDenied, Unavailable):
             if lease is None:
-                raise  # else the present lease is as good as it was
+                raise  # else the present lease still holds
         if lease is None:
             return lease_s
         longest = self._lease_of(self._reader.view(at.topic, at.partition), plan, user) or lease
@@ -214,7 +214,7 @@ def _lease_s(plan: str) -> float:
 
 
 def user_of_plan(holder: str) -> str | None:
-    """Return the user whose plan a lease belongs to; None: it belongs to no gateway's plan."""
+    """Return the user of the plan that a lease belongs to. Returns None if it belongs to no gateway's plan."""
     parsed = re.fullmatch(r"gateway plan \S+ of (.+)", holder, re.DOTALL)
     return None if parsed is None else parsed[1]
 

@@ -1,4 +1,4 @@
-"""Which cluster writes below the bucket prefix: what agents claim, what commands claim, and what a person decides."""
+"""Which cluster may write below the bucket prefix: claims of agents and of commands, and decisions of people."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ..opening.connection import Connection
 from .orders import issuer
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Linux writes another one at each boot."""
+"""Linux creates a new id at each boot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One heartbeat. ``ours``: its signature stands in a tier-state topic of this cluster."""
+    """One heartbeat. ``ours``: whether a tier-state topic of this cluster contains its signature."""
 
     beat: Heartbeat
     written_at: TimestampMs
@@ -46,7 +46,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """``keepers``: all decisions, ascending; ``kept_here``: that the newest gave the prefix to this cluster."""
+    """Heartbeats, and decisions in ascending order (``keepers``). ``kept_here``: `keeper` chose this cluster."""
 
     sides: tuple[Side, ...]
     keepers: tuple[Keeper, ...]
@@ -64,7 +64,7 @@ class Sides:
 
 
 def agent_claimant(settings: Settings, control: BrokerControl, log: LogDirs) -> Claimant:
-    """Return the claimant for the agent of one broker. Its place is where clients find the broker, and the folders."""
+    """Return the claimant for a broker's agent. Its place is made of the broker's address and its log folders."""
     cluster = control.cluster()
     at = ":".join(map(str, cluster.addresses.get(log.node_id, ())))
     folders = settings.agent.log_dirs
@@ -73,9 +73,9 @@ def agent_claimant(settings: Settings, control: BrokerControl, log: LogDirs) -> 
 
 
 def folders_id(folders: Iterable[Path]) -> str:
-    """Return an id of folders that no copy of them under the same names has: from their inodes and the host's boot.
+    """Return an id of folders, from their inodes and the host's boot id. A copy of the folders has another id.
 
-    A host that boots again may be a copy of its image, so a reboot makes another place, too.
+    A host that boots again may be a copy of its image, so a reboot changes the id, too.
     """
     boot = _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
     stats = [os.stat(folder) for folder in folders]
@@ -115,7 +115,8 @@ def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> 
 def changing(connection: Connection) -> Iterator[ObjectStore]:
     """Yield the store for a command that changes it. Agents answer the command within one heartbeat.
 
-    Raises PrefixContested when another cluster writes below this prefix.
+    Raises PrefixContested if another cluster writes below this prefix. Without settings of Kafka, raises InvalidRequest
+    if agents write to the bucket.
     """
     if not connection.settings.kafka:
         if next(iter(connection.store.list(f"{ROOT}agents/")), None) is not None:
@@ -137,7 +138,7 @@ def changing(connection: Connection) -> Iterator[ObjectStore]:
 
 
 def look_at_sides(connection: Connection) -> Sides:
-    """Read every heartbeat and the newest decision. Raises what the store and the brokers raise."""
+    """Read every heartbeat and every decision. Raises the errors of the store and of the brokers."""
     store, cluster_id = connection.store, connection.cluster_id
     is_here = partial(is_signed_here, connection.topic, other_topics(connection))
     sides, numbers = list[Side](), list[int]()
@@ -154,7 +155,7 @@ def look_at_sides(connection: Connection) -> Sides:
 
 
 def check_prefix(connection: Connection) -> str:
-    """Return a summary. Raises PrefixContested when another cluster writes or wrote below this prefix, or owns it."""
+    """Return a summary. Raises PrefixContested if another cluster writes or wrote below this prefix, or owns it."""
     sides = look_at_sides(connection)
     if sides.keeper is not None and not sides.kept_here:
         raise PrefixContested(f"{sides.keeper.by} gave this prefix to another cluster: give this one another store.url")
@@ -168,7 +169,8 @@ def check_prefix(connection: Connection) -> str:
 def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) -> None:
     """Give the prefix to this cluster: from now on every process of another cluster stops.
 
-    ``chosen`` False: ended processes of other clusters are left behind, and the prefix is not taken from any cluster.
+    ``chosen`` False: the decision only disowns ended processes of other clusters, and takes the prefix from no cluster.
+    Raises InvalidRequest if a person gave the prefix to another cluster.
     """
     if sides.keeper is not None and not sides.kept_here and _is_signed_in_a_topic(connection, sides.keeper):
         raise InvalidRequest(
@@ -183,19 +185,19 @@ def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) ->
 
 
 def _is_signed_in_a_topic(connection: Connection, keeper: Keeper) -> bool:
-    """Return whether the topic that signed the decision is still one of this cluster.
+    """Return whether this cluster still has the topic that signed the decision.
 
-    A copy of the cluster has it, with its id. If it is deleted, this cluster lost the topic that knew the decision.
+    A copy of the cluster has the topic, with the same id. If it was deleted, this cluster lost the decision's record.
     """
     control = connection.control
     return control.topic_exists(TopicId(keeper.topic_id), broker=min(control.cluster().brokers))
 
 
 def take_from_the_dead(connection: Connection) -> None:
-    """Leave the agents of the lost topic behind if all of them have ended: the topic of a recovery does not know them.
+    """Disown the agents of the lost topic if all of them have ended: the topic of a recovery does not know them.
 
-    No person has confirmed that no copy runs, so agents are on trial. Raises Fenced when a process of another topic
-    still writes, and InvalidRequest when a person gave the prefix away.
+    No person has confirmed that no copy of the cluster runs, so agents are on trial. Raises Fenced if a process of
+    another topic still writes, and InvalidRequest if a person gave the prefix to another cluster.
     """
     sides = look_at_sides(connection)
     alive = {side.beat.token: side for side in sides.strange if not side.beat.stopped}

@@ -1,10 +1,10 @@
-"""One process at a time below a bucket prefix: it rewrites one object every few seconds, as long as it runs.
+"""A lock of a bucket prefix for one process at a time. Its holder rewrites one object every few seconds.
 
     put it if absent, or replace that of a process that ended or died -> replace it each period -> write "ended"
 
-Each write has a token of its own and names the content that it replaces, so that the store decides between two
-processes. A process is dead when its object stays as it is for `SILENT_PERIODS`. A holder that wrote nothing for
-`PROOF_PERIODS` writes once more before it goes on, and sees then whether another process took the lock over.
+Each write has a new token and names the content that it replaces, so that the store decides between two processes. A
+process counts as dead if its object does not change for `SILENT_PERIODS`. A holder that wrote nothing for
+`PROOF_PERIODS` writes once more before its next step. That write fails if another process took the lock over.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .orders import issuer
 KIND = "lock"
 MAX_BYTES = 64 * 1024
 LOOKS = 10
-"""How often the lock of another process is looked at in one period."""
+"""How often the lock of another process is read in one period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """``by``: user and host; ``process``: its number there. ``ended`` is 1 after a clean end."""
+    """The holder of a lock. ``by``: user and host. ``process``: process id. ``ended`` is 1 after a clean end."""
 
     command: str
     by: str
@@ -51,7 +51,7 @@ class Holder:
 
 
 def read_holder(data: bytes, period_ms: int) -> Holder:
-    """Return who wrote a lock. A damaged lock is taken over as that of a dead process is."""
+    """Return the holder that wrote a lock. Damaged content gives a holder whose lock is taken over if it is dead."""
     try:
         return unseal(data, KIND, Holder, source=LOCK)[0]
     except (CorruptData, InvalidRequest) as error:
@@ -59,7 +59,7 @@ def read_holder(data: bytes, period_ms: int) -> Holder:
 
 
 class PrefixLock:
-    """One thread writes; the thread that works asks. Its methods raise Fenced, and what the store raises."""
+    """One thread calls `run`; the working thread calls `require`. Methods raise Fenced and the store's errors."""
 
     def __init__(self, connection: Connection, command: str) -> None:
         self._store, self._clock, self._progress = connection.store, connection.clock, connection.progress
@@ -73,21 +73,21 @@ class PrefixLock:
         self._writing = threading.Lock()
 
     def take(self) -> None:
-        """Take the lock. Raises Fenced, which names the holder, while another process runs."""
+        """Take the lock. Raises Fenced, which names the holder, if another process holds it and runs."""
         standing = self._standing()
         if standing is not None:
             self._wait_for_end(standing)
         self._write(standing)
 
     def require(self) -> None:
-        """Return while this process has the lock. Call it before each step that changes something."""
+        """Raise Fenced unless this process has the lock. Call it before each step that changes something."""
         if self._clock.monotonic() - self._written_s >= PROOF_PERIODS * self._period_s:
             self.beat()
         if self._lost is not None:
             raise self._lost
 
     def beat(self) -> None:
-        """Write once more. After an error of the store the outcome is unknown: the next write shows it."""
+        """Rewrite the lock once. After a store error the outcome is unknown until the next write."""
         with self._writing:
             if self._lost is None:
                 try:
@@ -96,7 +96,7 @@ class PrefixLock:
                     self._lost = error
 
     def run(self, stop: threading.Event) -> None:
-        """Write once a period until ``stop``."""
+        """Rewrite the lock once a period until ``stop`` is set."""
 
         def turn() -> None:
             with suppress(TierstateError):  # `require` raises it, if it lasts

@@ -1,7 +1,8 @@
-"""A reader's lease before a plan: planned objects stay until its time, even if they expire while the job runs.
+"""A reader's lease before a plan: planned objects are kept until the lease ends, even if retention expires them.
 
-It is appended, and read back to it, before anything is planned*: a segment that was condemned before the lease is seen
-as condemned and not planned; one that is condemned after the lease keeps its objects (`rules/leases.py`).
+The lease is appended, and the view is read up to it, before anything is planned. This prevents a loss: a segment that
+was marked for deletion before the lease is seen as marked and is not planned. A segment that is marked after the lease
+keeps its objects (`rules/leases.py`).
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from ...state.view import TierView
 from ..opening.connection import Connection
 
 Ranges = Mapping[TopicIdPartition, Extent]
-"""The first offset of each partition, and the one after the last."""
+"""The half-open range of offsets of each partition."""
 
 
 def take_leases(
     connection: Connection, view: TierView, ranges: Ranges, holder: str, seconds: float, ids: IdSource
 ) -> list[ReaderLease]:
-    """Write leases and return them: one for each partition with remote records in its range, except where a lease of
-    the same holder covers it for half as long already. They need not be ended: they expire.
+    """Write a lease for each partition with remote records in its range, and return the new leases. They expire by
+    themselves. A partition gets none if a lease of ``holder`` covers these records for half of ``seconds`` already.
 
-    Raises InvalidRequest for longer than ``lease.max``. After AccessDenied or Unavailable no lease keeps the objects.
+    Raises InvalidRequest if ``seconds`` exceeds ``lease.max``. After AccessDenied or Unavailable, rely on no lease.
     """
     longest = connection.settings.lease.max
     if seconds > longest:
         raise InvalidRequest("a lease may not last so long", seconds=seconds, longest=longest)
     time = BrokersTime(connection.clock, connection.topic, connection.store)
     leases = _take(connection, view, ranges, holder, seconds, ids, now := time.now_ms())
-    # the first append of this process shows the brokers' time: by a clock that is behind it the lease ends too early
+    # the first append of this process shows the brokers' time: if this clock is behind, the lease would end too early
     if leases and time.now_ms() - now > NOTED_MS:
         leases = _take(connection, view, ranges, holder, seconds, ids, time.now_ms())
     return leases
@@ -65,8 +66,8 @@ def _take(
 
 
 def end_leases(topic: TierTopic, view: TierView, places: Collection[TopicIdPartition], holder: str) -> int:
-    """End a holder's leases on these partitions, by a fresh view, and return their number. Raises AccessDenied,
-    Unavailable: the leases then expire by themselves.
+    """End the leases of ``holder`` on these partitions, after refreshing the view, and return their number. Raises
+    AccessDenied and Unavailable; the leases then expire by themselves.
     """
     for number in {view.tier_partition(place) for place in places}:
         view.require_fresh(number, 0.0)
@@ -86,7 +87,7 @@ def _wanted(
 
 
 def _remote(view: PartitionView, offsets: OffsetRange) -> OffsetRange | None:
-    """Return the offsets from the first to the last of ``offsets`` in the remote tier; None: it has none of them."""
+    """Return the range from the first to the last of ``offsets`` in the remote tier. Returns None if it has none."""
     there = [part for each in view.coverage.owned if (part := each.offsets.overlap(offsets)) is not None]
     return OffsetRange(there[0].start, there[-1].end) if there else None
 
@@ -96,7 +97,7 @@ def _covers(lease: ReaderLease, offsets: OffsetRange, holder: str, until: Timest
 
 
 def _append(topic: TierTopic, view: TierView, leases: list[tuple[ReaderLease, bytes | None]]) -> None:
-    """Append all, then wait until the view has the last: one wait for all partitions. Value None is a tombstone."""
+    """Append all, then wait until the view has the last of each tier-state partition. Value None is a tombstone."""
     last = {}
     for lease, value in leases:
         number = view.tier_partition(lease.partition)

@@ -1,4 +1,4 @@
-"""The tier-state topic from the bucket alone: what would be written, why not more, and writing it."""
+"""Recovery of the tier-state topic from the bucket: plan the facts to write, show why others are left out, write."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ AGENT_RUNS = "an agent still runs: stop every agent first"
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """``names``: topics the cluster knows, by id. ``addresses``: where agents of archived terms answered; ``hosts``: of
-    the brokers, where agents run, too.
+    """A plan. ``names``: the cluster's topics, by id. ``addresses``: those of agents, from archived terms. ``hosts``:
+    those of the brokers, where agents may run, too.
 
     ``archived_to``: the position after the last archived one, by "topic id/tier-state partition"; None: no archive.
     """
@@ -54,7 +54,7 @@ class Recovery:
     addresses: frozenset[str]
     hosts: tuple[str, ...] = ()
     added: Mapping[TopicIdPartition, LostFacts] = field(default_factory=dict)
-    """Set only by `plan_lost_facts`: partitions to which something is to be added."""
+    """Facts to add, by partition. Only `plan_lost_facts` sets it."""
 
     @property
     def all_gone(self) -> bool:
@@ -77,16 +77,16 @@ class Recovery:
 
     @property
     def left_out(self) -> int:
-        """Return the number of lost and unproven segments, whole but named by no fact, and of unproven ranges."""
+        """Return the number of lost or unproven segments, complete but without facts, and of unproven ranges."""
         segments = sum(len(plan.of(Verdict.LOST)) + len(plan.of(Verdict.UNPROVEN)) for plan in self.plans)
         return segments + sum(len(plan.unproven) for plan in self.plans)
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRequest:
-    """Which segments: of these lost tier-state topics, oldest first (empty: of all in the bucket), of ``cluster_id``
-    (None: the cluster that answers), under the archive of ``history`` (None: the newest). ``from_archive``: required,
-    refused, or None: used where there is one.
+    """The segments to recover. ``topic_ids``: lost tier-state topics, oldest first; empty: all in the bucket.
+    ``cluster_id``: None means the cluster that answers. ``history``: that of the archive; None means the newest.
+    ``from_archive``: True requires an archive, False ignores it, None uses it if there is one.
     """
 
     topic_ids: tuple[TopicId, ...] = ()
@@ -96,7 +96,7 @@ class RecoveryRequest:
 
 
 def plan_recovery(connection: Connection, request: RecoveryRequest) -> Recovery:
-    """Read every manifest and, where it is authoritative, the archive. Writes nothing."""
+    """Return a plan from every manifest and, unless it is to be ignored, the archive. Writes nothing."""
     store, broker = connection.store, connection.broker.control
     here = broker.cluster()
     cluster = request.cluster_id or here.cluster_id
@@ -123,7 +123,7 @@ def plan_recovery(connection: Connection, request: RecoveryRequest) -> Recovery:
 def _archived(
     store: ObjectStore, lost: tuple[TopicId, ...], cluster_id: str, history: int | None, *, demanded: bool
 ) -> tuple[Mapping[TopicIdPartition, ArchivedPartition], dict[str, int] | None]:
-    """Return what the archives of the lost topics have, read oldest first, and how far each goes."""
+    """Return the archived partitions of the lost topics, read oldest first, and the end position of each archive."""
     archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
     ends: dict[str, int] = {}
     if history is None:
@@ -147,7 +147,7 @@ def _archived(
 
 
 def require_whole(store: ObjectStore, topic_id: TopicId) -> None:
-    """Raise HistoryBroken when the topic had diverged from its archive, and no person has decided which counts."""
+    """Raise HistoryBroken if the topic had diverged from its archive and no person decided which of them counts."""
     newest = newest_history(store, topic_id)
     parted = has_parted(store, topic_id, newest)
     if parted is not None:
@@ -161,9 +161,9 @@ def require_whole(store: ObjectStore, topic_id: TopicId) -> None:
 
 
 def plan_lost_facts(connection: Connection, partitions: Iterable[tuple[str, int | None]]) -> Recovery:
-    """Plan what to add to partitions that lost a part of their facts in the present topic. Writes nothing.
+    """Return a plan for partitions that lost a part of their facts in the present topic. Writes nothing.
 
-    Each plan is for the partition as a whole, but restores only segments whose facts are lost. Raises HistoryBroken
+    Each plan covers its whole partition, but restores only segments whose facts are lost. Raises HistoryBroken
     while the topic has diverged from its archive.
     """
     require_whole(connection.store, TopicId(connection.topic.topic_id))
@@ -192,9 +192,9 @@ def plan_lost_facts(connection: Connection, partitions: Iterable[tuple[str, int 
 
 
 def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLock) -> None:
-    """Add them, partition by partition. ``lock``: held since before the plan was made.
+    """Write the facts of ``recovery.added``, partition by partition. ``lock`` must be held since before the plan.
 
-    Raises Fenced while an agent runs, and when another recovery took the lock over.
+    Raises Fenced if an agent runs, or if another recovery took the lock over.
     """
     _require_stopped(connection, recovery)
     follower = connection.view(list(recovery.added))
@@ -202,7 +202,7 @@ def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLoc
     steps = sum(3 + 2 * len(each.segments) for each in recovery.added.values())
     with connection.progress("writing facts", steps) as advance:
         for partition, lost in recovery.added.items():
-            # for a partition without facts everything is written, as into a fresh topic
+            # a partition without facts gets all facts of its plan, as in a fresh topic
             act = add_lost_facts if follower.facts(partition) else _all_of
             for _ in act(lost, tools):
                 advance(1)
@@ -216,19 +216,19 @@ def _all_of(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionView]:
 def _local_starts(
     broker: BrokerControl, segments: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
 ) -> dict[TopicIdPartition, Offset]:
-    """Return where the brokers' logs begin, as far as the brokers answer."""
+    """Return the local log start of each partition whose broker answers."""
     starts: dict[TopicIdPartition, Offset] = {}
     for partition in sorted({each.segment.partition for each in segments}):
         bounds = bounds_if_known(broker, names.get(partition.topic_id), partition)
-        if bounds is not None:  # else a gap above what is restored is not seen
+        if bounds is not None:  # else a gap above the restored segments is not detected
             starts[partition] = bounds.local_start
     return starts
 
 
 def write_recovery(connection: Connection, recovery: Recovery, lock: PrefixLock, *, resume: bool) -> bool:
-    """Write the plan; return whether all was there already. ``lock``: held since before the plan was made.
+    """Write the plan. Return True if the topic had all of it already. ``lock`` must be held since before the plan.
 
-    Raises Fenced when an agent runs, the topic is not a fresh one, or another recovery took the lock over.
+    Raises Fenced if an agent runs, the topic is not a fresh one, or another recovery took the lock over.
     """
     lock.require()
     if not recovery.all_gone:
@@ -253,16 +253,16 @@ def _require_stopped(connection: Connection, recovery: Recovery) -> None:
 
 
 def require_silent(addresses: Iterable[str]) -> None:
-    """Raise Fenced where an agent that an archived term names answers, with whatever status."""
+    """Raise Fenced if an agent answers, with any status, at one of these addresses from archived terms."""
     for address in sorted(addresses):
         if _answer(f"http://{address}/healthz") is not None:
             raise Fenced(AGENT_RUNS, address=address)
 
 
 def require_no_agent(addresses: Iterable[str]) -> None:
-    """Raise Fenced where an agent answers at its usual port on a host of a broker: metrics of an agent show it.
+    """Raise Fenced if an agent's metrics are served at one of these addresses: brokers' hosts with an agent's port.
 
-    Another program may have that port, so the content of the answer counts here.
+    Another program may use that port, so the content of the answer is checked.
     """
     for address in addresses:
         if AGENTS_METRIC in (_answer(f"http://{address}/metrics") or b""):
@@ -270,7 +270,7 @@ def require_no_agent(addresses: Iterable[str]) -> None:
 
 
 def _answer(url: str) -> bytes | None:
-    """Return the body of an answer of any status; None when there is no answer."""
+    """Return the body of an answer of any status. Returns None without an answer."""
     try:
         return urllib3.PoolManager(retries=False).request("GET", url, timeout=AGENT_TIMEOUT_S).data
     except urllib3.exceptions.HTTPError:

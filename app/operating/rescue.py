@@ -1,8 +1,8 @@
-"""Space on the full disk of a broker that is down: removes leading segments whose copies are proven from its folders.
+"""Free space on the full disk of a broker that is down: remove leading log segments whose copies are proven.
 
-The broker's own lock is held, so it does not run. Its log begins after them when it starts: Kafka takes the base
-offset of the first segment where the checkpoint of log starts is lower (`LogLoader`). No fact is needed: records of
-the remote tier are read from there.
+The lock of the broker's folder is held, so the broker cannot run. When it starts later, its log begins after the
+removed segments: Kafka takes the base offset of the first segment if the log start checkpoint is lower (`LogLoader`).
+No fact is written: readers get the removed records from the remote tier.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 @dataclass(frozen=True, slots=True)
 class LeadingSegment:
-    """A local segment, after those before it are removed, and its copy. ``disk_bytes``: of the files to remove."""
+    """A local segment that is first once earlier ones are removed, and its copy. ``disk_bytes``: size of its files."""
 
     path: Path
     next_base: Offset
@@ -44,7 +44,7 @@ class LeadingSegment:
 
 @dataclass(frozen=True, slots=True)
 class RescuedPartition:
-    """``segments``: in order, those to remove if they are proven. ``why``: why the next one stays."""
+    """``segments``: segments to remove once they are proven, in order. ``why``: why the next segment is kept."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ class RescuedPartition:
 
 @contextmanager
 def broker_is_down(folder: Path) -> Iterator[None]:
-    """Hold the lock of a broker's log folder. Raises InvalidRequest for another folder, Unavailable where it runs."""
+    """Hold the lock of a broker's log folder. Raises InvalidRequest for another folder, Unavailable if it runs."""
     if not (folder / "meta.properties").is_file():
         raise InvalidRequest("not a log folder of a broker: it has no meta.properties", folder=folder)
     with (folder / ".lock").open("r+b" if (folder / ".lock").exists() else "w+b") as file:
@@ -111,7 +111,7 @@ def prove(segment: LeadingSegment, store: ObjectReader, keys: KeyUnwrapper | Non
 
 
 def take_away(segment: LeadingSegment) -> None:
-    """Remove its files, and sync the folder before the next segment: none may be removed before the one below it."""
+    """Remove the segment's files and sync the folder, so that no segment is removed before the segment below it."""
     for file in _files(segment.path):
         file.unlink()
     folder = os.open(segment.path.parent, os.O_RDONLY)

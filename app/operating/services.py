@@ -44,7 +44,7 @@ from .upkeep import identity_or_first, seed_of
 
 @dataclass(frozen=True, slots=True)
 class ServingParts:
-    """The parts of one process. ``brokers``: host and port as they advertise them."""
+    """The parts of one process. ``brokers``: advertised host and port, by node id."""
 
     reader: LogReader
     plans: Plans
@@ -54,17 +54,17 @@ class ServingParts:
     kafka: KafkaAccess
     management: ManagementServer
     services: list[Service]
-    """Those of the whole process; the server that answers is added before they are run."""
+    """All services of the process. The caller adds that of its server before it runs them."""
     not_ready: list[Callable[[], Sequence[str]]]
-    """More reasons not to rely on the process now: those of the server that is added."""
+    """Functions that return further reasons not to rely on the process now. The caller adds those of its server."""
 
 
 @contextmanager
 def open_serving_parts(
     settings: Settings, logger: FilteringBoundLogger, name: str, listen: Address
 ) -> Iterator[ServingParts]:
-    """Open the parts of a process. ``name``: the view's folder; two processes of one machine never share one.
-    ``listen``: the management port. Raises what opening each part raises.
+    """Open the parts of a process. ``name``: the view's folder in state_dir, which no other process may use.
+    ``listen``: address of the management port. Raises the errors of opening each part.
     """
     clock, metrics = SystemClock(), Metrics()
     listener = fan_out(metrics.listen, log_events(logger))
@@ -93,7 +93,7 @@ def open_serving_parts(
             more: list[Callable[[], Sequence[str]]] = []
             health = Health(
                 not_healthy=lambda: why_unhealthy(services, follower, watchdog),
-                # reads go on from an older view, too
+                # reads continue with an older view, too
                 not_ready=lambda: (
                     why_hanging(watchdog)
                     + connection.kafka.logins.troubles()

@@ -1,4 +1,4 @@
-"""A sweep by hand: the objects that no segment needs, which of them are deleted and why, and their deletion."""
+"""A sweep by hand: find objects that no segment needs, show which are to be deleted and why, and delete them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BY_AGENT = "the agent sweeps it once it has seen it so for sweep.grace"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One object, upload or (abandoned) segment. ``item`` None: only agents delete it. ``sweep``: to be deleted."""
+    """One object, upload or abandoned segment. ``item`` None: only agents delete it. ``sweep``: to be deleted now."""
 
     topic: str
     view: PartitionView
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def condemned(self) -> bool:
-        """Return whether a fact condemned it. Other objects are deleted only when a person lists them."""
+        """Return whether a fact marks it for deletion. Other objects are deleted only if a person lists them."""
         return self.item is not None and self.item.condemned
 
     def as_json(self, swept: bool) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Row:
 
 
 def rows_of(topic: str, findings: SweepFindings, bounds: LocalBounds | None, explicit: Collection[str]) -> list[Row]:
-    """Return the rows of one partition, as a person is shown them. ``bounds`` None: no broker answered."""
+    """Return the rows of one partition. ``bounds`` None: no broker answered. ``explicit``: keys that a person lists."""
     view = findings.view
     rows = _abandoned(topic, findings, bounds)
     for each in findings.findings:
@@ -97,7 +97,7 @@ def _abandoned(topic: str, findings: SweepFindings, bounds: LocalBounds | None) 
 
 
 def check_explicit(rows: Collection[Row], looks: Collection[SweepFindings], explicit: Collection[str]) -> None:
-    """Raise InvalidRequest for the first listed key that is missing or named by a fact: then nothing is deleted."""
+    """Raise InvalidRequest for the first listed key that is missing or that a fact names. Nothing is deleted then."""
     keys = {row.key for row in rows if row.item is not None}
     for key in sorted(set(explicit) - keys):
         there = any(each.key == key for look in looks for each in look.listed)
@@ -108,8 +108,8 @@ def check_explicit(rows: Collection[Row], looks: Collection[SweepFindings], expl
 def check_no_evidence(
     findings: SweepFindings, whole: Iterable[RemoteSegment], bounds: LocalBounds | None, explicit: Collection[str]
 ) -> None:
-    """Raise TierStateLost for a listed object of a ``whole`` segment that may be the only copy of its offsets: no fact
-    names it because the facts were lost. ``bounds`` None: no broker answered.
+    """Raise TierStateLost for a listed object of a ``whole`` segment that may be the only copy of its offsets. No fact
+    names this segment because its facts were lost. ``bounds`` None: no broker answered.
     """
     listed = {base_of(key) for key in explicit}
     for segment in whole:
@@ -127,7 +127,7 @@ def check_no_evidence(
 
 
 def check_may_act(view: PartitionView) -> PartitionView:
-    """Return ``view``. Raises Fenced when nothing of the partition may be deleted now."""
+    """Return ``view``. Raises Fenced if nothing of the partition may be deleted now."""
     doubt = doubt_of(view)
     if doubt is not None:
         raise Fenced(str(doubt), topic=view.topic, partition=view.partition)
@@ -137,7 +137,7 @@ def check_may_act(view: PartitionView) -> PartitionView:
 
 
 def totals(rows: Collection[Row]) -> Mapping[str, dict[str, int]]:
-    """Return the number of objects (for abandoned: of segments) and bytes by kind."""
+    """Return, by kind, the number of objects (for abandoned: of segments) and their bytes."""
     kinds = (ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD)
     by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
     return {kind: {"count": len(some), "bytes": sum(row.bytes or 0 for row in some)} for kind, some in by_kind.items()}
@@ -152,7 +152,7 @@ def sweep_tools(connection: Connection) -> SweepTools:
 
 
 class SweepByHand:
-    """The findings, partition by partition, and their deletion. ``explicit``: keys to delete without a fact."""
+    """The findings, partition by partition, and their deletion. ``explicit``: keys to delete that no fact marks."""
 
     def __init__(self, connection: Connection, follower: Follower, explicit: frozenset[str]) -> None:
         self._broker, self._clock = connection.broker.control, connection.clock
@@ -164,7 +164,7 @@ class SweepByHand:
         self.looks: list[SweepFindings] = []
 
     def partitions(self, topic_id: TopicId | None, number: int | None) -> list[TopicIdPartition]:
-        """Return those that facts name, and those of tiered or chosen topics: leftover objects may have no fact."""
+        """Return partitions that facts name, and those of tiered or chosen topics: objects may lack facts."""
         partitions = set(partitions_with_facts(self._follower, topic_id, number))
         for described in self._topics:
             tiered = topic_id is None and not described.internal and self._tiering.covers(described.name)
@@ -173,7 +173,7 @@ class SweepByHand:
         return sorted(each for each in partitions if number in (None, each.partition))
 
     def look(self, partition: TopicIdPartition) -> None:
-        """List its objects, then read its facts, and add the rows. Raises TierStateLost: see `check_no_evidence`."""
+        """List the partition's objects, then read its facts, and add its rows. Raises as `check_no_evidence`."""
         before = self._follower.partition(partition)
         name = before.topic or self._names.get(partition.topic_id)
         if name is None:
@@ -198,9 +198,9 @@ class SweepByHand:
                 check_may_act(row.view)
 
     def delete(self, store: ObjectStore) -> Iterator[str]:
-        """Yield each key once its object is deleted. Each is judged again, by facts up to that moment.
+        """Delete the objects to sweep, and yield each key afterwards. Each object is first checked by the newest facts.
 
-        ``store``: a store that may be changed (`prefix.py`).
+        ``store``: a store that may be changed (`prefix.changing`).
         """
         tools = replace(self._tools, store=store)
         for row in self.rows:

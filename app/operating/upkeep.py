@@ -44,7 +44,7 @@ CUT_EVERY_S = 24 * 3600.0
 
 
 def identity_or_first(connection: Connection) -> ViewIdentity:
-    """Return `Connection.identity`, or the first history while the store does not answer: `Archives` looks again."""
+    """Return `Connection.identity`, or `topic_identity` if the store does not answer: `Archives` checks it later."""
     try:
         return connection.identity
     except Unavailable:
@@ -52,7 +52,10 @@ def identity_or_first(connection: Connection) -> ViewIdentity:
 
 
 def seed_of(connection: Connection, store: ObjectStore, identity: ViewIdentity, listener: Listener) -> Seed:
-    """Return a function that fills an empty view from the newest checkpoints, one by one, and reports once."""
+    """Return a function that fills one tier-state partition of an empty view from its newest checkpoint.
+
+    It reports `CheckpointUsed` once, after the last tier-state partition.
+    """
     newest = CheckpointSeed(connection.topic, store, identity, connection.clock, _refused(listener))
     used = dict[int, LiveSetHeader]()
 
@@ -74,7 +77,7 @@ def _refused(listener: Listener) -> Callable[[str, TierstateError], None]:
 
 
 class Upkeep:
-    """The chores of a running agent. ``store``: the connection's store, as the agent writes to it."""
+    """The chores of a running agent. ``store``: the connection's store, checked by ``claim`` before each change."""
 
     def __init__(self, connection: Connection, store: ObjectStore, listener: Listener, claim: PrefixClaim) -> None:
         self._settings, self._topic, self._clock = connection.settings, connection.topic, connection.clock
@@ -86,7 +89,7 @@ class Upkeep:
         self._scratch = self._settings.state_dir / "agent" / "scratch"
 
     def chore_loop(self, context: TermContext, follower: Follower, kept_facts: FactsKept) -> ChoreLoop:
-        """Return the loop, not yet running."""
+        """Return the loop of the chores, not yet started."""
         settings, topic = self._settings, self._topic
         led = led_by(context.broker, settings.tier_state.topic, context.broker_id, topic.mapped_partitions)
         policy = CustodyPolicy(
@@ -125,12 +128,12 @@ class Upkeep:
         )
 
     def _may_try(self) -> bool:
-        """Return False while chores are refused for a time. If a person must act, they are tried: the error shows."""
+        """Return False while chores are only refused for a time. If a person must act, try them: the error is shown."""
         return self._claim.proof.delete is None or bool(self._claim.contested or self.archives.broken)
 
     def chores(self) -> list[Chore]:
         """Return the chores. The archive comes first: archived facts may be erased."""
-        # left by an agent that was killed: our own view is locked, so no other agent runs
+        # left by a killed agent; no other agent uses it now, because this process holds the lock of the view
         shutil.rmtree(self._scratch, ignore_errors=True)
         return [
             Chore("archive", self._every_s, self._archive, self.archives.spoken),
@@ -158,7 +161,7 @@ class Upkeep:
             raise
 
     def _checkpoint(self, number: int, stop: threading.Event) -> Operation[object]:
-        self.archives.check(number)  # no checkpoint of a history that was not chosen
+        self.archives.check(number)  # write no checkpoint of a history that is not in force
         keep, refused, clock = self._settings.checkpoint.keep, _refused(self._listener), self._clock
         topic = UntilStopped(self._topic, stop)
         with self._scratch_views() as fresh:

@@ -1,1 +1,1 @@
-"""Copied segments: three objects, byte-compatible with the version 1 format of Aiven's plugin."""
+"""A copied segment is three objects, byte-compatible with version 1 of the format of Aiven's plugin."""

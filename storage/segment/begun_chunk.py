@@ -1,8 +1,8 @@
-"""Opens a compressed chunk only as far as it is read: a small read far from the last one needs half of it.
+"""Unpacks a compressed chunk only as far as it is read. A small read at a random position needs half of its chunk.
 
-The bytes returned were unpacked, without an error so far, from a frame that states the right length. The rest is not
-checked: damage there, or bytes after the frame's end, are found by a read to the end of the chunk, as
-`LogChunks.plain` finds them. The batches themselves have their own CRC, which a decoder checks.
+The bytes returned were unpacked without an error from a frame that states the right length. The rest of the frame is
+not checked. Damage there, or bytes after the frame's end, are found when a read needs the whole chunk
+(`LogChunks.plain`). The batches themselves have their own CRC, which a decoder checks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_WINDOW = 2
 
 @dataclass(frozen=True, slots=True)
 class BegunChunk:
-    """The first ``size`` plain bytes of a chunk. ``stored``: the whole chunk as the store has it, for further reads."""
+    """The first ``size`` plain bytes of a chunk, and all its stored bytes for further reads."""
 
     pieces: tuple[bytes, ...]
     size: int
     stored: Bytes
 
     def cut(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Yield the bytes from ``start`` to ``stop``, which is at most ``size``."""
+        """Yield the bytes ``[start, stop)`` of the chunk. ``stop`` is at most ``size``."""
         at = 0
         for piece in self.pieces:
             if at < stop and at + len(piece) > start:
@@ -39,13 +39,13 @@ class BegunChunk:
 
 
 class Unpacking:
-    """Unpacks one frame from its beginning. Not thread-safe. Memory: the frame, and its window (`MOST_WINDOW`)."""
+    """Unpacks one frame from its beginning. Not thread-safe. Memory: the frame and zstd's window (`MOST_WINDOW`)."""
 
     def __init__(self, frame: Bytes) -> None:
         self._stream = zstandard.ZstdDecompressor().stream_reader(frame)
 
     def more(self, size: int) -> bytes:
-        """Return exactly the next ``size`` bytes. Raises CorruptData."""
+        """Return exactly the next ``size`` plain bytes. Raises CorruptData."""
         try:
             data: bytes = self._stream.read(size)
         except zstandard.ZstdError as error:
@@ -56,7 +56,7 @@ class Unpacking:
 
 
 def unpacking(frame: Bytes, plain_size: int) -> Unpacking | None:
-    """Return the unpacking of a frame; None when it must be opened as a whole, which checks everything of it."""
+    """Return the unpacking of a frame. Returns None if the frame must be unpacked, and so checked, as a whole."""
     try:
         parameters = zstandard.get_frame_parameters(frame)
     except zstandard.ZstdError:

@@ -1,5 +1,5 @@
-"""Reuses memory for bytes that are read once and in order: new memory costs a page fault every 4 KiB, more than the
-read itself."""
+"""Reuses memory for bytes that are read once and in order. New memory costs a page fault per 4 KiB, which takes longer
+than the read itself."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 from ..object_store import MIB
 
 HEAD_BYTES = MIB
-"""Free bytes before a window, for the end of the window before it: a batch that lies in both is then in one piece.
+"""Free bytes before a window for the end of the previous one. So a batch that crosses both windows is in one piece.
 Pages that are never written cost nothing."""
 
 Bytes = bytes | memoryview
-"""Bytes that are never changed."""
+"""Bytes that their receiver must not change."""
 Memory = Callable[[int], memoryview]
-"""Returns that many bytes to write into."""
+"""A function that returns writable memory of the given size in bytes."""
 LARGEST_CHUNK = 8 * MIB
 
 
@@ -29,21 +29,21 @@ def new_memory(size: int) -> memoryview:
 
 
 def put(target: memoryview, at: int, piece: Bytes) -> None:
-    """Copy ``piece`` into ``target``. Other threads run; during a copy by Python they wait, also for page faults."""
+    """Copy ``piece`` into ``target`` at ``at``. Other threads run meanwhile, unlike during a slice assignment."""
     np.frombuffer(target, np.uint8)[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
 
 
 def joined(pieces: Iterable[Bytes]) -> memoryview:
-    """Join the pieces. Other threads run during the copy, but not while `bytes.join` copies views."""
+    """Return the joined pieces. Other threads run during the copy, unlike while `bytes.join` copies views."""
     arrays = [np.frombuffer(each, np.uint8) for each in pieces if len(each)]
     return np.concatenate(arrays or [np.empty(0, np.uint8)]).data.toreadonly()
 
 
 class ChunkMemory:
-    """Reuses the memory of dropped chunks for the next ones of the same size, once no view of it is left.
+    """Reuses the memory of dropped chunks for later chunks of the same size, when no view of it remains.
 
-    At most ``keep`` blocks wait for reuse, of whole MiB (the last chunk of a log has its own size) and of at most
-    `LARGEST_CHUNK`; other chunks get new memory. Thread-safe.
+    At most ``keep`` blocks wait for reuse. Only chunks of whole MiB, up to `LARGEST_CHUNK`, use such blocks. Other
+    chunks, such as the last one of a log, get new memory. Thread-safe.
     """
 
     def __init__(self, keep: int) -> None:
@@ -57,21 +57,21 @@ class ChunkMemory:
         except IndexError:
             whole = memoryview(b"")
         if len(whole) != size:
-            # pages of its own, which are freed with it; `numpy` would ask for huge pages, which are cleared as a whole
+            # its own pages are freed with it; `numpy` would request huge pages, which the kernel clears as a whole
             whole = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         return _lent(whole, size, self._free)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Bytes of the plain log from ``start`` on. A reference to ``data``, or to a view of it, keeps its memory."""
+    """Bytes of the plain log from ``start`` on. References to ``data``, or to views of it, keep the memory in use."""
 
     start: int
     data: memoryview
     _memory: memoryview
 
     def after(self, tail: bytes) -> memoryview:
-        """Return ``tail`` followed by the window; not copied where the tail is short. Call it once per window."""
+        """Return ``tail`` followed by the window. A tail of up to `HEAD_BYTES` needs no copy. Call it only once."""
         head = HEAD_BYTES - len(tail)
         if head < 0:
             return memoryview(b"".join((tail, self.data)))
@@ -80,16 +80,16 @@ class Window:
 
 
 class Buffers:
-    """Reuses memory once nothing refers to it, so nothing that is still held is ever overwritten.
+    """Reuses the memory of windows to which nothing refers any more, so that no window in use is overwritten.
 
-    At most ``keep`` buffers wait to be used again, each as large as the largest window so far. Thread-safe.
+    At most ``keep`` buffers wait for reuse, each at most as large as the largest window so far. Thread-safe.
     """
 
     def __init__(self, keep: int) -> None:
         self._free: deque[memoryview] = deque(maxlen=keep)
 
     def take(self, start: int, size: int) -> Window:
-        """Return a window; write into its ``data``."""
+        """Return a window of ``size`` bytes. The caller fills its ``data``."""
         try:
             whole = self._free.pop()
         except IndexError:
@@ -101,8 +101,8 @@ class Buffers:
 
 
 def _lent(whole: memoryview, size: int, free: deque[memoryview]) -> memoryview:
-    """Return the first ``size`` bytes; ``whole`` is free again when their last view is dropped."""
-    # An array over another array's memory would keep only that array alive: nothing would hold ``lent``.
+    """Return the first ``size`` bytes of ``whole``. When their last view is dropped, ``free`` gets ``whole`` back."""
+    # ``whole`` is a memoryview: views of an array over another array keep only that other array alive, not ``lent``.
     lent = np.frombuffer(whole, np.uint8, size)
     weakref.finalize(lent, free.append, whole)
     return lent.data

@@ -1,9 +1,9 @@
-"""Caches chunks for readers: plain in memory, as stored on disk. A chunk is loaded by only one read at a time.
+"""Caches chunks for readers, in three levels. Only one read at a time loads a chunk.
 
-memory   plain bytes, bounded by bytes, least recently used dropped first; for a compressed chunk with only small reads:
-         the beginning that they used, and its stored bytes (`begun_chunk.py`)
-disk     `disk_cache.py`; chunks that are encrypted in the store are encrypted there too
-store    adjacent chunks that neither level has, by one request
+memory   plain bytes, up to a limit; the least recently used chunks are dropped first. Of a compressed chunk with only
+         small reads: the part from its beginning that they used, and its stored bytes (`begun_chunk.py`)
+disk     stored bytes, so encrypted chunks are encrypted on disk too (`disk_cache.py`)
+store    adjacent chunks that neither memory nor disk has are read by one request
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .in_order import Stopped
 from .log_chunks import LogChunks, windows
 
 Name = tuple[str, int]
-"""Whole object key, chunk id. No object name is ever used twice."""
+"""The object key and the chunk id. No object key is ever used twice."""
 Held = Bytes | BegunChunk
 _Claims = dict[Name, "Future[Held]"]
 OPEN = 4
-"""Number of partly unpacked chunks whose unpacking can continue; for others it starts again."""
+"""Number of partly unpacked chunks whose unpacking can continue. For other chunks, unpacking starts again."""
 
 KEPT = 2
-"""Number of dropped chunks whose memory is used again (`ChunkMemory`)."""
+"""Number of dropped chunks whose memory waits for reuse (`ChunkMemory`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheCounts:
-    """Counts since the start. A hit: the chunk was in memory or being loaded. ``bytes``: those in memory now."""
+    """Counts since the start. A hit means that the chunk was in memory or being loaded. ``bytes`` are in memory now."""
 
     hits: int
     misses: int
@@ -46,9 +46,9 @@ class CacheCounts:
 
 
 class ChunkCache:
-    """Keeps at most ``max_bytes`` of chunks, or the newest one when that is larger. More memory is used for loads,
-    stored and plain (a window (`log_chunks.WINDOW_BYTES`) per read, one chunk per load ahead), and for `KEPT` dropped
-    chunks. Thread-safe. A failed load is not kept.
+    """Keeps at most ``max_bytes`` of chunks, or the newest chunk if it alone is larger. Thread-safe. Failed loads are
+    not kept. Additional memory: for each read a window, stored and plain (`log_chunks.WINDOW_BYTES`), for each load
+    ahead one chunk, and `KEPT` dropped chunks.
     """
 
     def __init__(self, max_bytes: int, disk: DiskCache | None = None) -> None:
@@ -68,10 +68,11 @@ class ChunkCache:
         stop: threading.Event | None = None,
         upto: int | None = None,
     ) -> list[Held]:
-        """Return adjacent plain chunks: each run that is not cached costs one request. ``upto``: bytes needed of the
-        last one, which need not be opened further.
+        """Return adjacent plain chunks. Each run of chunks that is not cached costs one request. ``upto`` is the number
+        of bytes that are needed of the last chunk; it may be returned unpacked only that far.
 
-        A read that waits for another's load shares its result or its error, and takes over an interrupted load.
+        A read that waits for the load of another read gets the same chunk or error. If that load was interrupted, the
+        waiting read loads the chunk itself. Raises the errors of `LogChunks.stored` and `LogChunks.plain`.
         """
         entries: list[Held | Future[Held]] = []
         mine: _Claims = {}
@@ -80,7 +81,7 @@ class ChunkCache:
             for name, want in wants.items():
                 entry = self._known(name, want)
                 if name in self._chunks or entry is not None:
-                    self._hits += 1  # a chunk that is only opened further needs no request
+                    self._hits += 1  # to unpack more of a chunk in memory, no request is needed
                 else:
                     self._misses += 1
                 if entry is None:
@@ -89,14 +90,14 @@ class ChunkCache:
         if mine:
             own_chunks = [chunk for chunk in chunks if (source.key, chunk.id) in mine]
             self._load(source, own_chunks, mine, stop, upto=wants[source.key, own_chunks[-1].id])
-        # own loads are over: no two reads wait for each other
+        # the loads of this read have ended, so no two reads wait for each other
         return [
             self._joined(source, chunk, entry, stop, want) if isinstance(entry, Future) else entry
             for chunk, entry, want in zip(chunks, entries, wants.values(), strict=True)
         ]
 
     def held(self, key: str, ids: Iterable[int]) -> list[Bytes] | None:
-        """Return plain chunks if all of them are in memory from end to end; else None. Never waits."""
+        """Return plain chunks if all of them are in memory completely, else None. Never waits for a load."""
         pieces = list[Bytes]()
         with self._lock:
             for chunk_id in ids:
@@ -109,9 +110,9 @@ class ChunkCache:
         return pieces
 
     def load_ahead(self, source: LogChunks, chunks: Sequence[Chunk], stop: threading.Event) -> int:
-        """Load those of the chunks that are neither in memory nor being loaded; return their plain bytes.
+        """Load the chunks that are neither in memory nor being loaded. Return the number of their plain bytes.
 
-        Raises what loading raises; a reader that waits for one of them then loads it itself.
+        Raises the errors of `LogChunks`. A reader that waits for a chunk then loads that chunk itself.
         """
         mine: _Claims = {}
         with self._lock:
@@ -131,22 +132,22 @@ class ChunkCache:
 
     @property
     def unused_bytes(self) -> int:
-        """Bytes that were loaded ahead and are held, but were not read yet."""
+        """Bytes of chunks in memory that were loaded ahead and not read yet."""
         return self._unused_held
 
     @property
     def evictions(self) -> int:
-        """Evictions so far. Until this changes, a chunk that was in memory whole is there with the same bytes."""
+        """Evictions so far. Until this number changes, a chunk that is completely in memory stays there, unchanged."""
         return self._evictions
 
     @property
     def counts(self) -> CacheCounts:
-        """The counts of the memory; the disk has its own."""
+        """The counts of the cache in memory. `DiskCache.counts` has those of the disk."""
         with self._lock:
             return CacheCounts(self._hits, self._misses, self._evictions, self._held)
 
     def close(self) -> None:
-        """Close the disk cache. Reads still work, from memory and store. Idempotent."""
+        """Close the disk cache. Reads still work, from memory and the store. Idempotent."""
         if self.disk is not None:
             self.disk.close()
 
@@ -166,7 +167,7 @@ class ChunkCache:
     ) -> Held:
         try:
             data = loading.result()
-        except CancelledError:  # the read that loaded was interrupted
+        except CancelledError:  # the read that loaded the chunk was interrupted
             return self.window(source, (chunk,), stop, want)[0]
         if not _reaches(data, want):
             return self.window(source, (chunk,), stop, want)[0]
@@ -183,7 +184,7 @@ class ChunkCache:
         ahead: bool = False,
         upto: int | None = None,
     ) -> None:
-        """Load the chunks. At the end, every claim has the chunk or the error, or is cancelled (if interrupted)."""
+        """Load the chunks. In the end, every claim has its chunk or the error, or is cancelled after an interrupt."""
         failure: Exception | None = None
         try:
             wants = _wants(source, chunks, upto)
@@ -193,10 +194,10 @@ class ChunkCache:
                 if not self._from_memory(source, chunk, claims, want)
                 and not self._from_disk(source, chunk, claims, ahead)
             ]
-            for window in windows(missing, inf):  # each run of them: the caller decides how many it requests at once
+            for window in windows(missing, inf):  # one window per run of adjacent chunks: the caller bounds its size
                 with closing(source.stored(window, stop, self._memory)) as pieces:
                     for chunk, stored in zip(window, pieces, strict=True):
-                        # the disk keeps only chunks that were opened to their end
+                        # the disk keeps only chunks that could be unpacked completely
                         want = wants[source.key, chunk.id] if self.disk is None else chunk.plain_size
                         self._answer(source, chunk, claims, self._opened(source, chunk, stored, want), ahead)
                         if self.disk is not None:
@@ -209,7 +210,7 @@ class ChunkCache:
             self._give_up(claims, shared)
 
     def _opened(self, source: LogChunks, chunk: Chunk, stored: Bytes, want: int) -> Held:
-        """Return the chunk opened as far as ``want``, by whole blocks."""
+        """Return the chunk, unpacked in whole blocks to at least ``want`` bytes."""
         size = -(-want // STEP_BYTES) * STEP_BYTES
         if size >= chunk.plain_size or (begun := source.unpacking(chunk, stored)) is None:
             return source.plain(chunk, stored)
@@ -224,7 +225,7 @@ class ChunkCache:
         return BegunChunk((*held.pieces, data), size, held.stored)
 
     def _from_memory(self, source: LogChunks, chunk: Chunk, claims: _Claims, want: int) -> bool:
-        """Return whether its beginning is in memory, and open it further then. Only one read at a time claims it."""
+        """Unpack more of a chunk whose beginning is in memory. Return False if the chunk must be loaded."""
         name = (source.key, chunk.id)
         with self._lock:
             held, begun = self._chunks.get(name), self._open.pop(name, None)
@@ -237,7 +238,7 @@ class ChunkCache:
                 data = self._opened(source, chunk, held.stored, want)
             else:
                 data = self._further(source, chunk, begun, held, size)
-        except CorruptData:  # the copy in memory may be damaged, and not the object: the store decides
+        except CorruptData:  # perhaps only the copy in memory is damaged: read the store
             self._forget(name)
             return False
         self._answer(source, chunk, claims, data, ahead=False)
@@ -249,7 +250,7 @@ class ChunkCache:
             return False
         try:
             plain = source.plain(chunk, stored)
-        except CorruptData:  # only chunks that opened were put there: the store decides, not this copy
+        except CorruptData:  # chunks on disk could be unpacked before, so this copy is damaged: read the store
             self.disk.drop_damaged(source.key, chunk.id, chunk.stored_size)
             return False
         self._answer(source, chunk, claims, plain, ahead)
@@ -288,7 +289,7 @@ class ChunkCache:
 
 
 def _wants(source: LogChunks, chunks: Sequence[Chunk], upto: int | None) -> dict[Name, int]:
-    """Return how many bytes of each chunk are needed, in order: all, but ``upto`` of the last one (None: all)."""
+    """Return the needed bytes of each chunk, in order: all, except ``upto`` bytes of the last one if it is not None."""
     wants = {(source.key, chunk.id): chunk.plain_size for chunk in chunks}
     if upto is not None:
         wants[source.key, chunks[-1].id] = upto

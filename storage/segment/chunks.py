@@ -1,8 +1,8 @@
-"""The chunk index: where each piece of the plain log lies in the log object, and how that is written in the manifest.
+"""The chunk index: the position of each chunk of the plain log in the log object, and its form in the manifest.
 
-The plain log is cut every ``chunk_bytes``; the pieces are stored one after the other. ``fixed`` states one stored size
-for all but the last; ``variable`` lists all sizes. Positions are 64-bit (Aiven's reader has 32 and breaks near 2 GiB).
-Format: Aiven's ``ChunkSizesBinaryCodec`` and ``manifest/index``, `docs/formats.md`.
+The plain log is cut every ``chunk_bytes``, and the chunks are stored one after the other. A ``fixed`` index has one
+stored size for all chunks but the last. A ``variable`` index lists all sizes. Positions here have 64 bits (Aiven's
+reader has 32 and fails near 2 GiB). Format: Aiven's ``ChunkSizesBinaryCodec``, ``manifest/index``, `docs/formats.md`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ...state.errors import CorruptData, InvalidRequest
 from ...state.offsets import Offset
 
 MAX_CODED_BYTES = 10 * 1024 * 1024
-"""Aiven's bound on the decoded list, for writers and readers."""
+"""Aiven's limit for the decoded list of sizes, for writers and readers."""
 MAX_CHUNK_BYTES = 2**30 - 1
 MAX_INT = 2**31 - 1
 """A segment of Kafka has no more bytes than this."""
 MAX_CHUNKS = 2**21
-"""The largest segment has this many chunks of 1 KiB, the smallest that an agent writes."""
+"""The largest segment has this many chunks of 1 KiB, the smallest chunk size that an agent writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes ``plain_start`` … of the log stored at ``stored_start`` … of the object; sizes in bytes."""
+    """The position and size of a chunk in the plain log and in the log object, in bytes. Stops are exclusive."""
 
     id: int
     plain_start: int
@@ -50,9 +50,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ChunkIndex:
-    """All chunks of one log of ``file_bytes``. Raises InvalidRequest for impossible sizes.
+    """All chunks of a plain log of ``file_bytes``. Raises InvalidRequest for impossible sizes.
 
-    ``stored_sizes``: one per chunk (an empty log: one of size 0); with ``fixed`` two: every chunk's and the last one's.
+    ``stored_sizes`` has one size per chunk. An empty log has one chunk of size 0. With ``fixed``, there are two sizes:
+    the size of every chunk but the last, and the size of the last one.
     """
 
     chunk_bytes: int
@@ -119,7 +120,7 @@ class ChunkIndex:
         return map(self.chunk, range(self.count))
 
     def chunk_at(self, position: int) -> Chunk | None:
-        """Return the chunk with this byte of the plain log; None at and past its end."""
+        """Return the chunk with this byte of the plain log. Returns None at and past the log's end."""
         if not 0 <= position < self.file_bytes:
             return None
         return self.chunk(position // self.chunk_bytes)
@@ -130,7 +131,7 @@ class ChunkIndex:
 
 
 def encode_sizes(sizes: Sequence[int]) -> bytes:
-    """Return the binary list: count; base, width, each size less base; the last size by itself, as it often differs."""
+    """Return the binary list: count, base, width, the differences from the base, then the last size as it is."""
     if any(not 0 <= size <= MAX_INT for size in sizes):
         raise InvalidRequest("a stored chunk size does not fit into 31 bits", largest=max(sizes), smallest=min(sizes))
     if len(sizes) < 2:
@@ -145,7 +146,7 @@ def encode_sizes(sizes: Sequence[int]) -> bytes:
 
 
 def decode_sizes(coded: bytes) -> tuple[int, ...]:
-    """Return the sizes that `encode_sizes` wrote. Raises CorruptData. Never allocates more than the bytes justify."""
+    """Return the sizes that `encode_sizes` wrote. Memory is proportional to ``coded``. Raises CorruptData."""
     try:
         (count,) = struct.unpack_from(">i", coded)
         if count in (0, 1):
@@ -166,7 +167,7 @@ def decode_sizes(coded: bytes) -> tuple[int, ...]:
 
 
 def wrap_sizes(sizes: Sequence[int]) -> str:
-    """Return the text for the manifest: base64 of a zstd frame with its content size."""
+    """Return the text for the manifest: base64 of a zstd frame that states its content size."""
     return base64.b64encode(zstandard.ZstdCompressor().compress(encode_sizes(sizes))).decode()
 
 
@@ -185,9 +186,9 @@ def unwrap_sizes(text: str) -> tuple[int, ...]:
 def first_offsets(
     batches: Iterable[tuple[int, Offset]], chunk_bytes: int, file_bytes: int
 ) -> tuple[Offset | None, ...]:
-    """Return the base offset of the first batch that begins in each chunk; None for a chunk in which none begins.
+    """Return, for each chunk, the base offset of the first batch that begins in it, or None if no batch begins in it.
 
-    ``batches``: (position in the plain log, base offset) of every batch, ascending.
+    ``batches`` yields (position in the plain log, base offset) of every batch, ascending.
     """
     offsets: list[Offset | None] = [None] * max(1, -(-file_bytes // chunk_bytes))
     for position, offset in batches:
@@ -197,7 +198,7 @@ def first_offsets(
 
 
 def chunk_of_offset(first_batch_offsets: Sequence[Offset | None], offset: int) -> int:
-    """Return the chunk in which the batch with this offset, or the one before a gap, begins; below all, the first."""
+    """Return the id of the chunk where the last batch at or below ``offset`` begins, or 0 if there is none."""
     starts = [(first, id) for id, first in enumerate(first_batch_offsets) if first is not None]
     at = bisect_right(starts, offset, key=lambda start: start[0])
     return starts[at - 1][1] if at else 0

@@ -1,20 +1,20 @@
-"""Stored chunks in files: a second level of `cache.py` that survives a restart.
+"""Caches stored chunks in files. This second level of `cache.py` survives a restart.
 
     FOLDER/tierstate-chunk-cache-1   the mark: the cache made this folder, and may delete its content
-    FOLDER/lock                      held by the one process that uses it
+    FOLDER/lock                      locked by the one process that uses the cache
     FOLDER/chunks/SHA-256            one chunk; the name hashes object key, chunk id and stored size
     FOLDER/unfinished/SHA-256        a file that is being written; opening the cache removes those of killed processes
 
-A file consists of magic, CRC-32C, `_HEADER`, the object key, and the stored bytes; the CRC covers all that follows it.
-A file that is incomplete, or of another chunk than requested, is dropped and counted, never served. It is written in
-another folder and renamed. Nothing is synced: the checksum finds files that a power loss has torn.
+A file consists of magic, CRC-32C, `_HEADER`, the object key, and the stored bytes. The CRC covers all bytes after it.
+A file that is incomplete, or belongs to another chunk, is deleted and counted as damaged, never returned. A file is
+written in ``unfinished`` and renamed. Nothing is synced: the checksum finds files that a power loss damaged.
 
-The disk is shared with the tier view, without which nothing can be read: a part of it stays free (`KEPT_FREE`). When
-other files fill the disk, the cache deletes its own, also when it is opened.
+The tier view may be on the same disk, and no read works without the view. So the cache keeps a part of the disk free
+(`KEPT_FREE`). When other files fill the disk, the cache deletes its own files, also when it is opened.
 
-Files in the cache and those being written never exceed ``max_bytes``, each rounded up to `BLOCK_BYTES`; space is freed
-before a file is written. (A file that is dropped while it is read lives until the read ends.) Least recently used files
-go first: exactly while the process lives, and over restarts by their modification times, which every hit renews.
+All files together, each rounded up to `BLOCK_BYTES`, never exceed ``max_bytes``, because space is freed before a file
+is written. (A file that is deleted while it is read uses space until the read ends.) The least recently used files are
+deleted first. After a restart, their order is that of the modification times, which every hit renews.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from .buffers import Bytes
 
 MARK = "tierstate-chunk-cache-1"
 BLOCK_BYTES = 4096
-"""Unit in which a file system allocates: a file of one byte takes a block."""
+"""Unit in which a file system allocates space: a file of one byte takes one block."""
 KEPT_FREE = 0.05
 MOST_KEPT_FREE = 10 * 1024**3
-"""Space of the file system that the cache leaves free: as a share, and in bytes at most."""
+"""Space of the file system that the cache leaves free: `KEPT_FREE` of it, but at most `MOST_KEPT_FREE` bytes."""
 GIVES_WAY_EVERY_S = 5.0
 SYSTEM = SystemClock()
 _HEADER = struct.Struct(">QQI")
-"""Chunk id, stored bytes, length of the object key; before it magic and the CRC-32C of all that follows."""
+"""Chunk id, stored size, length of the object key. Magic and the CRC-32C of all later bytes are before it."""
 _PROLOGUE = 8
 _MAGIC = b"TSc1"
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -56,7 +56,7 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class DiskCounts:
-    """Counts since the cache was opened; ``bytes`` are held now."""
+    """Counts since the cache was opened. ``bytes`` is the present size of all its files."""
 
     hits: int
     misses: int
@@ -66,17 +66,17 @@ class DiskCounts:
 
 
 def lacking_bytes(folder: Path) -> int:
-    """Return how many more bytes its file system should have free; negative: that many may be used."""
+    """Return by how many bytes the free space is below the reserve (`KEPT_FREE`). Negative: so many are usable."""
     status = os.statvfs(folder)
     reserve = min(int(status.f_blocks * KEPT_FREE), MOST_KEPT_FREE // status.f_frsize)
     return (reserve - status.f_bavail) * status.f_frsize
 
 
 class DiskCache:
-    """Made by `open_disk_cache`, which holds the lock. Thread-safe; no method raises.
+    """A chunk cache on disk, made by `open_disk_cache`. Thread-safe. No method raises.
 
-    An error of the file system (no room, not permitted, broken) turns it off for good, with a `ChunkCacheOff`.
-    ``lacking``: how many bytes too few the file system has free.
+    An error of the file system (no room, not permitted, broken) turns the cache off until the process restarts, with a
+    `ChunkCacheOff`. ``lock`` is the descriptor of the locked file. ``lacking`` is `lacking_bytes`, except in tests.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class DiskCache:
         threading.Thread(target=self._keep_giving_way, name="tierstate-chunk-cache", daemon=True).start()
 
     def get(self, key: str, chunk_id: int, stored_size: int) -> bytes | None:
-        """Return the stored bytes; None when they are absent or damaged."""
+        """Return the stored bytes of a chunk. Returns None if they are absent or damaged."""
         name = _name(key, chunk_id, stored_size)
         with self._lock:
             if self._off or name not in self._entries:
@@ -118,7 +118,7 @@ class DiskCache:
             with open(self._chunks / name, "rb", buffering=0) as file:
                 start, body = file.read(len(head) + _PROLOGUE), file.read(stored_size + 1)
                 self._used(file.fileno())
-        except FileNotFoundError:  # dropped since, or removed by hand
+        except FileNotFoundError:  # evicted since then, or removed by hand
             self._drop(name)
         except OSError as error:
             self._turn_off(error)
@@ -133,7 +133,7 @@ class DiskCache:
         return None
 
     def put(self, key: str, chunk_id: int, stored: Bytes) -> None:
-        """Keep the chunk if there is room for it at all; drop others for it."""
+        """Write the chunk to disk, after evicting others if needed. Do nothing if it cannot fit."""
         name = _name(key, chunk_id, len(stored))
         head = _head(key, chunk_id, len(stored))
         size = _rounded(_PROLOGUE + len(head) + len(stored))
@@ -164,12 +164,12 @@ class DiskCache:
             self._turn_off(error)
 
     def _used(self, descriptor: int) -> None:
-        """Set the file's time: with the kernel's, two files of one clock tick would be equally old."""
+        """Set the file's modification time. By the kernel's time, two files of one clock tick would be equally old."""
         self._used_ns = max(self._used_ns + 1, self._clock.now_ms() * 1_000_000)
         os.utime(descriptor, ns=(self._used_ns, self._used_ns))
 
     def drop_damaged(self, key: str, chunk_id: int, stored_size: int) -> None:
-        """Drop a file whose bytes are not the chunk's."""
+        """Delete the file of a chunk and count it as damaged."""
         with self._lock:
             self._damaged += 1
         self._drop(_name(key, chunk_id, stored_size))
@@ -180,16 +180,16 @@ class DiskCache:
             return DiskCounts(self._hits, self._misses, self._evictions, self._damaged, self._held)
 
     def close(self) -> None:
-        """Close the cache; its files stay for the next process. Idempotent."""
+        """Close the cache. Its files stay for the next process. Idempotent."""
         self._closed.set()
         with self._lock:
             self._off = True
             descriptor, self._held_lock = self._held_lock, None
         if descriptor is not None:
-            os.close(descriptor)  # and with it the lock
+            os.close(descriptor)  # this releases the lock
 
     def _take_stock(self) -> None:
-        """Count the files of an earlier process, oldest first. Remove unfinished ones; ignore files of others."""
+        """Register the files of an earlier process, oldest first. Remove its unfinished files. Ignore foreign files."""
         for folder in (self._chunks, self._unfinished):
             folder.mkdir(mode=0o700, exist_ok=True)
         for unfinished in os.scandir(self._unfinished):
@@ -206,7 +206,7 @@ class DiskCache:
         self._room_for(0)
 
     def _room_for(self, size: int) -> bool:
-        """Make room for ``size`` bytes, under the lock. Return False when they do not fit, whatever is dropped."""
+        """Evict files until ``size`` bytes fit. Return False if they cannot fit. The caller holds the lock."""
         incoming = size + sum(self._writing.values())
         if incoming > self._max_bytes:
             return False
@@ -218,7 +218,7 @@ class DiskCache:
         return lacking <= 0
 
     def _evict(self) -> int:
-        """Drop the least recently used file, under the lock, and return its bytes."""
+        """Delete the least recently used file and return its size in bytes. The caller holds the lock."""
         name = next(iter(self._entries))
         (self._chunks / name).unlink(missing_ok=True)
         size = self._entries.pop(name)
@@ -227,7 +227,7 @@ class DiskCache:
         return size
 
     def _keep_giving_way(self) -> None:
-        """Make room regularly: other files may fill the disk at any time, also while this cache is idle."""
+        """Make room regularly, because other files may fill the disk also while this cache is idle."""
         while not self._closed.wait(GIVES_WAY_EVERY_S):
             try:
                 with self._lock:
@@ -254,9 +254,9 @@ class DiskCache:
 
 
 def open_disk_cache(folder: Path, max_bytes: int, listener: Listener = ignore) -> DiskCache | None:
-    """Return the cache; None, with a `ChunkCacheOff`, when another process has it or the file system refuses.
+    """Return the cache. Returns None, with a `ChunkCacheOff`, if another process uses it or the file system fails.
 
-    Raises InvalidRequest for a folder that holds files and was not made here: it is never touched.
+    Raises InvalidRequest for a folder that has files but no mark. Such a folder is not changed.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Encrypts segments by AES-256-GCM, one chunk or index at a time, stored as ``IV(12) ‖ ciphertext ‖ tag(16)``.
 
-The data key and the AAD belong to the segment and are new for every attempt to copy it; every chunk has its own IV.
-The library is imported only for an encrypted segment: most readers have none, and the import would slow their start.
-Format: Aiven's, `docs/formats.md`.
+Every attempt to copy a segment has a new data key and a new AAD. Every chunk and index has its own IV.
+The library is imported only for encrypted segments, because the import would slow the start of all other readers.
+The format is Aiven's (`docs/formats.md`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ class KeyUnwrapper(Protocol):
     """A key ring with private keys (`keyring.py`)."""
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """Return the data key. ``fingerprint``: of the key that wrapped it, where that is known.
+        """Return the data key. ``fingerprint`` identifies the key that wrapped the data key; None if that is unknown.
 
-        Raises InvalidRequest when the ring lacks that key or has another one; CorruptData for bytes it cannot open.
+        Raises InvalidRequest if the ring lacks that key or has another one under its id. Raises CorruptData if the key
+        cannot unwrap the bytes.
         """
         ...
 
 
 class KeyWrapper(Protocol):
-    """A key ring; public keys are enough (`keyring.py`)."""
+    """A key ring that needs only public keys (`keyring.py`)."""
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
-        """Wrap under the ring's active key. Return (key id, the data key wrapped under it, the key's fingerprint)."""
+        """Wrap the data key under the active key. Return (active key's id, wrapped data key, key's fingerprint)."""
         ...
 
 
@@ -50,9 +51,9 @@ class SegmentCipher:
 
     @classmethod
     def new(cls, keys: KeyWrapper, random: RandomBytes) -> tuple[SegmentCipher, Encryption]:
-        """Return a cipher with a new data key for one attempt to copy one segment, and its entry in the manifest.
+        """Return a cipher with a new data key, and its entry in the manifest, for one attempt to copy one segment.
 
-        Another attempt needs another. ``random`` gives the data key, then the AAD. Raises InvalidRequest.
+        Another attempt needs another cipher. ``random`` returns the data key, then the AAD. Raises InvalidRequest.
         """
         data_key, aad = random(DATA_KEY_BYTES), random(AAD_BYTES)
         key_id, wrapped, fingerprint = keys.wrap(data_key)
@@ -68,18 +69,18 @@ class SegmentCipher:
         self._aad = aad
 
     def encrypt(self, plain: Data, iv: bytes) -> bytes:
-        """Return one chunk of the log, or one index, as it is stored: `OVERHEAD_BYTES` longer.
+        """Return the stored bytes of one chunk or index, `OVERHEAD_BYTES` longer than ``plain``.
 
-        ``iv``: `IV_BYTES` random bytes, never used twice. Raises InvalidRequest for another length, and for no bytes:
-        an empty index is stored as no bytes, and an empty chunk does not exist.
+        ``iv`` is `IV_BYTES` random bytes that are never used twice. Raises InvalidRequest for an IV of another length.
+        Also raises it if ``plain`` is empty: an empty index is stored as no bytes, and no chunk is empty.
         """
         if len(iv) != IV_BYTES or not len(plain):
             raise InvalidRequest("nothing to encrypt, or an IV of another length", bytes=len(plain), iv=len(iv))
         return b"".join(self.encrypt_pieces([plain], iv))
 
     def encrypt_pieces(self, plain: Iterable[Data], iv: bytes) -> Iterator[bytes]:
-        """Encrypt one chunk like `encrypt`, in pieces: at most one step of it is in memory, which is faster than a
-        chunk that exceeds the processor's caches. Consume it to the end: the tag comes last."""
+        """Yield the same bytes as `encrypt`, in pieces. At most `_STEP_BYTES` of output are in memory, which fit into
+        the processor's caches. Consume the iterator to its end, because the tag is last."""
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.modes import GCM
 
@@ -94,7 +95,7 @@ class SegmentCipher:
         yield encryption.tag
 
     def decrypt(self, stored: Data, *, source: str, position: int) -> bytes:
-        """Return the plain bytes of one chunk. Raises CorruptData naming ``source`` and ``position``."""
+        """Return the plain bytes of one chunk or index. Raises CorruptData that names ``source`` and ``position``."""
         from cryptography.exceptions import InvalidTag
 
         if len(stored) < OVERHEAD_BYTES:
@@ -107,9 +108,9 @@ class SegmentCipher:
 
 
 def open_data_key(encryption: Encryption, keys: KeyUnwrapper, *, source: str) -> bytes:
-    """Return the 32 bytes. Raises InvalidRequest without the private key, CorruptData when they are no data key.
+    """Return the unwrapped data key. The errors name ``source``, the manifest.
 
-    Both name ``source``, the manifest.
+    Raises InvalidRequest without the right private key, CorruptData if there is no data key of 32 bytes in it.
     """
     try:
         data_key = keys.unwrap(encryption.key_id, encryption.wrapped_key, encryption.key_fingerprint)

@@ -1,4 +1,4 @@
-"""Does work a few pieces at a time and yields the results in order, to download a long range in parallel."""
+"""Runs a few tasks at a time and yields their results in order, to download a long range in parallel."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Work = Callable[[threading.Event], T]
-"""One piece of work; it looks at the event now and then, and raises `Stopped` when it is set."""
+"""A task. It checks the event now and then, and raises `Stopped` when the event is set."""
 
 
 class Stopped(Exception):
-    """The caller has left. The work is not done, and this is not reported."""
+    """The caller no longer needs the result. The task ends unfinished, and this is no error to report."""
 
 
 def in_order(work: Iterable[Work[T]], parallel: int) -> Generator[T, None, None]:
-    """Yield the results in order; ``parallel`` of them are being made or waiting, the caller holds one.
+    """Yield the results in order. At most ``parallel`` tasks run or have a result that the caller has not taken.
 
-    An error is raised after the results before it and stops the work after it. However this ends (an error, a caller
-    that closes it early), none of its threads is left. One result at a time, or one in all, needs no thread.
+    An error is raised after the results before it, and stops later tasks. No thread remains when this generator ends,
+    also by an error or if the caller closes it early. With one task or ``parallel`` 1, the caller's thread does it all.
     """
     stop = threading.Event()
     waiting = iter(work)

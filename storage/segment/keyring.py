@@ -1,8 +1,8 @@
-"""The key ring: RSA key pairs by id that wrap the data keys of segments.
+"""The key ring: RSA key pairs, by id, that wrap the data keys of segments.
 
-A TOML file: ``active = "key1"``, and ``[keys.key1]`` with ``public`` and ``private`` PEM files relative to it. Copying
-needs no private key. Data keys are wrapped by RSA-OAEP with SHA3-512 for hash and mask (Bouncy Castle's
-``RSA/NONE/OAEPWithSHA3-512AndMGF1Padding``), which `cryptography` lacks: hence pycryptodome.
+A key ring is a TOML file: ``active = "key1"``, and ``[keys.key1]`` with ``public`` and ``private``, the paths of PEM
+files relative to the ring. Copying needs no private key. Data keys are wrapped by RSA-OAEP with SHA3-512 for hash and
+mask (Bouncy Castle's ``RSA/NONE/OAEPWithSHA3-512AndMGF1Padding``). `cryptography` lacks that, so pycryptodome is used.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from Crypto.Signature import pss
 from ...state.errors import CorruptData, InvalidRequest
 
 MIN_BITS = 2048
-"""Checked when a ring is loaded. OAEP with SHA3-512 needs 1296 bits by itself."""
+"""Least bits of an RSA key, checked when a ring is loaded. OAEP with SHA3-512 itself needs 1296 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """``private`` is None where only wrapping is needed."""
+    """An RSA key pair. ``private`` is None on machines that only wrap data keys."""
 
     public: RSA.RsaKey
     private: RSA.RsaKey | None = field(default=None, repr=False)
@@ -43,14 +43,14 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """Keys by id, the newest last; ``active`` wraps new data keys."""
+    """Key pairs by id, the newest last. The key ``active`` wraps new data keys."""
 
     active: str
     keys: dict[str, KeyPair]
 
     @classmethod
     def load(cls, path: Path) -> KeyRing:
-        """Load a ring. Raises InvalidRequest with the file and what is wrong in it."""
+        """Load a ring. Raises InvalidRequest with the file and the problem in it."""
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -72,15 +72,15 @@ class KeyRing:
         return pair is not None and pair.private is not None
 
     def is_newer(self, key_id: str) -> bool:
-        """Return whether this key is newer than the active key: a ring lists its keys in the order of creation."""
+        """Return whether this key is newer than the active key. A ring lists its keys in the order of creation."""
         order = list(self.keys)
         return key_id in self.keys and order.index(key_id) > order.index(self.active)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """Return the data key. ``fingerprint``: of the key that wrapped it, where that is known.
+        """Return the data key. ``fingerprint`` identifies the key that wrapped the data key; None if that is unknown.
 
-        Raises InvalidRequest without this private key, and where another one has its id now; CorruptData for bytes
-        that it cannot open.
+        Raises InvalidRequest if the ring lacks the private key, or has another key under its id. Raises CorruptData if
+        the key cannot unwrap the bytes.
         """
         pair = self.keys.get(key_id)
         if pair is None:

@@ -1,4 +1,4 @@
-"""The key ring of a process that runs for a long time: its file is read again when it changes."""
+"""The key ring of a long-running process. The ring's file is read again after it changed."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .keyring import KeyRing
 
 
 class KeyRingFile:
-    """A `KeyWrapper` and `KeyUnwrapper`. Checks the file whenever a key is needed. Thread-safe.
+    """A `KeyWrapper` and `KeyUnwrapper` that checks the ring's file whenever a key is needed. Thread-safe.
 
-    A file that cannot be used is reported once, and the previous ring stays in use. Write the PEM files before the
-    ring that names them: only the ring's own file is checked.
+    An invalid file is reported once to the listener, and the previous ring stays in use. Write the PEM files before
+    the ring that names them, because only the ring's own file is checked for changes.
     """
 
     def __init__(self, path: Path, listener: Listener) -> None:
-        """Read the ring. Raises InvalidRequest when there is none to begin with."""
+        """Read the ring. Raises InvalidRequest if the file is missing or invalid now."""
         self._path, self._listener = path, listener
         self._lock = threading.Lock()
         self._seen = _state_of(path)
         self._ring = KeyRing.load(path)
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
-        """Do what `KeyRing.wrap` does, under the key that is active now."""
+        """Do the same as `KeyRing.wrap`, with the current ring."""
         return self._current().wrap(data_key)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """Do what `KeyRing.unwrap` does, with the current ring."""
+        """Do the same as `KeyRing.unwrap`, with the current ring."""
         return self._current().unwrap(key_id, wrapped, fingerprint)
 
     def opens(self, key_id: str) -> bool:
-        """Do what `KeyRing.opens` does, with the current ring."""
+        """Do the same as `KeyRing.opens`, with the current ring."""
         return self._current().opens(key_id)
 
     def _current(self) -> KeyRing:
@@ -56,7 +56,7 @@ class KeyRingFile:
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change whenever the file changes; None when there is no file."""
+    """Return values that change whenever the file changes. Returns None if there is no file."""
     try:
         return changes_of(path.stat())
     except OSError:

@@ -1,6 +1,6 @@
-"""Decides by the bucket whether a partition without a known log start is new, or whether its facts were lost.
+"""Checks in the bucket whether a partition without a known log start is new, or whether its facts were lost.
 
-Only keys under the current key prefix are checked: no fact is left that would name another one.
+Only keys under the current key prefix are checked, because no fact remains that could name another prefix.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ..object_store import ObjectReader
 
 
 def check_known(view: PartitionView, topic: str, store: ObjectReader, names: ObjectKeys) -> None:
-    """Raise TierStateLost when the view is empty but the bucket is not: the state was lost, the partition is not new*.
+    """Raise TierStateLost if the view has no log start but it or the bucket has segments: then facts were lost.
 
-    A new partition's log starts where the broker's does, and all remote segments lie below that. A term with that start
-    lets them all be deleted, and readers answer without them. Costs one LIST, only while no log start is known. A view
-    that is not fresh may lack the newest facts. Raises also what the store raises, and UpgradeNeeded: a later release
-    wrote facts about the partition, and one of them may be the log start.
+    A partition that is taken for new gets the broker's log start, and all its remote segments are below that. A term
+    with that start would let them be deleted, and readers would not see them. This costs one LIST, only while no log
+    start is known. A view that is not current may lack the newest facts. Also raises the errors of the store, and
+    UpgradeNeeded if a later release wrote facts about the partition: the log start may be among them.
     """
-    if view.log_starts:  # also those that hold on another branch of the log
+    if view.log_starts:  # also of another branch of the log
         return
     require_readable(view, topic)
     place = view.partition

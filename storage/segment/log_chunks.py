@@ -1,6 +1,6 @@
-"""The chunks of one log object: reads their stored bytes by few requests, and opens them to plain bytes.
+"""The chunks of one log object: reads their stored bytes by few requests, then decrypts and decompresses them.
 
-Lengths are always checked: an object that is shorter than its manifest says is CorruptData, never a short read.
+Lengths are always checked. If an object is shorter than its manifest states, reads raise CorruptData.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .encryption import SegmentCipher
 from .in_order import Stopped
 
 WINDOW_BYTES = 8 * MIB
-"""Adjacent chunks of this many bytes, stored and plain, or one larger chunk, are read by one request and held."""
+"""One request reads adjacent chunks of at most this many bytes, stored and plain, or one larger chunk."""
 
 
 class ObjectReads(Protocol):
-    """The methods of a store that reading a segment needs (`object_store.ObjectReader` states the promises)."""
+    """The methods of a store that reading a segment needs. `object_store.ObjectReader` describes them."""
 
     def get(self, key: str, limit: int | None = None) -> bytes: ...
 
@@ -43,16 +43,16 @@ class NearObject(Protocol):
 
 @runtime_checkable
 class NearStore(Protocol):
-    """A store without the delay of a network: it reads into the caller's memory, and ahead by itself."""
+    """A store without network delay, such as a folder. It reads into the caller's memory, and reads ahead itself."""
 
     def opened(self, key: str) -> NearObject: ...
 
 
 class LogChunks:
-    """Reads the object ``key``. Thread-safe. ``cipher`` None: not encrypted.
+    """Reads the chunks of the object ``key``. Thread-safe. ``cipher`` is None if they are not encrypted.
 
-    ``checksums``: the CRC-32C of each chunk as it was sent; empty where the manifest has none. Only stored bytes with
-    these checksums are returned.
+    ``checksums`` has the CRC-32C of each stored chunk, or is empty if the manifest has none. `stored` returns only
+    bytes with these checksums.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class LogChunks:
     def stored(
         self, chunks: Sequence[Chunk], stop: threading.Event | None = None, memory: Memory = new_memory
     ) -> Generator[Bytes, None, None]:
-        """Yield the stored bytes of each of some adjacent chunks, by one request. ``memory``: for chunks that arrive in
-        pieces.
+        """Yield the stored bytes of each of the adjacent chunks, by one request. ``memory`` makes the memory for chunks
+        that arrive in several pieces.
 
-        Raises ObjectNotFound, CorruptData (too short; names the chunk), OtherBytes, Unavailable, Stopped.
+        Raises ObjectNotFound, OtherBytes, Unavailable, Stopped. Raises CorruptData for an object that is too short.
         """
         waiting = iter(chunks)
         chunk = next(waiting)
@@ -89,7 +89,7 @@ class LogChunks:
                         put(target, filled, view[at : at + need])
                         self.require(chunk, target)
                         yield target.toreadonly()
-                        target = memoryview(b"")  # it belongs to the caller
+                        target = memoryview(b"")  # only the caller keeps it
                     else:
                         self.require(chunk, view[at : at + need])
                         yield piece[at : at + need]
@@ -101,7 +101,7 @@ class LogChunks:
                     filled += len(piece) - at
 
     def require(self, chunk: Chunk, stored: Bytes) -> None:
-        """Raise OtherBytes when ``stored`` is not what was sent of the chunk."""
+        """Raise OtherBytes if the checksum of ``stored`` is not the chunk's. Does nothing without checksums."""
         if self.checksums and (actual := extended(0, stored)) != (expected := self.checksums[chunk.id]):
             raise OtherBytes(
                 "a chunk has other bytes than were copied",
@@ -113,7 +113,7 @@ class LogChunks:
             )
 
     def stored_into(self, target: memoryview, range: ByteRange, stop: threading.Event, chunks: Sequence[Chunk]) -> None:
-        """Read exactly these bytes into the start of ``target``, by one request. Raises what `exact_range` raises."""
+        """Read exactly ``range`` into the start of ``target``, by one request. Raises the errors of `exact_range`."""
         if self._near is None:
             at = 0
             with closing(exact_range(self._store, self.key, range, stop, chunks)) as pieces:
@@ -130,7 +130,7 @@ class LogChunks:
             raise _short(self.key, range, count, chunks)
 
     def plain(self, chunk: Chunk, stored: Bytes) -> Bytes:
-        """Return a chunk's plain bytes. Raises CorruptData naming key, chunk and reason, also for a wrong length."""
+        """Return a chunk's plain bytes. Raises CorruptData with key, chunk and reason, also for a wrong length."""
         with self._naming(chunk):
             data = self._decrypted(chunk, stored)
             if self._compressed:
@@ -140,7 +140,7 @@ class LogChunks:
             return data
 
     def unpacking(self, chunk: Chunk, stored: Bytes) -> Unpacking | None:
-        """Return the unpacking of a chunk; None if it must be opened whole. Raises CorruptData that names the chunk."""
+        """Return the unpacking of a chunk, or None if only `plain` can. Raises CorruptData that names the chunk."""
         if not self._compressed:
             return None
         with self._naming(chunk):
@@ -166,7 +166,7 @@ class LogChunks:
 
 
 def windows(chunks: Sequence[Chunk], window_bytes: float = WINDOW_BYTES) -> Iterator[list[Chunk]]:
-    """Yield adjacent chunks in lists of at most ``window_bytes``, stored or plain, or of one larger chunk."""
+    """Yield adjacent chunks in lists of at most ``window_bytes``, stored and plain, or of one larger chunk."""
     window: list[Chunk] = []
     size = 0
     for chunk in chunks:
@@ -187,13 +187,14 @@ def exact_range(
     stop: threading.Event | None = None,
     chunks: Sequence[Chunk] = (),
 ) -> Generator[bytes, None, None]:
-    """Yield exactly the bytes ``range``, in pieces of at most `WINDOW_BYTES`; closing it closes the request.
+    """Yield exactly the bytes ``range``, in pieces of at most `WINDOW_BYTES`. Closing the generator ends the request.
 
-    Raises CorruptData when the object has fewer (names the first of ``chunks`` that is incomplete), Stopped.
+    Raises CorruptData if the object is too short; the error names the first incomplete chunk of ``chunks``. Raises
+    Stopped when ``stop`` is set.
     """
     count = 0
     first = chunks[0].stored_size if chunks else 0
-    # where all chunks are stored in one size, pieces of that size are the chunks: nothing is copied
+    # if all stored chunks have one size, pieces of that size are the chunks, and nothing is copied
     pieces = store.stream_range(key, range, first if MIB <= first <= WINDOW_BYTES else MIB)
     try:
         for piece in pieces:
@@ -205,7 +206,7 @@ def exact_range(
         raise _short(key, range, 0, chunks) from error
     finally:
         if isinstance(pieces, Generator):
-            pieces.close()  # now, not when the last traceback that refers to it is dropped: it has a connection
+            pieces.close()  # now, to free its connection: a traceback may refer to the generator for long
     if count != len(range):
         raise _short(key, range, count, chunks)
 

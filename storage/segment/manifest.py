@@ -1,4 +1,4 @@
-"""The manifest of a segment as values: the JSON object that is written last and commits it (`manifest_json.py`)."""
+"""The values in a segment's manifest, the JSON object that is written last and commits it (`manifest_json.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .chunks import ChunkIndex
 
 
 class IndexKind(StrEnum):
-    """The parts of the indexes object, in the order they lie there; the value is the manifest's word."""
+    """The parts of the indexes object, in their order in it. Each value is the part's name in the manifest."""
 
     OFFSET = "offset"
     TIME = "timestamp"
@@ -24,21 +24,22 @@ class IndexKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexSpan:
-    """Bytes of one index in the indexes object, as stored."""
+    """The position of one index in the indexes object and its stored size, in bytes."""
 
     position: int
     size: int
 
 
 IndexSpans = dict[IndexKind, IndexSpan | None]
-"""The span of every kind. Only the transaction index may be None: the segment had none."""
+"""The span of every kind. Only the transaction index may be None, if the segment had no such index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """The segment's data key, wrapped under the key ``key_id`` of a key ring, and the AAD of all its chunks.
+    """The segment's data key, wrapped under the key ``key_id`` of a key ring, and the AAD of all chunks and indexes.
 
-    ``key_fingerprint``: of that key (`KeyPair.fingerprint`), as an id may be used twice; None: by another writer.
+    ``key_fingerprint`` identifies the wrapping key (`KeyPair.fingerprint`), because two keys may have had the same id.
+    It is None in manifests that do not have it, such as Aiven's.
     """
 
     key_id: str
@@ -49,7 +50,7 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True)
 class SegmentMetadata:
-    """Kafka's ``RemoteLogSegmentMetadata``. ``transaction_index_empty`` None: written by Kafka before 4.0."""
+    """Kafka's ``RemoteLogSegmentMetadata``. Kafka before 4.0 writes no ``transaction_index_empty``: then it is None."""
 
     partition: TopicIdPartition
     topic: str
@@ -65,9 +66,9 @@ class SegmentMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SentChecksums:
-    """The CRC-32C of the log object and of the indexes object as they were sent: compressed, encrypted.
+    """The CRC-32C of the log object and of the indexes object as they were sent, after compression and encryption.
 
-    ``chunks``: the CRC-32C of each chunk as it is stored; empty in manifests of releases that did not keep them.
+    ``chunks`` has the CRC-32C of each stored chunk. It is empty in manifests of releases that did not record these.
     """
 
     log: int
@@ -77,11 +78,11 @@ class SentChecksums:
 
 @dataclass(frozen=True, slots=True)
 class TierstateBlock:
-    """The fields that Aiven's manifest lacks. ``chunk_first_offsets``: see `chunks.first_offsets`.
+    """The fields that Aiven's manifest lacks. `chunks.first_offsets` describes ``chunk_first_offsets``.
 
-    ``aborted``: all aborted ranges, also when the descriptor has too many to hold them inline.
-    ``sent``: None in manifests of releases that did not keep them.
-    ``undecodable``: the base offset of the first batch that readers refuse and Kafka serves (`is_decodable`).
+    ``aborted`` has all aborted ranges, also if they are too many to be inline in the descriptor.
+    ``sent`` is None in manifests of releases that did not record checksums.
+    ``undecodable`` is the base offset of the first batch that Kafka serves but readers refuse (`is_decodable`).
     """
 
     segment: RemoteSegment
@@ -96,7 +97,7 @@ class TierstateBlock:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """``metadata`` is None when absent or of an unknown shape; ``tierstate`` is None when another writer wrote it."""
+    """A parsed manifest. ``metadata`` is None if absent or malformed, ``tierstate`` if another program wrote it."""
 
     chunks: ChunkIndex
     indexes: IndexSpans
@@ -107,7 +108,7 @@ class SegmentManifest:
 
 
 def metadata_of(segment: RemoteSegment, started_at: TimestampMs) -> SegmentMetadata:
-    """Return Kafka's description of our segment. ``started_at``: when the copy began."""
+    """Return Kafka's description of a segment of tierstate. ``started_at`` is the time at which the copy began."""
     return SegmentMetadata(
         segment.partition,
         segment.topic,

@@ -1,8 +1,8 @@
-"""The manifest: the JSON object that is written last and commits a segment. Version 1 of Aiven's format.
+"""Formats and parses the manifest, the JSON object that is written last and commits a segment: Aiven's version 1.
 
-Strict where Aiven's reader is strict (an unknown field outside ``remoteLogSegmentMetadata`` is an error),
-byte-identical in what it writes, tolerant inside ``remoteLogSegmentMetadata``, which that reader ignores: there, under
-``tierstate``, is everything a bucket alone needs to rebuild the topic and to check every byte.
+The fields of Aiven's format are written byte for byte as the plugin writes them. The parser is as strict as Aiven's:
+an unknown field is an error, except inside ``remoteLogSegmentMetadata``, which Aiven's reader ignores. The field
+``tierstate`` in it has all that is needed to rebuild the topic from the bucket alone and to check every byte.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from .manifest import Encryption, IndexKind, IndexSpan, SegmentManifest, Segment
 
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 DATA_KEY_ROOM = 1536
-"""Bytes that our encrypted manifests reserve for the data key, with its JSON quotes and blanks at the manifest's end:
-whatever key `rotate.py` wraps it with (RSA up to 8192 bits), the manifest keeps the size that its fact names.
+"""Bytes that tierstate's encrypted manifests reserve for the data key in quotes. Blanks at the manifest's end fill the
+rest. So the manifest keeps the size that its fact names, whatever key `rotate.py` uses (RSA up to 8192 bits).
 """
 
 
 OWN_CHECKSUM = "manifest_crc32c"
-"""Field with the CRC-32C of the manifest. It does not cover the blanks at the end, its own value, and the values that
-a rotation of keys replaces (`rotate.py`).
+"""Field with the CRC-32C of the manifest. The checksum does not cover the blanks at the end, its own value, and the
+values that a rotation of keys replaces (`rotate.py`).
 """
 _OWN_CHECKSUM = re.compile(rb'("manifest_crc32c":")[0-9a-f]{8}')
 _UNCOVERED = re.compile(rb'("(?:manifest_crc32c|dataKey|key_fingerprint)":")[^"]*')
 
 
 def format_manifest(manifest: SegmentManifest) -> bytes:
-    """Return compact UTF-8 JSON in Aiven's field order. Our encrypted manifests end in blanks: see `DATA_KEY_ROOM`."""
+    """Return compact UTF-8 JSON in Aiven's field order. `DATA_KEY_ROOM` explains the blanks at its end."""
     record: dict[str, Any] = {
         "version": "1",
         "chunkIndex": _chunk_record(manifest.chunks),
@@ -69,14 +69,14 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
 
 
 def with_own_checksum(data: bytes) -> bytes:
-    """Return the manifest with the checksum of its bytes; unchanged where it has no field for that."""
+    """Return the manifest with its checksum in the field `OWN_CHECKSUM`, or unchanged if it has no such field."""
     covered = _UNCOVERED.sub(lambda match: match[1], data.rstrip(b" "))
     checksum = f"{google_crc32c.value(covered):08x}".encode()
     return _OWN_CHECKSUM.sub(lambda match: match[1] + checksum, data, count=1)
 
 
 def with_own_size(manifest: SegmentManifest) -> SegmentManifest:
-    """Return the manifest with its own size in its descriptor. More digits only make it longer, so the loop ends."""
+    """Return the manifest with its size in bytes in its descriptor. More digits only make it longer: the loop ends."""
     while manifest.tierstate is not None:
         size = len(format_manifest(manifest))
         segment = manifest.tierstate.segment
@@ -88,7 +88,7 @@ def with_own_size(manifest: SegmentManifest) -> SegmentManifest:
 
 
 def parse_manifest(data: bytes, *, source: str) -> SegmentManifest:
-    """Return the manifest. Raises CorruptData naming ``source``; InvalidRequest for a version that is not supported."""
+    """Return the manifest. Raises CorruptData that names ``source``, and InvalidRequest for an unsupported version."""
     try:
         record = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -103,7 +103,7 @@ def parse_manifest(data: bytes, *, source: str) -> SegmentManifest:
         manifest = _manifest(record, source)
         has_own = _OWN_CHECKSUM.search(data) is not None
         has_sent = manifest.tierstate is not None and manifest.tierstate.sent is not None
-        if has_own != has_sent or (has_own and with_own_checksum(data) != data):  # a bit may flip in a name, too
+        if has_own != has_sent or (has_own and with_own_checksum(data) != data):  # a flipped bit may hide the field
             raise CorruptData("the manifest is not what was written", field=OWN_CHECKSUM)
         return manifest
     except CorruptData as error:
@@ -212,7 +212,7 @@ def _span(record: Any, kind: IndexKind) -> IndexSpan | None:
 
 
 def _compression(value: Any) -> bool:
-    """Return the truth value. Jackson accepts null and the texts too."""
+    """Return the boolean. As in Aiven's reader (Jackson), null and texts are accepted too."""
     values = {None: False, False: False, True: True, "false": False, "true": True}
     if not isinstance(value, bool | str | None) or value not in values:
         raise CorruptData("not a truth value", field="compression", value=repr(value))
@@ -292,7 +292,7 @@ def _aborted(record: Any) -> tuple[AbortedRange, ...]:
 
 
 def _object(record: Any, what: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the record itself if it has exactly these fields. Raises CorruptData."""
+    """Return ``record`` itself. Raises CorruptData if a required field is missing or a field is unknown."""
     if not isinstance(record, dict):
         raise CorruptData("not an object", field=what)
     if missing := [name for name in required if name not in record]:

@@ -1,7 +1,7 @@
-"""Adds a new key pair to a key ring, or creates a ring. No PEM file is overwritten, and no key leaves the ring.
+"""Adds a new key pair to a key ring, or creates a ring. No PEM file is overwritten, and no key is removed.
 
-The PEM files are what Aiven's plugin reads too: X.509 for the public key, unencrypted PKCS#8 for the private one.
-They are on disk, fsynced, before the ring names them; the ring is replaced as a whole.
+Aiven's plugin can read the PEM files: X.509 for the public key, unencrypted PKCS#8 for the private one.
+They are written and fsynced before the ring names them. The ring's file is replaced atomically.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .keyring import MIN_BITS, KeyRing
 DEFAULT_BITS = 3072
 MAX_BITS = 8192
 _KEY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-"""Stricter than the rule for reading, because the id names files too."""
+"""Valid ids of new keys. The rule for reading a ring is less strict, but new ids also become file names."""
 _ACTIVE = re.compile(r"^[ \t]*active[ \t]*=.*$", re.MULTILINE)
 _FIRST_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """The key to add. ``activates``: from now on it wraps, so every reader must have it before."""
+    """A key to add. ``activates``: it will wrap all new data keys, so every reader must have it before."""
 
     ring: Path
     key_id: str
@@ -46,7 +46,7 @@ class NewKey:
 
 
 def plan_key(ring: Path, key_id: str, *, bits: int = DEFAULT_BITS, activate: bool = False) -> NewKey:
-    """Return the key that `add_key` will add; change nothing. A ring's first key is active. Raises InvalidRequest."""
+    """Return the key for `add_key`. Change nothing. The first key of a ring is always active. Raises InvalidRequest."""
     if not _KEY_ID.fullmatch(key_id):
         raise InvalidRequest("a new key id has letters, digits, '.', '_' and '-' only, at most 64", key_id=repr(key_id))
     if not MIN_BITS <= bits <= MAX_BITS:
@@ -80,7 +80,7 @@ def add_key(key: NewKey) -> KeyRing:
 
 
 def _with_key(text: str, key: NewKey) -> str:
-    """Return the ring's text with the key at its end; comments and order stay. Raises InvalidRequest."""
+    """Return the ring's text with the key added at its end. Comments and order stay. Raises InvalidRequest."""
     files = {"public": key.public.name, "private": key.private.name}
     expected = tomllib.loads(text)
     expected.setdefault("keys", {})[key.key_id] = files
@@ -114,9 +114,9 @@ def _create(path: Path, data: bytes, mode: int) -> None:
 
 
 def _exchange(path: Path, data: bytes) -> None:
-    """Replace the file: if the machine stops, it is the old or the new one, whole. Its permissions stay."""
+    """Replace the file atomically: after a crash, the complete old or new file exists. Its permissions stay."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)  # left by a writer that was stopped
+    temporary.unlink(missing_ok=True)  # may remain from a writer that was killed
     _create(temporary, data, path.stat().st_mode & 0o777 if path.exists() else 0o644)
     os.replace(temporary, path)
     _sync_folder(path.parent)

@@ -1,7 +1,7 @@
-"""Reads a segment, ours or Aiven's: plain bytes by range, indexes by kind, everything by checksum.
+"""Reads a segment that tierstate or Aiven's plugin wrote: plain bytes by range, indexes by kind. Verifies checksums.
 
-Lengths are always checked: an object that is shorter than its manifest says is CorruptData, never a short read.
-A missing object is ObjectNotFound; the caller decides what that means (it may have expired).
+Lengths are always checked. If an object is shorter than its manifest states, reads raise CorruptData.
+A missing object raises ObjectNotFound. The caller decides what that means, because the segment may have expired.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .manifest import IndexKind, SegmentManifest
 from .manifest_json import MAX_MANIFEST_BYTES, parse_manifest
 
 PARALLEL = 4
-"""Requests in flight for a long range."""
+"""Most requests in flight for one range."""
 DESCRIBED = tuple(each.name for each in fields(RemoteSegment))
 IDENTITY = ("partition", "segment_id", "object_key", "offsets", "leader_epochs", "aborted", "log_bytes", "log_sha256")
-"""Fields that identify a segment or decide which records are shown: a reader compares these, `verify` all fields."""
+"""Fields that identify a segment or decide which records are shown. Reads compare these, `verify` all fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSegment:
-    """The result of `SegmentReader.verify`. ``against_checksums`` is False when there was nothing to compare with."""
+    """The result of `SegmentReader.verify`. ``against_checksums`` is False if there were no checksums."""
 
     log_bytes: int
     log_sha256: bytes
@@ -55,9 +55,9 @@ def read_manifest(store: ObjectReads, base_or_manifest_key: str) -> SegmentManif
 
 
 def described_otherwise(manifest: SegmentManifest, fact: RemoteSegment) -> Iterator[tuple[str, object, object]]:
-    """Yield (field, the manifest's, the fact's) of all that differs. Foreign manifests have only Kafka's description.
+    """Yield (field, manifest's value, fact's value) for each difference. Aiven's manifests have only Kafka's fields.
 
-    Terms are not compared. A recovery gives facts new ones: they are no property of the objects.
+    Terms are not compared, because a recovery gives facts new terms.
     """
     if manifest.tierstate is not None:
         for name in DESCRIBED:
@@ -73,7 +73,7 @@ def described_otherwise(manifest: SegmentManifest, fact: RemoteSegment) -> Itera
 
 
 def require_described(manifest: SegmentManifest, fact: RemoteSegment, by: Collection[str] = IDENTITY) -> None:
-    """Raise CorruptData naming both, when the manifest describes another segment than the fact that led to it*."""
+    """Raise CorruptData with both values if the manifest and the fact differ in a field of ``by``."""
     for name, own, expected in described_otherwise(manifest, fact):
         if name in by:
             key = object_key(fact.object_key, ObjectKind.MANIFEST)
@@ -83,9 +83,9 @@ def require_described(manifest: SegmentManifest, fact: RemoteSegment, by: Collec
 class SegmentReader:
     """Reads one segment. Thread-safe. ``unproven``: chunks are not compared with the checksums in the manifest.
 
-    A range is read by windows of adjacent chunks (`log_chunks.WINDOW_BYTES`, or one larger chunk), one request each,
-    ``parallel`` of them at a time. Memory of a read: ``parallel`` windows, stored and plain, and one with the caller.
-    A caller that closes the iterator early leaves no thread and no request behind.
+    A range is read in windows of adjacent chunks (`log_chunks.WINDOW_BYTES`, or one larger chunk). Each window is one
+    request, and ``parallel`` requests run at a time. A read holds ``parallel`` windows, stored and plain, and one more
+    that the caller has. If the caller closes the iterator early, no thread and no request remains.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SegmentReader:
         self._store, self._base_key, self._keys = store, base_key, keys
         self._cache, self._parallel = cache, parallel
         self.first_batches: dict[int, int] = {}
-        """Where the first batch of a chunk begins in the plain log, by chunk id, for chunks where it was looked up."""
+        """Position in the plain log of a chunk's first batch, by chunk id. `fetch/locate.py` fills it."""
         self._log_key = object_key(base_key, ObjectKind.LOG)
         self._indexes_key = object_key(base_key, ObjectKind.INDEXES)
         self._cipher: SegmentCipher | None = None
@@ -123,7 +123,7 @@ class SegmentReader:
         )
         self._as_it_is = not manifest.compression and manifest.encryption is None
         self._by_bytes = self._as_it_is and not self.log.checksums
-        """Whether any byte range can be read without its whole chunk."""
+        """Whether any byte range can be read without reading whole chunks."""
         if min(manifest.chunks.stored_sizes) < 1 and manifest.chunks.file_bytes:
             raise CorruptData("the manifest says that a chunk is stored in no bytes", file=self._log_key)
         if self._as_it_is and not manifest.chunks.is_plain:
@@ -139,11 +139,14 @@ class SegmentReader:
         cache: ChunkCache | None = None,
         parallel: int = PARALLEL,
     ) -> SegmentReader:
-        """Open by base key or manifest key. Raises what `read_manifest` raises; InvalidRequest without a key ring."""
+        """Read the manifest and return the reader. ``key`` is the base key or manifest key.
+
+        Raises the errors of `read_manifest`. Raises InvalidRequest if the segment is encrypted and ``keys`` is None.
+        """
         return cls(store, base_of(key), read_manifest(store, key), keys=keys, cache=cache, parallel=parallel)
 
     def unproven(self) -> SegmentReader:
-        """Return a reader past the cache that accepts any chunk bytes, to find out which batch is wrong."""
+        """Return a reader without cache that does not check chunks, to find out which batch is damaged."""
         return SegmentReader(self._store, self._base_key, self.manifest, keys=self._keys, unproven=True)
 
     @property
@@ -151,9 +154,10 @@ class SegmentReader:
         return self.manifest.chunks.file_bytes
 
     def plain_range(self, start: int, stop: int, *, alone: bool = False) -> Generator[Bytes, None, None]:
-        """Return bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest.
+        """Return an iterator over the bytes ``[start, stop)`` of the plain log. A stop past the log's end is clamped.
 
         ``alone``: no further read is expected, so cached chunks are unpacked only as far as this read needs.
+        Raises InvalidRequest if ``start`` is at or past the end.
         """
         if not 0 <= start < self.plain_bytes:
             raise InvalidRequest("position past the end of the log", position=start, log_bytes=self.plain_bytes)
@@ -165,9 +169,9 @@ class SegmentReader:
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
     def held(self, start: int, stop: int) -> list[Bytes] | None:
-        """Return the pieces of `plain_range` if the cache has all of them in memory; else None. Never waits.
+        """Return the pieces of `plain_range` if the cache has all of them in memory, else None. Never waits for a load.
 
-        They are views that keep whole chunks in memory, uncounted: do not hold them while waiting for anything.
+        The pieces may be views. They keep whole chunks in memory beyond the cache's limit: do not keep them for long.
         """
         size = self.manifest.chunks.chunk_bytes
         ids = range(start // size, -(-min(stop, self.plain_bytes) // size))
@@ -178,13 +182,13 @@ class SegmentReader:
         return [_cut(data, at, start, stop) for at, data in zip(starts, chunks, strict=True)]
 
     def chunks_of(self, start: int, stop: int) -> list[Chunk]:
-        """Return the chunks that hold these bytes of the plain log."""
+        """Return the chunks that contain the bytes ``[start, stop)`` of the plain log."""
         size = self.manifest.chunks.chunk_bytes
         return [*map(self.manifest.chunks.chunk, range(start // size, -(-min(stop, self.plain_bytes) // size)))]
 
     def ranges(self, start: int, stop: int, window_bytes: int) -> Iterator[ByteRange]:
-        """Cut the plain log from ``start`` to ``stop`` into ranges of about ``window_bytes`` that `load` reads by one
-        request. If chunks must be opened, ranges are whole chunks: the first may begin earlier, the last end later.
+        """Yield ranges of about ``window_bytes``, each for one request of `load`, that cover ``[start, stop)``. If
+        chunks must be read whole, so are the ranges: they may begin before ``start`` and end after ``stop``.
         """
         if self._by_bytes:
             for position in range(start, stop, window_bytes):
@@ -194,8 +198,8 @@ class SegmentReader:
                 yield ByteRange(chunks[0].plain_start, chunks[-1].plain_stop)
 
     def load(self, plain: ByteRange, buffers: Buffers, left: threading.Event) -> Window:
-        """Read one of `ranges`, past the cache. Memory: the window, and stored bytes of chunks that must be opened.
-        Raises ObjectNotFound, CorruptData, Unavailable, Stopped.
+        """Read a range that `ranges` yielded, without the cache. Setting ``left`` stops the read.
+        Memory: the window, and the stored bytes of a chunk. Raises ObjectNotFound, CorruptData, Unavailable, Stopped.
         """
         window = buffers.take(plain.start, len(plain))
         chunks = self.chunks_of(plain.start, plain.stop)
@@ -213,19 +217,19 @@ class SegmentReader:
         return window
 
     def read_log(self) -> Generator[bytes, None, None]:
-        """Yield the whole plain log. Only chunks that a cache has are copied."""
+        """Yield the whole plain log in pieces. Pieces that are views are copied."""
         if self.plain_bytes:
             with closing(self.plain_range(0, self.plain_bytes)) as pieces:
                 for piece in pieces:
                     yield bytes(piece)
 
     def chunk_for_offset(self, offset: int) -> int | None:
-        """Return the chunk where the batch with this offset begins; None: not in the manifest, use the offset index."""
+        """Return the id of the chunk where the batch with this offset begins. Aiven's manifests: None."""
         block = self.manifest.tierstate
         return None if block is None else chunk_of_offset(block.chunk_first_offsets, offset)
 
     def indexes(self, kind: IndexKind) -> bytes | None:
-        """Return one of Kafka's index files; None when the segment had no transaction index."""
+        """Return one of Kafka's index files. Returns None if the segment had no transaction index."""
         span = self.manifest.indexes[kind]
         if span is None or span.size == 0:
             return None if span is None else b""
@@ -236,10 +240,10 @@ class SegmentReader:
     def verify(
         self, expected: RemoteSegment | None = None, watch: Callable[[bytes], object] = lambda piece: None
     ) -> VerifiedSegment:
-        """Read every byte. Check sizes always, and checksums against ``expected`` or the manifest's own descriptor.
+        """Read every byte and check all sizes. Compare checksums with ``expected`` or the manifest's descriptor.
 
-        ``watch`` receives the plain log in pieces, in order, before the check has ended.
-        Raises CorruptData naming the object, ObjectNotFound.
+        ``watch`` receives the pieces of the plain log in order, before the check has ended.
+        Raises CorruptData that names the object, and ObjectNotFound.
         """
         block = self.manifest.tierstate
         if expected is not None:
@@ -301,13 +305,13 @@ class SegmentReader:
 
     def _object_size(self, key: str, expected: int) -> int:
         if expected == 0 and key == self._indexes_key:
-            return 0  # S3 under Aiven's plugin: an object of no bytes is never created
+            return 0  # Aiven's plugin creates no empty object on S3
         _same(key, "object bytes", self._store.head(key).size, expected)
         return expected
 
 
 def _cut(data: Bytes, at: int, start: int, stop: int) -> Bytes:
-    """Return the part of a chunk that lies in a range of the plain log. ``at``: where the chunk begins in that log."""
+    """Return the part of a chunk in ``[start, stop)`` of the plain log. ``at`` is the chunk's position in that log."""
     if at >= start and at + len(data) <= stop:
         return data
     return memoryview(data)[max(0, start - at) : stop - at]

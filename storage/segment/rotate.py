@@ -1,10 +1,10 @@
 """Rotates keys: wraps the data key in a manifest again, under the active key, and changes nothing else.
 
-Only the texts of ``encryption.dataKey`` and, in a manifest of ours, of ``key_fingerprint`` are replaced, in place: all
-other bytes, ours or a foreign writer's, stay as they are. The chunks are not touched, and their data key and AAD stay
-the same, so readers that still have the old manifest continue. A manifest of ours keeps its length, which its fact and
-its descriptor name. Both also still name the key that the segment was written with: only the manifest tells which key
-opens it.
+Only the value of ``encryption.dataKey`` is replaced, and in a manifest of tierstate also that of ``key_fingerprint``.
+All other bytes of any writer's manifest stay as they are. The chunks, their data key and AAD do not change, so readers
+that still have the old manifest continue. A manifest of tierstate keeps its length, because its fact and its descriptor
+state that length. Fact and descriptor still name the key with which the segment was written: only the manifest's
+``dataKey`` names the key that unwraps it now.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .manifest_json import MAX_MANIFEST_BYTES, format_manifest, parse_manifest
 AT_ONCE = 16
 WINDOW = 256
 ATTEMPTS = 3
-"""Attempts at a manifest that another process rotates too."""
+"""Attempts to replace a manifest that another process changes at the same time."""
 _TEXT = rb'"\s*:\s*)("(?:[^"\\]|\\.)*")'
 _DATA_KEY, _FINGERPRINT = re.compile(rb'("dataKey' + _TEXT), re.compile(rb'("key_fingerprint' + _TEXT)
 _SPACE = b" \t\r\n"
@@ -39,11 +39,11 @@ class RotatingKeys(KeyUnwrapper, KeyWrapper, Protocol):
 
     @property
     def active(self) -> str:
-        """The id of the key that wraps."""
+        """The id of the key that wraps data keys."""
         ...
 
     def opens(self, key_id: str) -> bool:
-        """Return whether the ring has this id's private key."""
+        """Return whether the ring has the private key of this id."""
         ...
 
     def is_newer(self, key_id: str) -> bool:
@@ -52,7 +52,7 @@ class RotatingKeys(KeyUnwrapper, KeyWrapper, Protocol):
 
 
 class Outcome(StrEnum):
-    """The result for one manifest; without ``execute``, the expected result."""
+    """The result for one manifest, or the expected result without ``execute``."""
 
     ROTATED = "rotated"
     ACTIVE = "under the active key already"
@@ -67,7 +67,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """``key_id``: of the key that wrapped it before; None without encryption. ``problem``: why it stays as it is."""
+    """The result for one manifest. ``key_id`` wrapped it before (None: unencrypted). ``problem``: why it stays."""
 
     manifest_key: str
     outcome: Outcome
@@ -77,9 +77,9 @@ class Rotated:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Selects manifests: of a topic, or one partition of it, or all; only those under ``from_id`` if it is set.
+    """Selects the manifests of a topic, or of one partition of it, or all; with ``from_id``, only those under that key.
 
-    Only ``from_id`` lets a manifest return to an older key. ``execute`` False: everything except the write is done.
+    A manifest can return to an older active key only with ``from_id``. Without ``execute``, nothing is written.
     """
 
     topic: str | None = None
@@ -88,7 +88,7 @@ class Rotation:
     execute: bool = False
 
     def covers(self, manifest: SegmentManifest) -> bool:
-        """Return whether this selects the manifest. One without a topic is selected only when all manifests are."""
+        """Return whether the manifest is selected. A manifest without a topic is selected only if all topics are."""
         about = manifest.metadata
         if self.topic is None or about is None:
             return self.topic is None
@@ -96,10 +96,10 @@ class Rotation:
 
 
 def rotate_all(store: ObjectStore, keys: RotatingKeys, rotation: Rotation) -> Iterator[Rotated]:
-    """Rotate every manifest in the store, whatever its prefix, in key order; those of other topics are left out.
+    """Rotate every selected manifest in the store, under any key prefix, in key order. Yield the results.
 
-    This can be stopped at any time and started again: rotated manifests are skipped. Memory: `WINDOW` outcomes.
-    Raises Unavailable kinds and AccessDenied of the store; InvalidRequest when the active key has no private key here.
+    A rotation can be stopped at any time and started again: rotated manifests are skipped. Memory: `WINDOW` results.
+    Raises Unavailable and AccessDenied, and InvalidRequest if the ring has no private key of the active key.
     """
     if not keys.opens(keys.active):
         raise InvalidRequest(
@@ -115,7 +115,7 @@ def rotate_all(store: ObjectStore, keys: RotatingKeys, rotation: Rotation) -> It
 
 
 def rotate_one(store: ObjectStore, key: str, keys: RotatingKeys, rotation: Rotation) -> Rotated | None:
-    """Rotate one manifest; return None if it is not selected. Raises Unavailable kinds, AccessDenied of the store."""
+    """Rotate one manifest. Returns None if it is not selected. Raises Unavailable and AccessDenied of the store."""
     key_id = None
     try:
         for _ in range(ATTEMPTS):
@@ -128,7 +128,7 @@ def rotate_one(store: ObjectStore, key: str, keys: RotatingKeys, rotation: Rotat
             if stays is not None:
                 return Rotated(key, stays, key_id)
             changed = rewrapped(manifest, keys, source=key)
-            # The commit point: from here on the new key alone opens the segment.
+            # The commit point: from here on, only the new key unwraps the data key.
             if changed is None or not rotation.execute or store.replace_if_same(key, changed, manifest):
                 return Rotated(key, Outcome.ROTATED, key_id)
     except ObjectNotFound:
@@ -153,7 +153,7 @@ def _stays(key_id: str | None, keys: RotatingKeys, rotation: Rotation) -> Outcom
 
 
 def count_by_key(store: ObjectReader) -> Iterator[tuple[str, str | None]]:
-    """Yield (manifest key, key id) of every segment in the store; None: not encrypted. Damaged ones are left out."""
+    """Yield (manifest's object key, wrapping key's id or None if unencrypted) for every readable manifest."""
     manifest_keys = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
 
     def look(key: str) -> tuple[str, str | None] | None:
@@ -169,10 +169,10 @@ def count_by_key(store: ObjectReader) -> Iterator[tuple[str, str | None]]:
 
 
 def rewrapped(manifest: bytes, keys: RotatingKeys, *, source: str) -> bytes | None:
-    """Return the manifest under the active key; None when there is nothing to do: not encrypted, or already under it.
+    """Return the manifest under the active key. Returns None if it is not encrypted, or already under that key.
 
-    Raises CorruptData naming ``source``; InvalidRequest without both private keys: the wrapped key is opened again
-    before anything relies on it.
+    Raises CorruptData that names ``source``. Raises InvalidRequest if a private key is missing: both are needed,
+    because the result is unwrapped again as a check.
     """
     parsed = parse_manifest(manifest, source=source)
     if parsed.encryption is None or parsed.encryption.key_id == keys.active:
@@ -208,7 +208,7 @@ def _exchanged(manifest: bytes, field: re.Pattern[bytes], old: str, new: str, so
 
 
 def _as_long(changed: bytes, size: int, source: str) -> bytes:
-    """Pad the manifest with blanks to ``size`` bytes. Raises InvalidRequest when it is already longer."""
+    """Return the manifest, padded with blanks to ``size`` bytes. Raises InvalidRequest if it is longer."""
     bare = changed.rstrip(_SPACE)
     if len(bare) > size:
         raise InvalidRequest("the new key does not fit into the manifest", file=source, bytes=len(bare), room=size)

@@ -3,10 +3,10 @@
     the log's pieces → length, SHA-256, CRC-32C  ┊  → chunks → zstd → AES-GCM  ┊  → the store
     ─────────────── one thread ────────────────     ───── another thread ─────     the caller's
 
-Each thread works ahead of the one behind it by a bounded number of bytes, so that the next part is made while the last
-ones are sent: hashing, zstd and AES-GCM let other threads run. The order is kept, an error of any stage ends all, and
-no thread outlives `LogTransform.pieces`. A copy that begins while others run does everything in the caller's thread:
-the others keep the processors and the store busy, and handing over costs more than it gains (`WorkAhead`).
+Each stage works ahead of the next one by a bounded number of bytes, so that a part is made while earlier parts are
+sent. (Hashing, zstd and AES-GCM release the GIL.) The order is kept, an error of any stage ends all stages, and no
+thread outlives `LogTransform.pieces`. A copy that begins while others run does everything in the caller's thread: the
+other copies keep the processors and the store busy, so that more threads would cost more than they gain (`WorkAhead`).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .chunks import ChunkIndex
 from .encryption import OVERHEAD_BYTES, SegmentCipher
 
 AHEAD_BYTES = 2 * MIB
-"""How far a stage works ahead. Uploads ask for a whole part at once, so more would only be more memory."""
+"""Bytes by which a stage works ahead. More would use memory without gain, because uploads request whole parts."""
 
 ZSTD_BYTES = 4 * MIB
-"""The most that zstd needs for a chunk of 4 MiB at its default level: tables, a window of 2 MiB, two blocks."""
+"""Memory that zstd needs at most for a chunk of 4 MiB at its default level: tables, a window of 2 MiB, two blocks."""
 
 Pieces = Generator[bytes, None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkForm:
-    """The rules by which the log is cut and each chunk is stored: by itself, first compressed, then encrypted.
+    """The form in which a log is stored: cut into chunks, each of which is first compressed, then encrypted.
 
-    ``level`` of zstd; None: not compressed. ``iv``: returns 12 random bytes, new at every call. Raises InvalidRequest
-    for a cipher without ``iv``.
+    ``level`` is zstd's level, or None for no compression. ``iv`` returns 12 new random bytes at every call.
+    Raises InvalidRequest for a cipher without ``iv``.
     """
 
     chunk_bytes: int
@@ -55,26 +55,26 @@ class ChunkForm:
 
     @property
     def as_it_is(self) -> bool:
-        """True if the stored log is the plain log."""
+        """True if the stored log is identical to the plain log."""
         return self.level is None and self.cipher is None
 
     @property
     def whole_chunk_bytes(self) -> int:
-        """Stored bytes of a chunk that is not the last, where they are known beforehand; else its plain bytes."""
+        """Stored size in bytes of every chunk but the last. With compression it is not known: then the plain size."""
         return self.chunk_bytes + (OVERHEAD_BYTES if self.cipher is not None and self.level is None else 0)
 
     def encrypted(self, plain: Data) -> Data:
-        """Encrypt one whole chunk or index; return ``plain`` itself without a cipher, or when it is empty."""
+        """Return one whole chunk or index, encrypted. Returns ``plain`` itself without a cipher, or if it is empty."""
         if self.cipher is None or self.iv is None or not len(plain):
             return plain
         return self.cipher.encrypt(plain, self.iv())
 
     def encrypted_pieces(self, plain: Iterable[Data]) -> Iterable[Data]:
-        """Do what `encrypted` does for one chunk that arrives in pieces and is not empty."""
+        """Do the same as `encrypted` for one chunk that arrives in pieces and is not empty."""
         return plain if self.cipher is None or self.iv is None else self.cipher.encrypt_pieces(plain, self.iv())
 
     def index(self, log_bytes: int, stored_sizes: list[int]) -> ChunkIndex:
-        """Return Aiven's chunk index: a list of sizes where they vary, else one size and the last one."""
+        """Return Aiven's chunk index: all stored sizes if they vary, else the common and the last size."""
         if self.level is not None:
             return ChunkIndex.of_variable(self.chunk_bytes, log_bytes, stored_sizes)
         plain = ChunkIndex.of_plain(self.chunk_bytes, log_bytes)
@@ -85,8 +85,8 @@ class ChunkForm:
 
 
 class WorkAhead:
-    """Shared by the copies of a process: the stages of a copy that begins alone work ahead by ``ahead_bytes``, those of
-    other copies not at all. Thread-safe.
+    """Decides for all copies of a process how far their stages work ahead. The stages of a copy that begins while no
+    other copy runs work ahead by ``ahead_bytes``, those of other copies not at all. Thread-safe.
     """
 
     def __init__(self, ahead_bytes: int = AHEAD_BYTES) -> None:
@@ -96,7 +96,7 @@ class WorkAhead:
 
     @contextmanager
     def copy(self) -> Iterator[int]:
-        """Yield, while a copy lasts, how many bytes each of its stages works ahead."""
+        """Enclose one copy. Yields the number of bytes by which each of its stages works ahead."""
         with self._lock:
             ahead_bytes = 0 if self._copies else self._ahead_bytes
             self._copies += 1
@@ -108,12 +108,12 @@ class WorkAhead:
 
 
 class LogTransform:
-    """One pass over one log: consume `pieces` once, to the end; then the attributes describe the whole log.
+    """One pass over one log. After `pieces` was consumed to its end, once, the attributes describe the whole log.
 
-    ``stored_crc32c`` and ``chunk_crc32c``: the CRC-32C of all stored bytes, and of each chunk as it is stored.
+    ``stored_crc32c`` and ``chunk_crc32c`` are the CRC-32C of all stored bytes and of each stored chunk.
 
-    ``log``: pieces of any size, ``log_bytes`` in all; none is used after the next one was requested. ``key`` names the
-    log in errors. ``stored_limit``: the most bytes that may be stored.
+    ``log`` yields pieces of any size, ``log_bytes`` in all. No piece is used after the next one was requested. ``key``
+    names the log in errors. ``stored_limit`` is the largest allowed number of stored bytes.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class LogTransform:
         self._stored_sizes: list[int] = []
 
     def pieces(self, work_ahead: WorkAhead) -> Pieces:
-        """Yield the stored bytes in order. Close it, also after an error: that ends its threads.
+        """Yield the stored bytes in order. The caller must close the generator to end its threads, also after an error.
 
-        Memory: three pieces of the log and the bytes ahead; with zstd or AES-GCM as much again, and zstd's workspace of
-        `ZSTD_BYTES`. A log no longer than the bytes ahead is transformed in the caller's thread.
-        Raises what ``log`` raises; CorruptData when it has another length; InvalidRequest above ``stored_limit``.
+        Memory: three pieces of the log and the bytes ahead. With zstd or AES-GCM this doubles, and zstd needs
+        `ZSTD_BYTES`. A log that is no longer than the bytes ahead is transformed in the caller's thread.
+        Raises the errors of ``log``, CorruptData if the log has another length, InvalidRequest above ``stored_limit``.
         """
         with work_ahead.copy() as ahead_bytes:
             threaded = 0 < ahead_bytes < self._log_bytes
@@ -153,7 +153,7 @@ class LogTransform:
     def _summed(self) -> Pieces:
         size = 0
         for piece in self._log:
-            data = bytes(piece)  # copies nothing if it is bytes; google-crc32c accepts only bytes
+            data = bytes(piece)  # no copy if the piece is bytes; google-crc32c accepts only bytes
             size += len(data)
             if size > self._log_bytes:
                 break
@@ -169,7 +169,7 @@ class LogTransform:
             )
 
     def _as_it_is(self, plain: Pieces) -> Pieces:
-        """Yield the pieces as they come, even across chunks, and compute the chunks' checksums."""
+        """Yield the pieces unchanged, even if they cross chunks, and compute the checksums of the chunks."""
         chunk_bytes, position = self._form.chunk_bytes, 0
         with closing(plain):
             for piece in plain:
@@ -213,7 +213,7 @@ class LogTransform:
 
 
 def _compressed(compressor: zstandard.ZstdCompressor, chunk: Iterable[Data], plain_bytes: int) -> Iterator[bytes]:
-    """Yield one frame with its content's size, piece by piece: the chunk is never in memory whole."""
+    """Yield one zstd frame, with its content size, in pieces. The whole chunk is never in memory."""
     frame = compressor.compressobj(size=plain_bytes)
     for piece in chunk:
         if data := frame.compress(piece):
@@ -222,14 +222,14 @@ def _compressed(compressor: zstandard.ZstdCompressor, chunk: Iterable[Data], pla
 
 
 def _cut(plain: Pieces, chunk_bytes: int, log_bytes: int) -> Generator[Iterable[memoryview], None, None]:
-    """Cut the log into the pieces of each chunk, without a copy. Consume a chunk before requesting the next one."""
+    """Yield, for each chunk, its pieces, without a copy. Consume a chunk before you request the next one."""
     rest = memoryview(b"")
 
     def chunk(left: int) -> Generator[memoryview, None, None]:
         nonlocal rest
         while left:
             if not rest:
-                rest = memoryview(next(plain))  # it yields the whole log, or raises
+                rest = memoryview(next(plain))  # `plain` yields the whole log or raises
             piece, rest = rest[:left], rest[left:]
             left -= len(piece)
             yield piece
@@ -241,10 +241,10 @@ def _cut(plain: Pieces, chunk_bytes: int, log_bytes: int) -> Generator[Iterable[
 
 
 def ahead(pieces: Pieces, ahead_bytes: int) -> Pieces:
-    """Yield the same pieces, made on another thread; an error is raised after the pieces made before it.
+    """Yield the same pieces, which another thread requests. An error is raised after the pieces before it.
 
-    Another piece is made while those that wait have fewer than ``ahead_bytes``. Closing it closes ``pieces``, and waits
-    for the one that is being made.
+    The thread requests another piece if the waiting pieces have fewer than ``ahead_bytes``. Closing this generator
+    waits for the piece that is being made, and closes ``pieces``.
     """
     worker = _Ahead(pieces, ahead_bytes)
     try:
@@ -272,7 +272,7 @@ class _Ahead:
                     if (piece := next(self._pieces, None)) is None:
                         return
                     self._put(piece)
-                    del piece  # it belongs to the caller
+                    del piece  # only the caller keeps it
         except BaseException as error:  # whatever it is, `take` raises it
             self._error = error
         finally:
@@ -281,7 +281,7 @@ class _Ahead:
                 self._changed.notify_all()
 
     def _may_make(self) -> bool:
-        """Wait until there is room for one more piece. Return False when the caller has stopped."""
+        """Wait until there is room for one more piece. Return False if the caller has called `stop`."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._waiting_bytes < self._ahead_bytes)
             return not self._stopped

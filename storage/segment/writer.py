@@ -1,5 +1,5 @@
-"""Writes a segment: log, then indexes, then the manifest, which commits it. Each step is a separate call, so that its
-caller can name it beforehand. `transform.py` turns the log's bytes into what is stored.
+"""Writes a segment: the log, then the indexes, then the manifest, which commits the segment. Each step is a separate
+call, because the manifest is made from the results of the others. `transform.py` makes the log's stored bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .transform import ChunkForm, LogTransform, WorkAhead
 
 DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
 DEFAULT_LEVEL = 3
-"""zstd's own default, and Aiven's."""
+"""The default compression level of zstd and of Aiven's plugin."""
 
 
 Pace = Callable[[int], object]
-"""Called with the number of bytes that go to the store next. It may wait first; its errors end the write."""
+"""A function that is called with the number of bytes to be sent next. It may wait. Its errors end the write."""
 
 
 def at_once(size: int) -> None:
@@ -37,9 +37,10 @@ def at_once(size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSource:
-    """Input of a copy. ``log``: plain bytes in pieces of any size, ``log_bytes`` in all; the rest are Kafka's files.
+    """The input of a copy. ``log`` yields the plain log, ``log_bytes`` in all, in pieces of any size.
 
-    ``leader_epochs`` is the checkpoint's text; ``transaction_index`` is None when the segment has none.
+    The other fields are Kafka's files. ``leader_epochs`` is the text of the leader epoch checkpoint.
+    ``transaction_index`` is None if the segment has no such index.
     """
 
     log: Iterable[Data]
@@ -53,9 +54,9 @@ class SegmentSource:
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """A written log object. ``sha256`` and ``crc32c`` cover the plain log; ``chunks`` has its sizes, plain and stored.
+    """A written log object. ``sha256`` and ``crc32c`` are of the plain log. ``chunks`` has plain and stored sizes.
 
-    ``object_crc32c``, ``chunk_crc32c``: the CRC-32C of the object as it was sent, and of each of its chunks.
+    ``object_crc32c`` and ``chunk_crc32c`` are the CRC-32C of the stored object and of each stored chunk.
     """
 
     chunks: ChunkIndex
@@ -68,7 +69,7 @@ class LogObject:
 
 @dataclass(frozen=True, slots=True)
 class IndexesObject:
-    """A written indexes object; ``sha256`` of its plain bytes, ``object_crc32c`` of the object as it was sent."""
+    """A written indexes object. ``sha256`` is of the plain bytes, ``object_crc32c`` of the stored bytes."""
 
     spans: IndexSpans
     stored_bytes: int
@@ -77,9 +78,10 @@ class IndexesObject:
 
 
 def plan_compression(setting: str, first_batch_codec: int) -> Compression:
-    """Return the compression to use. ``auto``: zstd only over uncompressed batches (zstd over zstd gains 0.8 %).
+    """Return the compression to use. ``auto`` means zstd only for uncompressed batches (zstd over zstd gains 0.8 %).
 
-    ``first_batch_codec``: the codec bits of the first batch's attributes; 0 is none. Raises InvalidRequest.
+    ``first_batch_codec`` has the codec bits of the first batch's attributes: 0 means uncompressed.
+    Raises InvalidRequest for an unknown setting.
     """
     match setting:
         case "auto":
@@ -105,13 +107,13 @@ def put_log(
     beyond_java: bool = False,
     pace: Pace = at_once,
 ) -> LogObject:
-    """Stream the log to the store; with a ``cipher``, encrypted with a new ``iv()`` per chunk.
+    """Stream the log to the store. With a ``cipher``, each chunk is encrypted with a new ``iv()``.
 
-    Memory, however long the log: the store's parts (`parts.PartShares`) and `LogTransform.pieces`. All copies that run
-    at once share ``work_ahead``; None: no others run. ``source.log`` is read on another thread, ahead of the store;
-    that thread has ended when this returns or raises.
-    Raises ObjectExists; CorruptData when the source is not ``log_bytes`` long; InvalidRequest for sizes that Aiven's
-    reader would overflow on, unless ``beyond_java``.
+    Memory does not depend on the log's length: the store's parts (`parts.PartShares`) and `LogTransform.pieces`. All
+    copies that run at once share ``work_ahead``; None means that no other copy runs. ``source.log`` may be read on
+    another thread, ahead of the store. That thread has ended when this function returns or raises.
+    Raises ObjectExists, and CorruptData if the source is not ``log_bytes`` long. Also raises InvalidRequest for sizes
+    with which Aiven's reader would overflow, unless ``beyond_java``.
     """
     if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES or source.log_bytes < 1:
         raise InvalidRequest("chunk or log size out of range", chunk_bytes=chunk_bytes, log_bytes=source.log_bytes)
@@ -144,8 +146,8 @@ def put_indexes(
     iv: Callable[[], bytes] | None = None,
     pace: Pace = at_once,
 ) -> IndexesObject:
-    """Write all indexes, one after the other, never compressed; with a ``cipher`` each one that is not empty is
-    encrypted, with a new ``iv()``. Raises ObjectExists.
+    """Write all indexes, one after the other, uncompressed. With a ``cipher``, each index that is not empty is
+    encrypted with a new ``iv()``. Raises ObjectExists.
     """
     form = ChunkForm(DEFAULT_CHUNK_BYTES, None, cipher, iv)
     parts: dict[IndexKind, bytes | None] = {
@@ -172,9 +174,9 @@ def put_indexes(
 
 
 def put_manifest(store: ObjectWriter, base_key: str, manifest: SegmentManifest, *, pace: Pace = at_once) -> int:
-    """Commit the segment and return the manifest's bytes. Raises ObjectExists.
+    """Write the manifest, which commits the segment, and return its size in bytes. Raises ObjectExists.
 
-    For a manifest with a descriptor, call `manifest.with_own_size` first: otherwise this raises InvalidRequest.
+    A manifest with a descriptor must be a result of `manifest_json.with_own_size`; otherwise raises InvalidRequest.
     """
     data = format_manifest(manifest)
     if manifest.tierstate is not None and manifest.tierstate.segment.manifest_bytes != len(data):
@@ -185,9 +187,9 @@ def put_manifest(store: ObjectWriter, base_key: str, manifest: SegmentManifest, 
 
 
 def delete_segment(store: ObjectWriter, segment: CopyAttempt | RemoteSegment) -> None:
-    """Delete a segment's objects, the manifest first: a half-deleted segment is never taken for a segment. Idempotent.
+    """Delete a segment's objects, the manifest first: without it, no reader takes the rest for a segment. Idempotent.
 
-    Raises CorruptData, and deletes nothing, when the named objects belong to another segment*.
+    Raises CorruptData, and deletes nothing, if the object key is the name of another segment.
     """
     require_own(segment)
     base_key = segment.object_key

@@ -483,6 +483,21 @@ def test_a_decision_does_not_count_for_a_copy_that_starts_later(bucket: Bucket, 
     assert not clone.may_delete
 
 
+def test_a_decision_for_a_cluster_that_then_lost_power_is_not_used_by_its_copy(
+    bucket: Bucket, topic: MemoryTierTopic
+) -> None:
+    bucket.begin(topic)  # it crashes: the next agent has no proof yet when the disks are copied
+    starting = bucket.agent(topic, 2, "host9:/data")
+    starting.claim.beat()
+    copied = topic.copied()
+    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, [], True, "me@host", TimestampMs(0)))
+    starting.claim.beat()
+    clone = bucket.agent(copied, 2, "host2:/data")
+    bucket.pass_periods(2 * SILENT_PERIODS, clone)
+    assert clone.claim.contested
+    assert not clone.may_delete
+
+
 def test_a_recovery_in_a_copy_takes_the_prefix_from_no_cluster(bucket: Bucket, topic: MemoryTierTopic) -> None:
     production, copied = bucket.begin(topic), topic.copied()
     production.claim.leave()

@@ -5,7 +5,8 @@ fails, and the copy comes at any moment, also while all agents are down. Folders
 about the prefix on disk. The bucket may be put back to an older state, once, at any moment. Promised until a person
 decides: no object that was there when the cluster was copied is deleted by the copy, nor by the cluster once both run.
 Without a copy no agent is locked out: a few heartbeats after the last crash all may write; and after a person's
-decision all may delete, whether they ran before or start after it. An agent notices with its next heartbeat that the
+decision all may delete, whether they ran before or start after it. A decision for the cluster, after which it may lose
+power, never lets the copy delete. An agent notices with its next heartbeat that the
 bucket was put back.
 """
 
@@ -112,6 +113,11 @@ class ClonedWorld:
         self.remembered_at = rnd.randrange(STEPS - 1)
         self.put_back_at = rnd.choice((min(STEPS, self.remembered_at + rnd.choice((1, 4, 30, 100))), STEPS))
         self.remembered = self.store.snapshot()
+        self._deciding = Random(f"decided {seed}")
+        self.decided_at = min(STEPS, self.copied_at + self._deciding.choice((0, 1, 2, 10, 60, STEPS)))
+        """The step at which a person gives the prefix to the cluster that was copied. `STEPS`: never."""
+        if self.decided_at < STEPS:
+            self.put_back_at = STEPS
 
     def _fault(self, operation: str, key: str, writes: int) -> None:
         if self.rnd.random() < self.faults:
@@ -129,6 +135,8 @@ class ClonedWorld:
         clone = self.clone
         if cluster is clone:
             return False
+        if self.now >= self.decided_at:
+            return True  # a person decided so
         return clone is None or self.clone_deletes_at is None or self.clock.monotonic() < self.clone_deletes_at
 
     def run(self) -> None:
@@ -138,6 +146,9 @@ class ClonedWorld:
             self.faults = self.rnd.choice((0.0, 0.0, 0.03))
             if self.now == self.copied_at:
                 self.copy_disks()
+            if self.now == self.decided_at:
+                self.decide(self._deciding)
+                self.seen.add("decided for the copied cluster")
             if self.now == self.remembered_at:
                 self.remembered = self.store.snapshot()
             if self.now == self.put_back_at:
@@ -164,6 +175,18 @@ class ClonedWorld:
                 self.production.stop(broker, cleanly=self.rnd.random() < 0.7)
             self.back_at = self.now + self.rnd.randrange(80)
         self.clone = Cluster(self, self.production.topic.copied(), "clone")
+
+    def decide(self, rnd: Random) -> None:
+        """A person gives the prefix to production. Half of the time it loses power right after that."""
+        self.faults = 0.0
+        listed = [kept_number("cluster", each.key) or 0 for each in self.store.list(agents_prefix("cluster"))]
+        decision = Decision(max(listed, default=0) + 1, "P" * 22, (), True, "a person", TimestampMs(0))
+        keep_prefix(self.store, self.production.topic, "cluster", decision)
+        self.pass_time(rnd.choice((0, 0, 1)))
+        if rnd.random() < 0.5 and self.clone is not None:
+            for broker in list(self.production.agents):
+                self.production.stop(broker, cleanly=False)
+            self.back_at = self.now + rnd.randrange(80)
 
     def put_back(self) -> None:
         """Who has a proof and wrote a heartbeat since, notices it. What was shown of the copy is forgotten."""
@@ -244,9 +267,7 @@ class ClonedWorld:
             if rnd.random() < 0.5:
                 production.start(broker)
                 self.pass_time(rnd.choice((0, 0, 1, SILENT_PERIODS)))
-        listed = [kept_number("cluster", each.key) or 0 for each in self.store.list(agents_prefix("cluster"))]
-        decision = Decision(max(listed, default=0) + 1, "P" * 22, (), True, "a person", TimestampMs(0))
-        keep_prefix(self.store, production.topic, "cluster", decision)
+        self.decide(rnd)
         for broker in range(self.brokers):
             if broker not in production.agents:
                 production.start(broker)

@@ -111,7 +111,7 @@ class RestoredWorld:
         return [entry for batch in self.topic.reader({0: Position(0)}).poll(0) for entry in batch.entries]
 
     def archive(self) -> None:
-        """An agent's chore, as `cli/keeping.py` puts it together."""
+        """An agent's chore, as `app/operating/upkeep.py` puts it together."""
         try:
             Archives(self.topic, self.objects, self.identity, self.clock).check(0)
             run(archive(self.topic, self.shelf, self.clock.now_ms(), 0))

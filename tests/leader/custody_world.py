@@ -80,7 +80,7 @@ class Ward:
         self.world.clock.advance(ms / 1000)
 
     def run_to(self, step: str, steps: Operation[bool] | None = None, passing: int = 0) -> Operation[bool]:
-        """Operation until right before ``step``, and return the act that stopped there."""
+        """Advance until right before ``step``, and return the operation that stopped there."""
         for _ in range(100):
             steps = steps or self.custodian.steps()
             for name in steps:

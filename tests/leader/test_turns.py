@@ -186,22 +186,22 @@ NO_ANSWER = BrokerUnavailable("no answer")
 )
 def test_failures_wait_longer_each_time_and_are_forgotten_at_once(count: int, waits: float) -> None:
     clock = ManualClock()
-    failures, other = Backoff(clock), Backoff(clock)
+    failing, other = Backoff(clock), Backoff(clock)
 
     def state() -> tuple[int, bool]:
-        return failures.count, failures.waiting
+        return failing.count, failing.waiting
 
     assert state() == (0, False)
     for _ in range(count):
-        failures.add(NO_ANSWER)
+        failing.add(NO_ANSWER)
     assert state() == (count, True)
     clock.advance(waits - 0.5)
     assert state() == (count, True)
     clock.advance(0.5)
     assert state() == (count, False)
-    failures.add(NO_ANSWER)
+    failing.add(NO_ANSWER)
     assert state() == (count + 1, True)
-    failures.clear()
+    failing.clear()
     assert state() == (0, False)
     assert (other.count, other.waiting) == (0, False)
 
@@ -209,10 +209,10 @@ def test_failures_wait_longer_each_time_and_are_forgotten_at_once(count: int, wa
 # --- what an order stops -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sessions", [False, True])
-def test_a_paused_partition_does_nothing(sessions: bool, world: World) -> None:
+@pytest.mark.parametrize("has_term", [False, True])
+def test_a_paused_partition_does_nothing(has_term: bool, world: World) -> None:
     busy = Busy(world)
-    desk = busy.desk if sessions else Desk(world.process())
+    desk = busy.desk if has_term else Desk(world.process())
     say_order(world, OrderKind.PAUSE, number=2)
     end, objects = world.topic.end(0), world.objects()
     desk.work(seconds=30)

@@ -115,15 +115,15 @@ def test_a_log_start_of_another_branch_stays_until_one_stands_for_it_there() -> 
     assert (4,) in all_of(below_fork, higher, base=base)
 
 
-ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
+EARLIER = Lineage.of((0, 0), (1, 50), (3, 100))
 
 
 @pytest.mark.parametrize(
     ("lineage", "earlier", "log_start", "known"),
     [
         # contained
-        (ELDERS, ELDERS, 0, True),
-        (Lineage.of((0, 0), (1, 50), (3, 100), (4, 200)), ELDERS, 0, True),
+        (EARLIER, EARLIER, 0, True),
+        (Lineage.of((0, 0), (1, 50), (3, 100), (4, 200)), EARLIER, 0, True),
         (Lineage.of((0, 0), (1, 50)), Lineage(), 0, True),
         (Lineage(), Lineage(), 0, True),
         (
@@ -134,26 +134,31 @@ ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
         ),  # an earlier one after a trim: true starts
         (Lineage.of((0, 0), (1, 50), (4, 100)), Lineage.of((0, 0), (1, 50)), 0, True),  # ended, as every last epoch is
         # truncated: composed from a checkpoint that no earlier one continues below its first offset
-        (Lineage.of((3, 100), (4, 200)), ELDERS, 0, False),
-        (Lineage.of((3, 100), (4, 200)), ELDERS, 99, False),
-        (Lineage.of((3, 100), (4, 200)), ELDERS, 100, True),
-        (Lineage.of((1, 70), (3, 100)), ELDERS, 99, False),  # 1 only from 70 on
-        (Lineage.of((1, 70), (3, 100)), ELDERS, 100, True),
-        (Lineage.of((0, 0), (1, 50), (3, 120)), ELDERS, 100, False),  # the earlier one's last, which this one has later
-        (Lineage.of((0, 0), (1, 50), (3, 120)), ELDERS, 101, True),
-        (Lineage(), ELDERS, 100, False),
-        (Lineage(), ELDERS, 101, True),
+        (Lineage.of((3, 100), (4, 200)), EARLIER, 0, False),
+        (Lineage.of((3, 100), (4, 200)), EARLIER, 99, False),
+        (Lineage.of((3, 100), (4, 200)), EARLIER, 100, True),
+        (Lineage.of((1, 70), (3, 100)), EARLIER, 99, False),  # 1 only from 70 on
+        (Lineage.of((1, 70), (3, 100)), EARLIER, 100, True),
+        (
+            Lineage.of((0, 0), (1, 50), (3, 120)),
+            EARLIER,
+            100,
+            False,
+        ),  # the earlier one's last, which this one has later
+        (Lineage.of((0, 0), (1, 50), (3, 120)), EARLIER, 101, True),
+        (Lineage(), EARLIER, 100, False),
+        (Lineage(), EARLIER, 101, True),
         # another branch: an unclean election took another log over
-        (Lineage.of((0, 0), (1, 50), (4, 80)), ELDERS, 0, False),
-        (Lineage.of((0, 0), (1, 50), (4, 80)), ELDERS, 100, False),
-        (Lineage.of((0, 0), (1, 50), (4, 80)), ELDERS, 101, True),
-        (Lineage.of((0, 0), (2, 30), (3, 100)), ELDERS, 99, False),  # 1 is foreign, up to where 3 begins
-        (Lineage.of((0, 0), (2, 30), (3, 100)), ELDERS, 100, True),
-        (Lineage.of((0, 0), (2, 30)), ELDERS, 100, False),
+        (Lineage.of((0, 0), (1, 50), (4, 80)), EARLIER, 0, False),
+        (Lineage.of((0, 0), (1, 50), (4, 80)), EARLIER, 100, False),
+        (Lineage.of((0, 0), (1, 50), (4, 80)), EARLIER, 101, True),
+        (Lineage.of((0, 0), (2, 30), (3, 100)), EARLIER, 99, False),  # 1 is foreign, up to where 3 begins
+        (Lineage.of((0, 0), (2, 30), (3, 100)), EARLIER, 100, True),
+        (Lineage.of((0, 0), (2, 30)), EARLIER, 100, False),
         # a last epoch without a record: Kafka's next leader does not know it
-        (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 99, False),
-        (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 100, False),
-        (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 101, True),
+        (Lineage.of((0, 0), (1, 50), (4, 100)), EARLIER, 99, False),
+        (Lineage.of((0, 0), (1, 50), (4, 100)), EARLIER, 100, False),
+        (Lineage.of((0, 0), (1, 50), (4, 100)), EARLIER, 101, True),
         (Lineage.of((0, 0), (3, 50)), Lineage.of((0, 0), (1, 50), (3, 50)), 49, False),  # empty, in the middle
         (Lineage.of((0, 0), (3, 50)), Lineage.of((0, 0), (1, 50), (3, 50)), 50, True),
     ],

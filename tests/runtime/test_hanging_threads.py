@@ -23,18 +23,22 @@ def clock() -> ManualClock:
 @pytest.fixture
 def watchdog(clock: ManualClock) -> Iterator[Watchdog]:
     """A watchdog of the test's own thread."""
-    with Watchdog(clock, {"acts": 600, "chores": 60}, Supervisor({}), lambda event, **facts: None) as opened_watchdog:
+    with Watchdog(
+        clock, {"operations": 600, "chores": 60}, Supervisor({}), lambda event, **facts: None
+    ) as opened_watchdog:
         yield opened_watchdog
 
 
 def test_a_silent_thread_is_named_with_its_work_and_time_until_it_goes_on(
     clock: ManualClock, watchdog: Watchdog
 ) -> None:
-    with loop("acts", "orders-3"):
+    with loop("operations", "orders-3"):
         clock.advance(599)
         assert watchdog.hangs() == []
         clock.advance(1)
-        assert [str(each) for each in watchdog.hangs()] == ["a thread hangs. loop=acts doing=orders-3 seconds=600"]
+        assert [str(each) for each in watchdog.hangs()] == [
+            "a thread hangs. loop=operations doing=orders-3 seconds=600"
+        ]
         assert watchdog.hangs()[0].thread == threading.get_ident()
         alive()
         assert watchdog.hangs() == []
@@ -43,13 +47,13 @@ def test_a_silent_thread_is_named_with_its_work_and_time_until_it_goes_on(
 def test_each_loop_has_its_own_limit_and_the_longest_silence_comes_first(
     clock: ManualClock, watchdog: Watchdog
 ) -> None:
-    with loop("acts"):
+    with loop("operations"):
         clock.advance(530)
         with loop("chores"):
             clock.advance(69)
             assert [each.loop for each in watchdog.hangs()] == ["chores"]
             clock.advance(1)
-            assert [(each.loop, each.seconds) for each in watchdog.hangs()] == [("acts", 600), ("chores", 70)]
+            assert [(each.loop, each.seconds) for each in watchdog.hangs()] == [("operations", 600), ("chores", 70)]
 
 
 def test_a_thread_that_ended_does_not_hang_also_when_it_ended_with_an_error(
@@ -102,7 +106,7 @@ def test_a_thread_has_the_watchdog_of_the_thread_that_made_its_work(clock: Manua
     held, release = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with loop("acts", "orders-3"):
+        with loop("operations", "orders-3"):
             held.set()
             release.wait(30)
 

@@ -125,7 +125,9 @@ def test_every_event_about_a_partition_says_which_and_of_which_topic(kind: type[
     names = {field.name for field in fields(kind)}
     about = {"partition", "topic"} & names
     assert about in (set(), {"partition", "topic"}), names
-    if kind.__name__.startswith(("Segment", "Copy", "Term", "Trim", "Local", "LogStart", "Partition", "Act", "Hold")):
+    if kind.__name__.startswith(
+        ("Segment", "Copy", "Term", "Trim", "Local", "LogStart", "Partition", "Operation", "Hold")
+    ):
         assert about
     assert "event" not in names, "a name of the log's own"
     assert not names & {"level", "timestamp"}

@@ -4,7 +4,7 @@ import pytest
 
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
-from tierstate.runtime.retry import BackOff, Retry
+from tierstate.runtime.retry import Retry, RetryDelays
 from tierstate.state.errors import AccessDenied, StorageUnavailable, TierstateError, UnknownOutcome
 
 
@@ -26,7 +26,7 @@ class Flaky:
 
 
 def test_waits_grow_and_jitter_takes_up_to_half_of_them_away() -> None:
-    back_off = BackOff(first=0.1, factor=2, most=1)
+    back_off = RetryDelays(first=0.1, factor=2, most=1)
     assert [back_off.delay(failures, 0) for failures in (1, 2, 3, 4, 5, 100_000)] == [0.1, 0.2, 0.4, 0.8, 1, 1]
     assert back_off.delay(5, 0.5) == 0.75
 
@@ -34,7 +34,7 @@ def test_waits_grow_and_jitter_takes_up_to_half_of_them_away() -> None:
 def test_a_transient_error_is_repeated_until_it_works() -> None:
     clock = ManualClock()
     act = Flaky(clock, 3, StorageUnavailable("away"))
-    retry = Retry(clock, CountingIds(), 60, BackOff(first=1, factor=2, most=10))
+    retry = Retry(clock, CountingIds(), 60, RetryDelays(first=1, factor=2, most=10))
     assert retry.call(act) == "done"
     assert act.called_at == [0, 0.75, 2.25, 5.25]  # 1, 2, 4 seconds, less a quarter by CountingIds' jitter
 
@@ -43,7 +43,7 @@ def test_after_the_deadline_the_last_error_is_raised_without_sleeping_past_it() 
     clock = ManualClock()
     act = Flaky(clock, 99, StorageUnavailable("away"))
     with pytest.raises(StorageUnavailable):
-        Retry(clock, CountingIds(), 3, BackOff(first=1, factor=2, most=10)).call(act)
+        Retry(clock, CountingIds(), 3, RetryDelays(first=1, factor=2, most=10)).call(act)
     assert act.called_at == [0, 0.75, 2.25]
 
 

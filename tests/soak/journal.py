@@ -20,7 +20,7 @@ DETAILS = (
     "segment_id",
     "log_start_offset",
     "offset",
-    "act",
+    "operation",
 )
 KEPT = 100_000
 

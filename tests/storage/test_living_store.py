@@ -58,7 +58,7 @@ CALLS: dict[str, tuple[Callable[[ObjectStore], object], int]] = {
 def beats() -> Iterator[Beats]:
     """Yield the signs of life of a thread that is in a loop."""
     clock = Beats()
-    with Watchdog(clock, {"acts": 60}, Supervisor({}), lambda event, **facts: None), loop("acts"):
+    with Watchdog(clock, {"operations": 60}, Supervisor({}), lambda event, **facts: None), loop("operations"):
         yield clock
 
 
