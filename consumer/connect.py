@@ -1,4 +1,4 @@
-"""`tierstate.connect`: topics of both tiers, for a person at a prompt, read as Arrow."""
+"""`tierstate.connect` for interactive use: it reads topics from both tiers as Arrow data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..state.ids import TopicIdPartition
 
 Opened = tuple["LogReader | GatewayClient", "Callable[[Iterable[TopicIdPartition]], None]"]
-"""The reader, and a function that gets the partitions to be read, before they are read."""
+"""The reader, and a function to call with partitions before they are read: it makes the view include them."""
 
 
 def connect(
@@ -45,18 +45,18 @@ def connect(
     settings: Mapping[str, object] | None = None,
 ) -> Log:
     """Return a `Log` of a cluster and its remote tier (``bootstrap`` and ``store``), of a gateway (``gateway``), or of
-    the bucket alone (``store`` and ``source="bucket"``: no broker is asked; docs/bucket.md).
+    the bucket alone (``store`` and ``source="bucket"``: no request goes to a broker; docs/bucket.md).
 
     ``bootstrap``: ``host:port,…`` of brokers. ``store``: ``file:///folder``, ``s3://bucket/prefix``, … ``kafka``: more
-    librdkafka properties. ``settings``: any others, by their names in docs/settings.md, as
-    ``{"store.endpoint": "https://…"}``. ``gateway``: ``https://host:port``; with it a bearer ``token``, or a Kafka
-    user's own ``user`` and ``password``, or a client certificate (``cert_file``, and ``key_file`` if the key is in
-    another file), and ``ca_file``: the authorities that sign its certificate, PEM.
+    librdkafka properties. ``settings``: other settings, by their names in docs/settings.md, as
+    ``{"store.endpoint": "https://…"}``. ``gateway``: ``https://host:port``. Log in to the gateway with a bearer
+    ``token``, a Kafka ``user`` and ``password``, or a client certificate (``cert_file``, and ``key_file`` if the key is
+    in another file). ``ca_file``: a PEM file with the authorities that sign the gateway's certificate.
 
     No connection is opened before the first request. ``with`` or `Log.close` closes the log; otherwise Python closes it
     when it is no longer referenced.
 
-    Raises InvalidRequest that names the argument, InvalidSettings.
+    Raises InvalidRequest, which names the argument, and InvalidSettings.
     """
     texts = (bootstrap, store, source, gateway, token, user, password, ca_file, cert_file, key_file)
     for name, text in zip(_EXAMPLES, texts, strict=True):
@@ -107,7 +107,7 @@ _OF_A_GATEWAY = ("token", "user", "password", "ca_file", "cert_file", "key_file"
 
 
 class Log:
-    """The result of `connect`: topics, each one log over both tiers. Use it in one thread at a time."""
+    """The result of `connect`. It gives access to topics, each as one log over both tiers. Not thread-safe."""
 
     def __init__(self, description: str, open_it: Callable[[ExitStack], Opened]) -> None:
         self._description, self._open_it = description, open_it
@@ -130,12 +130,12 @@ class Log:
     def close(self) -> None:
         """Close everything that was opened. Reads that are still running end with an error. Idempotent."""
         for read in list(self._reads):
-            if getgeneratorstate(read) != GEN_RUNNING:  # a read that is calling us right now ends by itself
+            if getgeneratorstate(read) != GEN_RUNNING:  # a read that is running ends at its next check
                 read.close()
         self._closer()
 
     def closes(self, read: Generator[object, None, None]) -> None:
-        """Close ``read`` when this log closes: the caller may keep an unfinished read, which still reads ahead."""
+        """Register ``read``, so that `close` closes it: an unfinished read that the caller keeps would read ahead."""
         self._reads.add(read)
 
     def topics(self) -> list[str]:
@@ -143,13 +143,13 @@ class Log:
         return sorted(self.opened().topics())
 
     def topic(self, name: str) -> Topic:
-        """Return one topic by its name. No request is sent: for a wrong name, the first one raises UnknownTopic."""
+        """Return a topic. This sends no request: if the name is wrong, the first request raises UnknownTopic."""
         if not isinstance(name, str) or not name:
             raise InvalidRequest('name of a topic is a text, as in topic("orders")', given=repr(name))
         return Topic(self, name)
 
     def opened(self) -> LogReader | GatewayClient:
-        """Return the reader, opened at the first call. If opening fails, its opened parts are closed at once."""
+        """Return the reader. The first call opens it; if that fails, the parts opened so far are closed."""
         if not self._closer.alive:
             raise InvalidRequest("this is closed: connect again", connection=self._description)
         if self._opened is None:
@@ -159,7 +159,7 @@ class Log:
         return self._opened[0]
 
     def source(self, topic: str | None = None, partitions: Iterable[int] = ()) -> RecordSource:
-        """Return the seam that records are read through. The view of ``partitions`` is read at once, not one by one."""
+        """Return the source of records. Facts of all ``partitions`` are read into the view together, not one by one."""
         from ..fetch.gateway import GatewayClient
         from ..fetch.source import ReaderSource
 
@@ -190,7 +190,7 @@ class Topic:
         return self._log.opened().bounds(self.name, number)
 
     def offsets_for_time(self, time: datetime | str | int) -> dict[int, int | None]:
-        """Return for each partition the first offset at or after a time (`time_of`), None if it has no such record."""
+        """Return each partition's first offset at or after a time (`time_of`), or None if it has no such record."""
         moment = time_of("time", time, SystemClock().now_ms())
         numbers = self.partitions()
         source = self._log.source(self.name, numbers)
@@ -208,17 +208,17 @@ class Topic:
         isolation: str = "read_committed",
         progress: Callable[[int, int], None] | None = None,
     ) -> Read:
-        """Return the records of the offsets ``[start, end)`` of every partition. The offsets are settled now. The
-        records are read later, when the result is used: pyarrow, pandas, Polars and DuckDB take it directly.
+        """Return the records of the offsets ``[start, end)`` of every partition. This call determines the offsets. The
+        records are read when the result is used: pyarrow, pandas, Polars and DuckDB accept it directly.
 
         ``start``, ``end``: ``earliest``, ``latest``, an offset, a datetime, ISO text, ``-1h``; or one of these for each
-        partition, as ``{0: 17, 1: "latest"}``. A time is the first record at or after it; without a zone it is UTC.
-        ``since``: a time to start at. ``partitions``: numbers; all, unless given. ``columns``: of key, value, topic,
-        partition, offset, timestamp (milliseconds, UTC), timestampType, headers. ``limit``: the most records, of
-        partitions in ascending order. ``isolation``: read_committed or read_uncommitted. ``progress``: called with
-        the numbers of offsets done and in all.
+        partition, as ``{0: 17, 1: "latest"}``. A time means the first record at or after it; its default zone is UTC.
+        ``since``: a time, instead of ``start``. ``partitions``: numbers, by default all. ``columns``: some of key,
+        value, topic, partition, offset, timestamp (milliseconds, UTC), timestampType, headers. ``limit``: the most
+        records; partitions are read in ascending order. ``isolation``: read_committed or read_uncommitted.
+        ``progress`` is called with the number of offsets done and the total number.
 
-        Raises InvalidRequest that names the argument, UnknownTopic, OffsetOutOfRange, Unavailable.
+        Raises InvalidRequest, which names the argument, UnknownTopic, OffsetOutOfRange and Unavailable.
         """
         if since is not None:
             if start != "earliest":
@@ -240,7 +240,7 @@ class Topic:
                 raise InvalidRequest(f"{argument} names an offset for each partition", given=list(offsets), read=chosen)
         source = self._log.source(self.name, chosen)
         ranges = {each: range_of(source, (self.name, each), start, end, (level, now)) for each in chosen}
-        # the read holds the connection: `connect(…).topic("orders").read()` stays open as long as needed
+        # the read refers to the log, so the connection of `connect(…).topic("orders").read()` stays open while it is used
         return Read(self._log, self.name, ranges, checked, limit, level, progress)
 
     def _chosen(self, numbers: list[int] | None) -> list[int]:
@@ -257,7 +257,7 @@ def _kept(parts: ExitStack, client: GatewayClient) -> Opened:
 
 
 def _nothing_more(partitions: Iterable[TopicIdPartition]) -> None:
-    """Do nothing: this reader has all partitions."""
+    """Do nothing: this reader has the facts of all partitions."""
 
 
 def _by_settings(options: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
@@ -281,14 +281,14 @@ def _by_settings(options: Mapping[str, object]) -> Callable[[ExitStack], Opened]
 
 
 def require_mapping(name: str, value: object, meant: str) -> None:
-    """Raise InvalidRequest with an example if ``value`` is no mapping, before Python reports a text without items."""
+    """Raise InvalidRequest with an example if ``value`` is neither a mapping nor None."""
     if value is not None and not isinstance(value, Mapping):
         raise InvalidRequest(f"{name} is a mapping, as in {name}={meant}", given=type(value).__name__)
 
 
 def agreed(arguments: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """Return all settings that the arguments give; None gives nothing. Raises InvalidRequest if two arguments give
-    different values for one setting: neither wins in silence.
+    """Return the settings of all arguments. A value of None counts as not given. Raises InvalidRequest if two arguments
+    give different values for one setting.
     """
     settings: dict[str, object] = {}
     argument_of: dict[str, str] = {}

@@ -1,16 +1,17 @@
 """The one loop of a `TieredConsumer`, and the only code that decides which tier serves each assigned partition.
 
-    assigned      → UNKNOWN   to Kafka's consumer: assigned `NOWHERE`, paused
-    UNKNOWN       → REMOTE    a look brought a piece of the remote tier
-    UNKNOWN, REMOTE → KAFKA   a look finds it at the broker, and all before it was handed out: assigned there, resumed
-    KAFKA         → UNKNOWN   Kafka's consumer reports out of range, for any reason: the bounds decide
+    new           → UNKNOWN   assign: Kafka's consumer gets the partition at the offset `NOWHERE`, paused
+    UNKNOWN       → REMOTE    a look (`remote_looks.py`) returned records of the remote tier
+    UNKNOWN, REMOTE → KAFKA   a look found the next offset at the broker, and all earlier records were handed out:
+                              Kafka's consumer gets the partition at this offset, resumed
+    KAFKA         → UNKNOWN   Kafka's consumer reports out of range, for any reason: the next look decides
     any           → UNKNOWN   seek, assign
     UNKNOWN, REMOTE → NOBODY  no tier has the offset (``auto.offset.reset=error``): one error, until a seek or an assign
 
-Kafka's consumer never gets a seek: after an error a seek raises ``_STATE``, and nothing arrives afterwards. Instead the
-partition is unassigned and assigned at the new offset. That discards stored offsets, so they are stored again. A pause
-survives it. We store offsets as records are handed out, and pass them to librdkafka for its commits `STORE_S` later at
-most, and before every commit, rebalance and close.
+This module never calls seek of Kafka's consumer: after an error, seek raises ``_STATE`` and no record arrives any more.
+Instead it unassigns the partition and assigns it at the new offset. This keeps a pause, but discards stored offsets, so
+they are stored again. Offsets of records handed out are passed to librdkafka, which commits them, within `STORE_S`
+seconds, and before every commit, rebalance and close.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ from .remote_looks import Place, RemoteLooks
 from .tiered_message import TieredMessage, kafka_error_of
 
 SLICE_S = 0.1
-"""Seconds of one wait for Kafka's consumer: a close by another thread is noticed after at most this time."""
+"""The longest wait for Kafka's consumer, in seconds. A close by another thread is noticed after this time at the latest."""
 KAFKA_EVERY_S = 0.01
-"""Seconds between polls of Kafka's consumer while the remote tier has enough: for callbacks and the poll interval."""
+"""Seconds between polls of Kafka's consumer while the remote tier has records. They serve callbacks and its poll timer."""
 WAIT_S = 0.05
-"""Seconds of a wait for Kafka's consumer while partitions of the remote tier have to wait too."""
+"""The longest wait for Kafka's consumer, in seconds, while partitions outside of it are paused or wait for a retry."""
 SERVE_S = 0.005
 STORE_S = 0.05
 RETRY_S = 1.0
-"""Seconds until the next look after a transient error, or at the end of the remote tier if only that tier is read."""
+"""Seconds until the next look after a transient error, and at the end of the remote tier with ``tiered_storage_only``."""
 NOWHERE = 2**62
-"""The offset at which Kafka's consumer is assigned a partition that it must not read yet: past every end. A logical
-offset must not be used: librdkafka then asks for its value, and a late answer moves the partition there, over records,
-even if it was assigned elsewhere since (decision 0049)."""
+"""Kafka's consumer gets this offset for a partition that it must not read yet. It is past the end of every log. A logical
+offset would be wrong: librdkafka requests its value from the broker. A late answer then moves the partition there and
+skips records, even if the partition was assigned at another offset since (decision 0049)."""
 AGAIN_S = 10.0
-"""Seconds after an error that a person must look at: it is reported again as long as it lasts."""
+"""Seconds until the next look after a permanent error, which is reported again as long as it lasts."""
 
 OF_PARTITIONS = (KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF)
 Message = Any
-"""Kafka's message, or a `TieredMessage`."""
+"""A `confluent_kafka.Message` or a `TieredMessage`."""
 
 
 class HandOver:
-    """Thread-safe. ``kafka``: the inner consumer, with librdkafka's methods."""
+    """The assigned partitions and the loop that reads them. Thread-safe. ``kafka``: Kafka's own consumer."""
 
     def __init__(self, config: ConsumerConfig, looks: RemoteLooks, kafka: Any, clock: Clock) -> None:
         self._config, self._looks, self._kafka, self._clock = config, looks, kafka, clock
@@ -70,12 +71,12 @@ class HandOver:
         self.subscribed = False
         self.closing = False
 
-    # --- what is handed out -------------------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------------------------
 
     def receive(self, limit: int, timeout: float) -> list[Message]:
-        """Return ``limit`` messages, fewer if ``timeout`` seconds pass first (negative: never), as librdkafka does.
+        """Return ``limit`` messages, or fewer after ``timeout`` seconds, as librdkafka does. Negative: wait forever.
 
-        Returned records count as handed out. An error behind them is raised by the next call.
+        Returned records count as handed out. If an exception comes after some records, the next call raises it.
         """
         ends = self._clock.monotonic() + timeout if timeout >= 0 else None
         taken: list[Message] = []
@@ -97,7 +98,7 @@ class HandOver:
                 return taken
 
     def _turn(self, taken: list[Message], limit: int, wait: float) -> None:
-        """Add messages to ``taken``, up to ``limit`` in all. If this raises, messages added before stay in it."""
+        """Add messages to ``taken`` until it has ``limit``. If this raises, the messages added so far stay in it."""
         now, before = self._clock.monotonic(), len(taken)
         with self._lock:
             if self._is_due(limit - before, now):
@@ -121,7 +122,7 @@ class HandOver:
             self._waited(taken, limit, wait)
 
     def _is_due(self, limit: int, now: float) -> bool:
-        """Return whether to serve now: with many partitions, not before every single record."""
+        """Return whether to call `_serve` now. It costs too much before every single record of many partitions."""
         return limit > 1 or self._short or now - self._served_at >= SERVE_S
 
     def _waited(self, taken: list[Message], limit: int, wait: float) -> None:
@@ -155,7 +156,7 @@ class HandOver:
             self._dirty.add(part)
 
     def _from_kafka(self, taken: list[Message], limit: int, wait: float) -> None:
-        """Add messages of Kafka's consumer. Callbacks run in here, on this thread, without the lock."""
+        """Add messages of Kafka's consumer. It calls callbacks during this call, on this thread, without the lock."""
         if limit - len(taken) == 1:
             first = self._kafka.poll(wait)
             messages = [] if first is None else [first]
@@ -167,7 +168,10 @@ class HandOver:
                 taken += [message for message in messages if self._is_wanted(message)]
 
     def _is_wanted(self, message: Message) -> bool:
-        """Return whether Kafka's consumer serves the message's partition now. Else the record is read again later."""
+        """Return whether to hand out a message of Kafka's consumer. A dropped record is read again later.
+
+        Also moves the position, and starts a look if Kafka's consumer reports that the offset is out of range.
+        """
         error, part = message.error(), self._parts.get((message.topic(), message.partition()))
         if part is None:
             return error is not None and error.code() not in OF_PARTITIONS
@@ -183,11 +187,11 @@ class HandOver:
         self._look_again(part, part.at, lost="truncation" in error.str().lower())
         return False
 
-    # --- who serves -----------------------------------------------------------------------------------------------
+    # --- changes of tier ------------------------------------------------------------------------------------------
 
     def _serve(self, taken: list[Message], limit: int, now: float) -> None:
-        """Add the results of looks, move partitions between tiers, begin new looks. Add errors to ``taken``; errors
-        without room wait, because some are reported only once.
+        """Add the results of looks, move partitions between tiers and begin new looks. Add errors to ``taken``. Errors
+        beyond ``limit`` wait for the next call, because some are reported only once.
         """
         self._served_at = now
         while not self._looks.results.empty():
@@ -258,7 +262,7 @@ class HandOver:
             self._not_kafkas.append(part)
 
     def _to_kafka(self, parts: list[AssignedPartition]) -> None:
-        """Let Kafka's consumer continue ``parts``. None is paused. An eager group can change only all that it has."""
+        """Let Kafka's consumer read ``parts``, which are not paused. In an eager group this assigns all partitions again."""
         for part in parts:
             self._not_kafkas.remove(part)
         if self._config.eager and self.subscribed:
@@ -276,10 +280,10 @@ class HandOver:
     def _at_kafka(part: AssignedPartition) -> TopicPartition:
         return part.place(part.at if part.server is Server.KAFKA else NOWHERE)
 
-    # --- what the application says --------------------------------------------------------------------------------
+    # --- calls of the application ---------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Pass the offsets of all records that were handed out to librdkafka: its next commit has them."""
+        """Store the offsets of all records that were handed out in librdkafka, for its next commit."""
         with self._lock:
             self._stored_at = self._clock.monotonic()
             offsets = [part.place(part.stored) for part in self._dirty]
@@ -287,11 +291,11 @@ class HandOver:
         if offsets:
             try:
                 self._kafka.store_offsets(offsets=offsets)
-            except KafkaException:  # none is assigned now: they were revoked, and new ones begin at their own offsets
+            except KafkaException:  # these partitions were revoked, so the offsets are no longer this consumer's to store
                 return
 
     def store(self, offsets: Iterable[TopicPartition]) -> None:
-        """Store the application's own offsets. Raises KafkaException, also if offsets are stored automatically."""
+        """Store offsets of the application. Raises KafkaException, for example if offsets are stored automatically."""
         if self._config.stores:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, reason))
@@ -306,7 +310,7 @@ class HandOver:
     def assigned(
         self, partitions: Iterable[TopicPartition], change: Callable[[list[Any]], None], *, anew: bool
     ) -> None:
-        """Add partitions by ``change``, which assigns them at Kafka's consumer. ``anew``: these replace all others."""
+        """Add partitions. ``change`` assigns them at Kafka's consumer. If ``anew``, they replace all other partitions."""
         added = list(partitions)
         with self._lock:
             self.flush()
@@ -321,7 +325,7 @@ class HandOver:
             self._looks.assigned = frozenset(self._parts)
 
     def unassigned(self, partitions: Iterable[TopicPartition] | None) -> None:
-        """Remove ``partitions``, None for all. Waiting pieces are dropped, and running looks will be."""
+        """Remove ``partitions``, or all if None. Drop their waiting pieces, and later the results of running looks."""
         with self._lock:
             keys = list(self._parts) if partitions is None else [(each.topic, each.partition) for each in partitions]
             self._forget(keys)
@@ -370,7 +374,7 @@ class HandOver:
             tell([part.place() for part in parts if part is not None and part.server is Server.KAFKA])
 
     def positions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the offsets after the last handed out records, as librdkafka does: OFFSET_INVALID before the first."""
+        """Return the offsets after the last records handed out; OFFSET_INVALID before the first, as in librdkafka."""
         with self._lock:
             positions = []
             for partition in partitions:
@@ -380,7 +384,7 @@ class HandOver:
             return positions
 
     def seen_watermarks(self, place: Place) -> tuple[int, int]:
-        """Return the low and high watermark from the last piece of the remote tier; OFFSET_INVALID without a piece."""
+        """Return the low and high watermark of the latest remote pieces, or OFFSET_INVALID before the first piece."""
         with self._lock:
             part = self._parts.get(place)
             return (OFFSET_INVALID, OFFSET_INVALID) if part is None else (part.low, part.high)

@@ -1,4 +1,4 @@
-"""Kafka's own consumer, continued where the broker's log begins: in the remote tier, straight from the object store.
+"""Kafka's consumer, extended to records that the broker trimmed. It reads them directly from the object store.
 
     with TieredConsumer({"bootstrap.servers": …, "group.id": …, "tierstate.store.url": "s3://bucket"}) as consumer:
         consumer.subscribe(["orders"])
@@ -34,15 +34,15 @@ MOST_MESSAGES = 1_000_000
 
 
 class TieredConsumer(Consumer):  # type: ignore[misc]
-    """A `confluent_kafka.Consumer` over both tiers. Everything not described here is as there.
+    """A `confluent_kafka.Consumer` over both tiers. Anything not described here behaves as in that class.
 
     ``config``: librdkafka's properties, ``tiered.mode`` (`Mode`), and any setting of docs/settings.md as
     ``tierstate.<setting>``: ``tierstate.store.url`` is required. ``kafka_only`` is exactly Kafka's consumer.
 
-    Memory: 28 MiB for each of eight partitions that the remote tier serves; for each other one at most three pieces of
-    1 MiB as stored and 512 KiB unpacked, or one batch if that is larger; and ``tierstate.cache.memory``.
+    Memory: up to 28 MiB for each of eight partitions in the remote tier, and ``tierstate.cache.memory`` in total. Each
+    further partition needs three stored pieces of 1 MiB and 512 KiB unpacked. A larger batch needs its own size.
 
-    Raises InvalidSettings. The error of a partition is in ``message.error()``, and typed in ``message.cause()``.
+    Raises InvalidSettings. ``message.error()`` is Kafka's error of a partition, ``message.cause()`` tierstate's.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, /, *, clock: Clock | None = None, **more: Any) -> None:
@@ -72,7 +72,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     # --- records --------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """Return one record or error, None after ``timeout`` seconds (None, negative: wait without end)."""
+        """Return one record or error, or None after ``timeout`` seconds. None or a negative timeout waits forever."""
         if self._both is None:
             return self._kafka.poll(-1 if timeout is None else timeout)
         self._require_open()
@@ -80,7 +80,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         return messages[0] if messages else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Return up to ``num_messages`` records or errors, fewer if ``timeout`` seconds pass first."""
+        """Return ``num_messages`` records or errors, or fewer after ``timeout`` seconds. Negative: wait forever."""
         if self._both is None:
             return list(self._kafka.consume(num_messages, timeout))
         self._require_open()
@@ -88,7 +88,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         return self._both.receive(num_messages, timeout)
 
-    # --- what is assigned -----------------------------------------------------------------------------------------
+    # --- assignment -----------------------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -110,7 +110,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
 
         def taken(ask: Rebalanced | None) -> Callable[[object, list[TopicPartition]], None]:
             def taken(consumer: object, partitions: list[TopicPartition]) -> None:
-                both.flush()  # the final commit of the revoked partitions has the offsets handed out
+                both.flush()  # so that the final commit of the revoked partitions contains all records handed out
                 if not self._answers(ask, partitions):
                     both.unassigned(partitions)
 
@@ -122,7 +122,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         both.subscribed = True
 
     def _answers(self, ask: Rebalanced | None, partitions: list[TopicPartition]) -> bool:
-        """Call the application's callback. Return whether it changed the assignment itself."""
+        """Call the application's callback ``ask``, if any. Return whether the callback changed the assignment."""
         self._answered = False
         if ask is not None:
             ask(self, partitions)
@@ -135,7 +135,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._both.subscribed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read exactly these partitions, each from its ``offset``, which may be OFFSET_BEGINNING and the like."""
+        """Read exactly these partitions, each from its ``offset``. Logical offsets are allowed (OFFSET_BEGINNING, …)."""
         if self._both is None:
             self._kafka.assign(partitions)
             return
@@ -143,7 +143,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._answered = True
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions in addition to those that are assigned."""
+        """Read these partitions in addition to the assigned partitions."""
         if self._both is None:
             self._kafka.incremental_assign(partitions)
             return
@@ -151,7 +151,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._answered = True
 
     def unassign(self) -> None:
-        """Stop reading all partitions. The offsets handed out are stored first, so that they are committed."""
+        """Stop reading all partitions. The offsets of records handed out are stored first, for the commit."""
         if self._both is not None:
             self._both.flush()
         self._kafka.unassign()
@@ -160,7 +160,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._answered = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Stop reading these partitions, and continue with the others."""
+        """Stop reading these partitions. The others continue. Offsets are stored first, as by `unassign`."""
         if self._both is not None:
             self._both.flush()
         self._kafka.incremental_unassign(partitions)
@@ -169,7 +169,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._answered = True
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the partitions that are read, from whichever tier."""
+        """Return the assigned partitions, whichever tier serves them."""
         if self._both is None:
             return list(self._kafka.assignment())
         self._require_open()
@@ -194,7 +194,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._both.pause(partitions)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Hand out records of these partitions again, from where `pause` left them."""
+        """Hand out records of these partitions again, after the last record handed out."""
         if self._both is None:
             self._kafka.resume(partitions)
             return
@@ -202,16 +202,16 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._both.resume(partitions)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return as ``offset`` what follows the last record handed out; before the first one it is OFFSET_INVALID."""
+        """Return for each partition the offset after the last record handed out, or OFFSET_INVALID if there is none."""
         if self._both is None:
             return list(self._kafka.position(partitions))
         self._require_open()
         return self._both.positions(partitions)
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Store offsets for the next commit: the one after ``message``, or ``offsets``, which are the next to read.
+        """Store offsets for the next commit: the offset after ``message``, or ``offsets`` (the next offsets to read).
 
-        Needs ``enable.auto.offset.store=false``. Raises ValueError for both, and for neither.
+        Needs ``enable.auto.offset.store=false``. Raises ValueError unless exactly one argument is given.
         """
         if self._both is None:
             self._kafka.store_offsets(**_given(message=message, offsets=offsets))
@@ -222,7 +222,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     def commit(
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
     ) -> Any:
-        """Commit. Without arguments the stored offsets. Return the committed ones; None when ``asynchronous``."""
+        """Commit offsets, by default the stored ones. Returns the committed offsets, or None if ``asynchronous``."""
         if self._both is None:
             return self._kafka.commit(**_given(message=message, offsets=offsets), asynchronous=asynchronous)
         self._require_open()
@@ -235,7 +235,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
-        """Return the log start offset of both tiers together, and the high watermark as Kafka's consumer has it."""
+        """Return the log start offset over both tiers, and the high watermark that Kafka's consumer returns."""
         waiting = {"timeout": -1 if timeout is None else timeout, "cached": cached}
         watermarks: tuple[int, int] | None = self._kafka.get_watermark_offsets(partition, **waiting)
         if self._both is None or watermarks is None:
@@ -247,7 +247,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         return self._answer(self._looks.ask(low_watermark, place), timeout), watermarks[1]
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
-        """Return offsets from both tiers, also if timestamps go backwards. OFFSET_END: no record is that young."""
+        """Return each partition's first offset at or after a time, or OFFSET_END. Timestamps may go backwards."""
         if self._both is None:
             return list(self._kafka.offsets_for_times(partitions, -1 if timeout is None else timeout))
         self._require_open()
@@ -270,13 +270,13 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     # --- the end --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the consumer from any thread. Waits for running reads and callbacks. Idempotent."""
+        """Close the consumer. Waits for running reads and callbacks. Any thread may call this. Idempotent."""
         if self._both is None:
             self._kafka.close()
             return
         self._both.closing = True
         self._both.flush()
-        self._kafka.close()  # callbacks may ask for positions, and commit
+        self._kafka.close()  # callbacks may call `position` and `commit`, so the consumer is still open
         self._closed = True
         self._looks.close()
 
