@@ -15,8 +15,8 @@ from tierstate.follower.archive import archive
 from tierstate.follower.histories import begin_history
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.shelf import Shelf
+from tierstate.runtime import operation
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.operation import run
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import TimestampMs
@@ -72,7 +72,7 @@ class Swept:
             begin_history(self.store, tiers.topic_id, history, SystemClock().now_ms(), "a test", ())
         identity = ViewIdentity(self.story.sandbox.cluster_id, tiers.topic_id, tiers.mapped_partitions, history=history)
         for number in range(tiers.mapped_partitions):
-            run(archive(tiers, Shelf(self.store, identity, number), TimestampMs(2**62), 0))
+            operation.run(archive(tiers, Shelf(self.store, identity, number), TimestampMs(2**62), 0))
 
 
 @observes(Effect.AGENT_STOPPED, Effect.COPIED, Effect.CONDEMNED, Effect.DELETED, Effect.ERASED)
