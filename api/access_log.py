@@ -1,11 +1,12 @@
-"""Each call below `/v1`, when its answer is over: for the metrics, and who read what as a line of JSON.
+"""Reports each call under `/v1` when its answer ends: to the metrics, and as one line of JSON in the access log.
 
     {"time": "2026-01-01T00:00:00Z", "user": "ann", "client": "10.0.0.7",
      "path": "/v1/topics/orders/partitions/0/records", "status": 200, "bytes": 10485760, "seconds": 0.213,
      "tier": "remote", "first_offset": 0, "next_offset": 45000}
 
-``user``: as it was proven; empty where nobody was asked, or nobody believed. ``bytes``: of the body, as far as it was
-sent; ``tier`` and offsets only where records were answered. The query is not in it: it may hold what was searched for.
+``user``: the name in the credentials, also if the brokers refuse a Kafka user's password later. It is empty without
+authentication, or if the gateway itself refuses the credentials. ``bytes``: the bytes of the body that were sent.
+``tier`` and offsets are there only if records were answered. The query is left out, because it may hold search terms.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ..runtime.listener import GatewayAnswered, Listener, ignore
 from ..state.offsets import moment
 
 ACCESS = "tierstate.access"
-"""Of an ASGI scope: the `LoggedCall`, or None."""
+"""Key of an ASGI scope: the `LoggedCall`, or None outside `/v1`."""
 
 
 class AccessLog:
-    """Gives every call to ``listener``, and as a line to ``write`` (None: no log is kept)."""
+    """Reports every call to ``listener``, and writes it as a line with ``write`` (None: there is no access log)."""
 
     def __init__(self, clock: Clock, listener: Listener = ignore, write: Callable[[str], None] | None = None) -> None:
         self.clock, self.listener, self.write = clock, listener, write
@@ -46,7 +47,7 @@ class LoggedCall:
         self._read: dict[str, Any] = {}
 
     def reads(self, topic: str, log_fields: dict[str, Any]) -> None:
-        """``log_fields``: tier and offsets of what is answered of it."""
+        """Note the topic that is read. ``log_fields``: fields for the line, such as the tier and the offsets."""
         self._topic, self._read = topic, log_fields
 
     def sent(self, message: Message) -> None:

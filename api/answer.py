@@ -24,7 +24,7 @@ Head = list[tuple[bytes, bytes]]
 class Answer:
     """An answer that was checked, so that the rest of its body cannot fail. The rest is made in ``pool``.
 
-    ``log_fields``: its facts for the access log.
+    ``log_fields``: the answer's fields in the access log.
     """
 
     head: Head
@@ -42,7 +42,7 @@ def answer_of(
     pool: Pool,
     scan: Scan | None = None,
 ) -> Answer:
-    """Return the answer whose body begins with ``piece``. ``tiers``: those of its records, in their order."""
+    """Return the answer whose body begins with ``piece``. ``tiers``: the tiers of its records, in their order."""
     bounds = piece.bounds
     head = {
         "x-next-offset": str(next_offset),
@@ -72,7 +72,7 @@ def answer_of(
 
 
 class AnswerResponse(StreamingResponse):
-    """A response that gives its memory back when it is over, however it ends."""
+    """A response that releases its memory when it ends, also after an error."""
 
     def __init__(self, answer: Answer, held: Held) -> None:
         super().__init__(_rest(answer))
@@ -84,24 +84,24 @@ class AnswerResponse(StreamingResponse):
             if self._body.whole:
                 await self.stream_response(send)
             else:
-                await super().__call__(scope, receive, send)  # which notices that a client has left
+                await super().__call__(scope, receive, send)  # this also notices when the client disconnects
         finally:
             self._held.release()
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         ready = self._body.ready
-        while ready:  # a chunk is let go when it was sent
+        while ready:  # each chunk is freed after it was sent
             await send({"type": "http.response.body", "body": ready.pop(0), "more_body": True})
         if not self._body.whole:
             async for later in self.body_iterator:
                 await send({"type": "http.response.body", "body": later, "more_body": True})
-        # uvicorn takes a message when the client has taken the ones before: the memory is held until then
+        # uvicorn accepts a message after the client has taken the earlier ones; the memory is held until then
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _rest(answer: Answer) -> AsyncIterator[Chunk]:
-    """Yield the rest, each chunk made when the one before it was taken: no thread waits for a slow client."""
+    """Yield the rest. Each chunk is made after the previous chunk was taken, so no thread waits for a slow client."""
     while (chunk := await answer.pool.run(answer.body.later, goes_on=True)) is not None:
         if len(chunk):
             yield chunk

@@ -1,15 +1,15 @@
-"""The bytes of an answer: pieces are decoded and encoded once, in a pool's thread, before the status line.
+"""The body of an answer. Pieces are decoded and encoded once, in a pool's thread, before the status line is sent.
 
     piece  ->  blocks  ->  the caller's form  ->  (zstd, gzip)  ->  chunks that are ready
 
-A status reports what is wrong with a record, never a body that breaks off: the answer ends before a damaged batch, and
-the call for the next offset reports the damage. The part of an answer beyond `READY_BYTES` is only checked (decoded,
-CRCs compared, parsed where JSON was asked for), and encoded when the client has taken what came before.
-Memory is taken from `answer_memory.py` before it is used: the ready chunks; for the rest, the batches as stored and
-the largest decoded block with its encoding. A batch that unpacks to more than ``gateway.max_bytes`` is refused by its
-offset.
+The status reports a bad record, so no body breaks off at one. An answer ends before a damaged batch, and the call for
+the next offset reports it. Before the status line, the part of an answer beyond `READY_BYTES` is only checked:
+decoded, CRCs compared, and parsed if JSON was requested. It is encoded when the client has taken the earlier chunks.
+Memory is taken from `answer_memory.py` before it is used: for the ready chunks and, if there is a rest, for its batches
+as stored and for the largest decoded block with its encoding. A batch that unpacks to more than ``gateway.max_bytes``
+is refused, and the error names its offset.
 
-A scan encodes the records that it finds. The rest of its answer is one block: the search ends before the status line.
+A scan encodes the records that it finds. It ends before the status line, so the answer's rest is at most one block.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from .record_forms import batches_trailer, form_of, require_json
 from .scan import Scan, ScanEnd
 
 READY_BYTES = 8 * 1024 * 1024
-"""About, of an answer that is encoded before its status line."""
+"""About the most bytes of an answer that are encoded before its status line."""
 UNPACKED_FIRST = 2 * 1024 * 1024
-"""What one batch may unpack to before more memory is taken for it."""
+"""Bytes that one batch may unpack to before more memory is taken for it."""
 BLOCK_BYTES = 8 * 1024 * 1024
-"""Beside its largest batch: a block's other ones, and its columns."""
+"""Bytes of a block in addition to its largest batch: its other batches and its columns."""
 COLUMNS_BYTES = 100
-"""A record's, of a block."""
+"""Bytes that the columns of a block take for one record."""
 
 Chunk = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, its parameters checked."""
+    """One call, with checked parameters."""
 
     topic: str
     partition: int
@@ -60,26 +60,26 @@ class Call:
     wait_s: float = 0
     encoding: Encoding = Encoding.UTF8
     values: AnswerValues | None = None
-    """Where a schema registry is asked what keys and values are."""
+    """Decodes keys and values by a schema registry; None: they are not decoded."""
 
 
 class AnswerBody:
     """A body for one thread at a time. ``held``: its memory, which the caller releases."""
 
     def __init__(self, call: Call, held: Held, most_unpacked: int, scan: Scan | None = None) -> None:
-        """``most_unpacked``: the bytes that one batch may unpack to. ``scan``: only what it looks for."""
+        """``most_unpacked``: bytes that one batch may unpack to. ``scan``: the body has only records that it finds."""
         self.call, self._scan = call, scan
         self._reached: Offset | None = None
-        """How far it is through; None before the first block."""
+        """The offset to continue at; None before the first block."""
         self._behind: _Shown | None = None
-        """What the rest is made of."""
+        """The blocks that the rest is made of; None if there is no rest."""
         self.short = False
-        """Whether it ends before a batch that cannot be shown."""
+        """Whether the body ends before a batch that cannot be shown."""
         self.ready: list[Chunk] = []
         self.size = 0
-        """Of what is ready."""
+        """Bytes that were ready; of the whole body if it is `whole`."""
         self.stored = 0
-        """Of the pieces, as stored."""
+        """Bytes of the pieces, as stored."""
         self._held, self._most_unpacked = held, most_unpacked
         self._most = min(UNPACKED_FIRST, most_unpacked)
         self._form = form_of(call.media_type, call.topic, call.partition, call.encoding, call.values)
@@ -93,7 +93,7 @@ class AnswerBody:
 
     @property
     def wants_more(self) -> bool:
-        """Return whether another piece may follow: fewer records than asked for, or a search that goes on."""
+        """Return whether another piece may follow: ``max_records`` is not reached, or a scan has not stopped."""
         if self._scan is not None:
             return self._scan.stopped is None
         return not self.short and self._rest is None and bool(self._left) and self.stored < self.call.max_bytes
@@ -106,8 +106,8 @@ class AnswerBody:
     def add(self, piece: Fetched) -> Offset:
         """Add the requested records of a piece. Return the offset to continue at.
 
-        Raises CorruptData, NotJson, BatchTooLarge, Throttled. An answer that has records already ends before damage and
-        before a batch that is too large, and a scan before any error: the call for the next offset reports it.
+        Raises CorruptData, NotJson, BatchTooLarge, Throttled. After the first block, the body instead ends before
+        damage and before a batch that is too large. A scan ends before any error. The next call reports the error.
         """
         self.stored += len(piece.data)
         try:
@@ -240,16 +240,16 @@ class StoredBody:
 
 
 class _TooLarge(Exception):
-    """While blocks are decoded, and not while memory is taken for them."""
+    """A batch is too large to decode. `Held.resize` raises `BatchTooLarge` itself, for another reason."""
 
     def __init__(self, error: BatchTooLarge) -> None:
         self.batch = BatchTooLarge(f"{error.message}; {BATCHES} has it as it is stored", **error.facts)
 
 
 class _Shown:
-    """Yields blocks of exactly the records of [offset, limit) that the isolation shows, ``left`` of them at most.
+    """Yields blocks of the records in [offset, limit) that the isolation level shows, at most ``left`` (None: all).
 
-    A ``scan`` limits them to the records that it looks for, until it stops. ``reached``: behind the last block.
+    With a ``scan``, only records that match its filter, until it stops. ``reached``: the offset after the last block.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class _Shown:
         self.through = True
 
     def end_at(self, offset: Offset) -> None:
-        """Before anything of it was taken: only what begins below the offset."""
+        """Keep only the records below the offset. Call this before the first block is taken."""
         self._piece = below(self._piece, offset)
 
     def _blocks(self) -> Iterator[RecordBlock]:
@@ -309,7 +309,7 @@ def _look_at(block: RecordBlock, media_type: str) -> None:
 
 
 def _bytes_of(block: RecordBlock, media_type: str) -> int:
-    """Return the most memory that encoding takes: a byte is six in JSON, and is copied once while it is sent."""
+    """Return the most bytes that encoding the block takes. A byte may be six in JSON, and is copied once to be sent."""
     sizes = block.size.clip(0)
     plain, longest = int(sizes.sum()), int(sizes.max(initial=0))
     block_bytes = block.raw.nbytes + COLUMNS_BYTES * len(block)

@@ -1,8 +1,8 @@
 """The memory of all answers together: records as stored, decoded, encoded, and waiting for a client.
 
 An answer takes the most that it will need before it begins, and holds it until the client has its last byte. If that
-much is not free, the call is refused (429): no call waits for memory. The large buffers are counted; those of a
-connection itself are in `connections.py`.
+much is not free, the call is refused (429): no call waits for memory. Only large buffers are counted here.
+`connections.py` limits the buffers of connections.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class AnswerMemory:
         self._lock = threading.Lock()
 
     def hold(self) -> Held:
-        """Return the memory of one answer, which is nothing yet."""
+        """Return the memory of one answer, at first 0 bytes."""
         return Held(self)
 
     def change(self, more: int) -> None:
@@ -48,12 +48,12 @@ class Held:
         return self._memory.size
 
     def resize(self, size: int) -> None:
-        """Hold ``size`` bytes in all. Raises Throttled if they are not free, and holds what it held; BatchTooLarge if
-        they are more than the whole budget.
+        """Hold ``size`` bytes in total. Raises Throttled, and keeps the old size, if they are not free. Raises
+        BatchTooLarge if ``size`` is more than the whole budget.
         """
         if size > self._memory.size:
             raise BatchTooLarge(f"the answer takes {size} bytes, and the gateway has {self._memory.size}")
-        if self._bytes is not None:  # else it was released while a thread was still at work for it
+        if self._bytes is not None:  # else `release` was called while a thread still worked for the answer
             self._memory.change(size - self._bytes)
             self._bytes = size
 

@@ -1,4 +1,4 @@
-"""The app: routes, problems, the door. Opens nothing; `open.py` gives it a reader."""
+"""The FastAPI app: routes, error bodies, authentication (`auth.py`). It opens nothing; `open.py` passes a service."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: AccessLog | None = None) -> FastAPI:
-    """``mechanism``: of SASL, in which callers' passwords are shown to brokers. InvalidSettings: as `auth.Door`.
+    """Return the app. ``mechanism``: SASL mechanism for callers' passwords at the brokers. Raises as `auth.Door`.
 
-    The service's pools are closed with the app's lifespan.
+    The app closes the service when its lifespan ends.
     """
 
     log = log or AccessLog(service.clock)
@@ -61,7 +61,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
 
 
 class _App(FastAPI):
-    """Passes every call to ``before``, and routes what that returns."""
+    """A FastAPI app behind middleware. ``before`` wraps the routing once, and every call enters that middleware."""
 
     def __init__(self, before: Callable[[ASGIApp], ASGIApp], **more: Any) -> None:
         super().__init__(**more)
@@ -71,7 +71,7 @@ class _App(FastAPI):
         await self._entered(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document, with the schemas of the record forms, which no response model has."""
+        """Return the OpenAPI document, with the schema of a binary record, which no response model has."""
         if self.openapi_schema is None:
             document = super().openapi()
             record = models.BinaryRecord.model_json_schema(ref_template="#/components/schemas/{model}")

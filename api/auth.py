@@ -1,11 +1,11 @@
-"""The door: who calls, for everything under `/v1`; the console, its documentation and openapi.json hold no data.
+"""Authentication of all calls under `/v1`. The console, its documentation and openapi.json hold no data and need none.
 
-Host        one of ours, where nobody is asked who they are: a web page that calls this machine by a name of its own
-            (DNS rebinding) reads nothing
-who         the Authorization header's word, else the client's certificate; one way at a time
-length      said once: a call with two lengths may hide another one from a proxy, so its connection ends
-HEAD        as GET, without a body; OPTIONS says what there is
-caches      keep nothing of /v1
+Host        must be in ``gateway.hosts``. If that is empty and ``gateway.auth`` is not set, it must be a local name, so
+            that a web page whose own host name points to this machine (DNS rebinding) reads nothing
+identity    comes from the Authorization header, or from the client's certificate if there is no such header
+length      a call with two lengths may hide another call from a proxy, so its connection is closed
+HEAD        is answered like GET, without a body; OPTIONS lists the allowed methods
+caching     answers of /v1 have Cache-Control: no-store
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .problems import NotAuthenticated, TwoLengths, WrongHost, problem_response
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CERTIFICATE = "tierstate.certificate"
 CALLER = "tierstate.caller"
-"""Of an ASGI scope: the client's certificate as `ssl` has it, and who calls."""
+"""CERTIFICATE and CALLER are keys of an ASGI scope: the client's certificate in `ssl`'s form, and the `Caller`."""
 HEAD = "tierstate.head"
-"""Of an ASGI scope: whether nobody is sent the body, so that it need not be read."""
+"""Key of an ASGI scope: True for a HEAD call. The answer's body is not sent, so a route need not read data for it."""
 _HEADERS = ((b"x-content-type-options", b"nosniff"),)
 _TLS_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
-"""Of every answer."""
+"""Headers that every answer gets: `_HEADERS` over HTTP, `_TLS_HEADERS` over HTTPS."""
 _NO_STORE = (b"cache-control", b"no-store")
 
 
 class Door:
-    """``pool``: for what may have to ask an identity provider."""
+    """Checks the host and the credentials of each call. ``pool``: runs requests to an identity provider."""
 
     def __init__(self, settings: Gateway, clock: Clock, mechanism: str, pool: Pool, log: AccessLog) -> None:
-        """``mechanism``: in which a caller's password is shown to brokers. InvalidSettings: files cannot be used."""
+        """``mechanism``: SASL mechanism for callers' passwords. Raises InvalidSettings: see `check`, and bad files."""
         check(settings)
         auth, self._log = settings.auth, log
         self._pool, self._mechanism = pool, mechanism
@@ -54,7 +54,7 @@ class Door:
         self._hosts = frozenset(host.lower() for host in hosts)
 
     def before(self, app: ASGIApp) -> ASGIApp:
-        """Return the app with this check before it, as ASGI middleware."""
+        """Return the app with these checks before it, as ASGI middleware."""
 
         async def entered(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
@@ -82,7 +82,7 @@ class Door:
         return entered
 
     async def _enter(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, access: LoggedCall | None) -> None:
-        """``access`` None: what is asked for holds no data."""
+        """Check a call, then pass it to ``app``. ``access`` None: the path is outside /v1, so anybody may call it."""
         caller = ANYBODY
         try:
             if header(scope, b"content-length") and header(scope, b"transfer-encoding"):
@@ -104,7 +104,7 @@ class Door:
         if scope["method"] == "OPTIONS":
             await Response(status_code=204, headers={"allow": methods_of(scope["path"])})(scope, receive, send)
             return
-        # the server leaves the body out
+        # the server leaves out the body of an answer to HEAD
         head = scope["method"] == "HEAD"
         method = "GET" if head else scope["method"]
         await app({**scope, ACCESS: access, CALLER: caller, HEAD: head, "method": method}, receive, send)
@@ -151,7 +151,10 @@ class Door:
 
 
 def check(settings: Gateway) -> None:
-    """InvalidSettings: what would be open to strangers, or hand out passwords in the clear, without being told so."""
+    """Raises InvalidSettings if anybody could read, or secrets would come unencrypted, and no setting allows that.
+
+    Also raises it if settings of authentication exclude each other, or one needs another that is missing.
+    """
     auth, problems = settings.auth, []
     if not auth.asks and not auth.anonymous and not settings.of_this_machine:
         problems.append(

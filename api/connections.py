@@ -1,14 +1,14 @@
-"""The gateway's HTTP server: uvicorn's, with a subclass of its protocol for what no setting of uvicorn does.
+"""The gateway's HTTP server: uvicorn, with a subclass of its protocol for behaviour that no uvicorn setting provides.
 
     certificate         the app sees the client's certificate (`auth.py`)
     stalled client      a client that takes less than `PROGRESS_BYTES` of its answer in ``write_timeout`` is reset
-    unfinished answer   an answer that fails after its status line is reset: no client takes a part for the whole
-    head                a head that is not complete within ``head_timeout`` ends its connection
-    errors              a call that is not HTTP, or comes on one connection too many, gets a problem as any other call
+    unfinished answer   if an answer fails after its status line, the connection is reset: a part is never taken for all
+    head                a connection is reset if a request's head is not complete within ``head_timeout``
+    errors              a call that is not HTTP, or is on one connection too many, gets a problem body like other calls
 
-Everything else is uvicorn's. Slow clients in large numbers, connections per address and HTTP/2 are the reverse proxy's
-(`deploy/nginx.conf`). A connection has at most `HEAD_BYTES` of a head and `WRITE_HIGH` of an answer in memory, and the
-chunk in hand.
+uvicorn does everything else. A reverse proxy (`deploy/nginx.conf`) handles many slow clients, connections per address
+and HTTP/2. A connection has in memory at most `HEAD_BYTES` of a head, `WRITE_HIGH` of an answer, and the chunk that is
+being written.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ DRAIN_SECONDS = 10
 """Time that answers in progress get after a stop."""
 PROGRESS_BYTES = 64 * 1024
 WRITE_HIGH = 64 * 1024
-"""TLS would buffer eight times as much."""
+"""Bytes of an answer that may wait in the connection's buffer. The default for TLS is eight times as much."""
 HEAD_BYTES = 64 * 1024
 """The most that h11 keeps of an incomplete head. Its default of 16 KiB is too small for some tokens."""
 _CLOSE = (b"connection", b"close")
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: on, and no time for it."""
+"""Value of SO_LINGER: on, for 0 seconds, so that closing the socket resets the connection."""
 
 
 class Connections:
-    """The limits of one server's connections, and how many connections broke them. Used by the server's loop alone."""
+    """The limits of a server's connections, and the number of connections dropped. Only the server's loop uses it."""
 
     def __init__(self, settings: Gateway) -> None:
         self.settings = settings
@@ -110,7 +110,7 @@ class HttpConnection(H11Protocol):
             self._await_head()  # the first bytes of the next head
 
     def send_400_response(self, msg: str) -> None:
-        """Send uvicorn's answer to what is not HTTP, as a problem."""
+        """Answer bytes that are not HTTP with a problem body, and close the connection. uvicorn calls this."""
         response = problem_response(InvalidRequest(msg))
         events: tuple[h11.Response | h11.Data | h11.EndOfMessage, ...] = (
             h11.Response(status_code=400, headers=[*response.raw_headers, _CLOSE]),
@@ -183,7 +183,7 @@ class HttpConnection(H11Protocol):
 
 
 async def _too_many(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer the calls of a connection that is one too many. Open connections go on."""
+    """Refuse a call on a connection above the limit, and close that connection. Other connections continue."""
     response = problem_response(Unavailable("too many connections", retry_after=1))
     response.raw_headers.append(_CLOSE)
     await response(scope, receive, send)

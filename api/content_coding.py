@@ -1,4 +1,4 @@
-"""How an answer is compressed on its way: the Accept-Encoding header against what we have (RFC 9110, 12.5.3)."""
+"""Compression of answers, in a coding that the Accept-Encoding header allows (RFC 9110, 12.5.3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Coder(Protocol):
 
 
 def coding_of(accept_encoding: str, media_type: str) -> Coding | None:
-    """Return the coding that the caller prefers, or None for bytes that are already compressed."""
+    """Return the coding that the caller prefers; None for no coding, and for types that are compressed already."""
     if media_type in (BATCHES, PARQUET):
         return None
     named = dict(qualities(accept_encoding))

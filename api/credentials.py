@@ -1,7 +1,7 @@
-"""How callers prove who they are: bearer tokens of a file, of an identity provider, of Kafka's own, and passwords.
+"""Credentials of callers: bearer tokens from a file, an identity provider or for Kafka; passwords; certificates.
 
-A password or a token of Kafka's proves nothing here: the brokers check it with the first question (`rights.py`).
-What is kept of any of them is a digest keyed by a random number of this process.
+The gateway does not check Kafka's passwords and tokens. The brokers check them with the first request (`rights.py`).
+Caches hold no credentials, only digests that are keyed by a random number of this process.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from ..state.errors import InvalidSettings, Unavailable
 from .problems import NotAuthenticated
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""With a public key only: a token signed with the key's own text (HS256) or not at all must not count."""
+"""Only algorithms with a public key: tokens signed with the public key's text (HS256), or unsigned, must be refused."""
 LEEWAY_S = 30
 KEYS_TIMEOUT_S = 5
 KEYS_KEPT_S = 300.0
-"""How long a key counts that its provider has taken away, where nobody comes with a new one."""
+"""Seconds that a provider's keys are cached. A key that the provider removed may be accepted for so long."""
 KEYS_AGAIN_S = 30.0
-"""How long a provider is not asked for keys that nobody knows."""
+"""Seconds after a request for keys in which an unknown key causes no other request."""
 LONGEST_NAME = 1000
-"""Characters of a user's name, or of a password."""
+"""The most characters of a user's name, and of a password."""
 _DIGEST = re.compile("sha256:([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``login``: what is shown to brokers for it; None: they are asked about ``principal`` by a delegation token.
+    """``login``: the caller's login at the brokers; None: tierstate logs in as ``principal`` with a delegation token.
 
-    ``key``: digest of how it was proven. Two callers of one key have the same rights. ``until_ms``: when that ends,
-    milliseconds since the epoch.
+    ``key``: digest of the credentials, or of the name without a login. Callers with the same key have the same rights.
+    ``until_ms``: the time when the credentials expire, in milliseconds since the epoch.
     """
 
     principal: str
@@ -57,11 +57,11 @@ class Caller:
 
 
 ANYBODY = Caller("", b"")
-"""Nobody was asked."""
+"""The caller if authentication is off or not needed."""
 
 
 def named(principal: str) -> Caller:
-    """Found out to be this user, not by a secret of Kafka's."""
+    """Return the caller for a user who was authenticated without a secret of Kafka's."""
     return Caller(principal, keyed_digest("user", principal))
 
 
@@ -77,9 +77,9 @@ def basic(mechanism: str, credentials: str) -> Caller:
 
 
 def relayed(token: str, principal: str) -> Caller:
-    """Return the caller of a token for Kafka. ``principal``: the claim with the name. Raises NotAuthenticated."""
+    """Return the caller of an unchecked token for Kafka. ``principal``: the name's claim. Raises NotAuthenticated."""
     try:
-        claims = jwt.decode(token, options={"verify_signature": False})  # the brokers do
+        claims = jwt.decode(token, options={"verify_signature": False})  # the brokers verify it
     except PyJWTError as error:
         raise NotAuthenticated("the bearer token is no JSON web token") from error
     ends = claims.get("exp")
@@ -95,22 +95,22 @@ def _user_of(claims: dict[str, Any], principal: str) -> str:
 
 
 class TokenFile:
-    """``sha256:DIGEST user [expiry]`` a line, read again when the file changes. Tokens themselves are not in it."""
+    """A file of lines ``sha256:DIGEST user [expiry]``, without the tokens themselves. It is re-read if it changes."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        """InvalidSettings: it cannot be used."""
+        """Raises InvalidSettings if the file cannot be used."""
         self._path, self._clock = path, clock
         self._seen: tuple[int, ...] = ()
         self._tokens: dict[bytes, tuple[str, float]] = {}
         self._refresh()
 
     def caller(self, token: str) -> Caller | None:
-        """Return the caller, or None for a token not in the file. Raises Unavailable if the file is unusable."""
+        """Return the caller, or None if the token is not in the file or expired. Raises Unavailable for a bad file."""
         try:
             self._refresh()
         except InvalidSettings as error:
             raise Unavailable("the gateway's file of tokens cannot be used") from error
-        # by digest: timing tells nothing about a token
+        # looked up by digest, so that the duration reveals nothing about a token
         entry = self._tokens.get(hashlib.sha256(token.encode()).digest())
         return named(entry[0]) if entry is not None and self._clock.now_ms() < entry[1] else None
 
@@ -148,7 +148,7 @@ def _tokens_of(text: str, path: Path) -> dict[bytes, tuple[str, float]]:
 
 
 def _milliseconds(text: str) -> float | None:
-    """Since the epoch, of an ISO date or time (UTC unless it says otherwise). None: it is none."""
+    """Return the milliseconds since the epoch of an ISO date or time (UTC by default), or None for other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -157,11 +157,11 @@ def _milliseconds(text: str) -> float | None:
 
 
 class ProviderTokens:
-    """JSON web tokens (RFC 7519) of one issuer for one audience. Thread-safe; `caller` may ask the provider."""
+    """JSON web tokens (RFC 7519) of one issuer for one audience. Thread-safe; `caller` may request keys and block."""
 
     def __init__(self, settings: GatewayJwt, again_s: float = KEYS_AGAIN_S) -> None:
-        """``again_s``: of keys by URL. InvalidSettings: what belongs together is not there, or the file of keys cannot
-        be used.
+        """``again_s``: as `KEYS_AGAIN_S`, for keys by URL. Raises InvalidSettings if a setting that an issuer needs is
+        missing, or if the file of keys cannot be used.
         """
         self._settings = settings
         problems = [
@@ -178,7 +178,7 @@ class ProviderTokens:
             self._keys = _KeysOfFile(Path(settings.keys))
 
     def caller(self, token: str) -> Caller:
-        """Return the caller. Raises NotAuthenticated (not a valid token for us), Unavailable (the keys are unknown)."""
+        """Return the caller. Raises NotAuthenticated for a token that is not valid here, Unavailable without keys."""
         settings = self._settings
         try:
             claims = jwt.decode(
@@ -198,7 +198,7 @@ class ProviderTokens:
 
 
 class _KeysByUrl:
-    """Kept for `KEYS_KEPT_S`; asked again for a key that is not known, after ``again_s`` at the earliest."""
+    """A provider's keys, cached for `KEYS_KEPT_S`. Unknown keys cause at most one request per ``again_s`` seconds."""
 
     def __init__(self, url: str, again_s: float) -> None:
         self._client = PyJWKClient(
@@ -207,7 +207,7 @@ class _KeysByUrl:
         self._lock = threading.Lock()
 
     def __call__(self, token: str) -> Any:
-        with self._lock:  # one question to the provider at a time
+        with self._lock:  # one request to the provider at a time
             return self._client.get_signing_key_from_jwt(token).key
 
 
@@ -240,7 +240,7 @@ class _KeysOfFile:
 
 
 def subject_of(certificate: dict[str, Any], form: str) -> str:
-    """A certificate's common name, or its subject as Kafka writes it (RFC 2253). NotAuthenticated: it has none."""
+    """Return a certificate's common name (``form`` cn), else its subject in Kafka's form. Raises NotAuthenticated."""
     names = [pair for each in certificate.get("subject", ()) for pair in each]
     if form == "cn":
         common_names = [value for name, value in names if name == "commonName"]

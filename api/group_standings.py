@@ -1,4 +1,4 @@
-"""Where groups stand, as the brokers say to the very caller, for `gateway.auth.cache`; bounded in what is kept."""
+"""Cache of consumer groups' committed offsets, as the brokers show them to each caller, for `gateway.auth.cache`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .credentials import ANYBODY, Caller
 from .problems import NotAuthenticated
 
 REMEMBERED = 500_000
-"""Positions, of all answers together; a larger answer is not kept."""
+"""The most positions in all cached answers together. An answer with more is not cached."""
 LOCKS = 64
 NOBODY_TO_ASK = TopicGroups((), (GroupProblem(None, "this gateway asks no broker about groups"),))
 
@@ -31,9 +31,9 @@ class AskingGroups(Protocol):
 
 
 class GroupStandings:
-    """Asks Kafka one question at a time about a caller and a topic.
+    """Caches the brokers' answers. Concurrent calls for the same caller and topic share one request.
 
-    ``asking`` None: Kafka is not asked. ``by_kafka`` False: every caller sees what the gateway itself may see.
+    ``asking`` None: nothing is requested. ``by_kafka`` False: every caller sees the groups that tierstate's login sees.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GroupStandings:
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     async def of(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
-        """Return the groups of every partition.
+        """Return the groups' positions on all partitions of the topic. ``partitions``: the number of partitions.
 
         Raises NotAuthenticated, AccessDenied, BrokerUnavailable, TimedOut, Throttled.
         """
@@ -58,7 +58,7 @@ class GroupStandings:
         return groups if groups is not None else await self._pool.run(lambda: self._asked(who, topic, partitions))
 
     def now(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
-        """Do the same in the calling thread."""
+        """Return the same as `of`. Blocks the calling thread while the brokers answer."""
         if self._asking is None:
             return NOBODY_TO_ASK
         return self._asked(caller if self._by_kafka else ANYBODY, topic, partitions)
@@ -72,7 +72,7 @@ class GroupStandings:
         with self._locks[hash((caller.key, topic)) % LOCKS]:
             groups = self._remembered(caller, topic)
             if groups is None:
-                at = self._clock.monotonic()  # before the question, as of rights
+                at = self._clock.monotonic()  # before the request, for the reason in `rights.py`
                 groups = self._answer(caller, topic, range(partitions))
                 with self._lock:
                     if len(groups.positions) < REMEMBERED:

@@ -1,7 +1,7 @@
-"""Statuses of agents and holders of leases, without names of groups and users that a caller has no right to know.
+"""Removes names of groups and users that a caller may not know from agents' statuses and leases' holders.
 
-Only where Kafka's rights decide. Groups are those that the brokers list to this very caller; of leases a user sees its
-own plans.
+This happens only if Kafka decides about rights. A caller sees the groups that the brokers list to this caller, and the
+leases' holders that are the caller's own plans.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ANOTHER = "another reader"
 
 
 def shown_holder(holder: str, user: str | None) -> str:
-    """Return the holder, for its own user alone. ``user`` None: the caller sees all."""
+    """Return the holder, or `ANOTHER` if the holder is not a plan of ``user``. ``user`` None: the caller sees all."""
     return holder if user is None or user_of_plan(holder) == user else ANOTHER
 
 
 def shown_status(status: Mapping[str, Any], groups: Collection[str], user: str) -> dict[str, Any]:
-    """Return the status of a partition as this user may read it. ``groups``: those that the user may know of."""
+    """Return the status of a partition as this user may read it. ``groups``: the groups that the user may see."""
     made, held_by = dict(status), status.get("held_by") or ()
     shown_groups = [each for each in held_by if each in groups]
     if "held_by" in made:

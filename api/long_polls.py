@@ -1,4 +1,4 @@
-"""Long polls that hold no thread: one look at a partition's end serves everybody who waits there."""
+"""Long polls that hold no thread. One request for a partition's end serves all calls that wait for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..state.offsets import Offset
 from ..state.routing import Isolation
 
 LOOK_EVERY_S = 0.1
-"""The most a long poll adds to the age of a record."""
+"""Seconds between two requests for an end, and so the most that a long poll delays a record."""
 
 Place = tuple[str, int, Isolation]
 
 
 @dataclass(eq=False, slots=True)
 class _Watch:
-    """``grown`` is replaced at every look, so a waiter sees each look once."""
+    """The wait for one place. ``grown`` is set and replaced at every request, so a waiter sees each result once."""
 
     grown: asyncio.Event = field(default_factory=asyncio.Event)
     end: Offset = field(default=Offset(-1))
@@ -27,7 +27,7 @@ class _Watch:
 
 
 class LongPolls:
-    """``end_of`` asks for the end of a partition; it is called for one place at a time, never twice at once."""
+    """Waits for partitions to grow. ``end_of`` requests an end; it never runs twice at once for the same place."""
 
     def __init__(self, end_of: Callable[[Place], Awaitable[Offset]]) -> None:
         self._end_of = end_of
@@ -41,7 +41,7 @@ class LongPolls:
             watch.grown.set()
 
     async def wait_beyond(self, place: Place, offset: int, seconds: float) -> None:
-        """Wait until the end of the log is above ``offset``, at most ``seconds``. Raises what the look raised."""
+        """Wait until the end of the log is above ``offset``, at most ``seconds``. Raises an error of ``end_of``."""
         if self._closed:
             return
         watch = self._watches.setdefault(place, _Watch())

@@ -54,13 +54,13 @@ class GatewayReader(Protocol):
 
 
 class Look:
-    """The reads for one answer, by one thread. Once no broker answered, this look asks none."""
+    """The reads for one answer, by one thread. After a read found that no broker answers, later reads ask no broker."""
 
     def __init__(self, reader: GatewayReader, alone: bool, fell_dark: Callable[[BaseException], bool]) -> None:
-        """``alone``: no broker is asked. ``fell_dark`` judges whether an error says that no broker answers."""
+        """``alone``: no broker is asked. ``fell_dark`` returns whether an error means that no broker answers."""
         self._reader, self._fell_dark = reader, fell_dark
         self.view_age_s: float | None = None
-        """No broker was asked, and so old is the oldest view that was looked at."""
+        """Age in seconds of the oldest view that was read without a broker; None if no view was."""
         self.alone = alone
         """Whether no broker is asked."""
 
@@ -73,7 +73,7 @@ class Look:
         return self._asked(lambda: self._reader.topic(name), lambda: self._reader.topic_without_brokers(name))
 
     def view(self, topic: str, partition: int) -> PartitionView:
-        """Raises UnknownTopic; ViewBehind for one that is too old."""
+        """Return the view of a partition. Raises UnknownTopic, and ViewBehind if the view is too old."""
 
         def alone() -> PartitionView:
             view, age_s = self._reader.view_without_brokers(topic, partition)
@@ -83,7 +83,7 @@ class Look:
         return self._asked(lambda: self._reader.view(topic, partition), alone)
 
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
-        """Raises what readers do, BrokerUnavailable above all."""
+        """Return the bounds. Raises the errors of the reader, and BrokerUnavailable if no broker is asked."""
         if self.alone:
             raise BrokerUnavailable("no broker answers: what only the broker has is unknown")
         return self._reader.bounds(topic, partition)

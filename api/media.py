@@ -1,4 +1,4 @@
-"""Which media type an answer has: the Accept header against what we serve (RFC 9110, 12.5.1)."""
+"""The choice of an answer's media type: the Accept header against the served types (RFC 9110, 12.5.1)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ PARQUET = "application/vnd.apache.parquet"
 BATCHES = "application/vnd.tierstate.batches"
 
 RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, JSON, ARROW, PARQUET, BATCHES)
-"""In order of preference, when the caller has none."""
+"""The served types, in the order of preference that applies if the caller has none."""
 
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """All of that name as one."""
+    """Return the values of all headers with this lower-case name, joined by commas."""
     return b", ".join([value for each, value in scope["headers"] if each == name]).decode("latin-1")
 
 
 @lru_cache(maxsize=64)
 def negotiate(accept: str, served: Sequence[str] = RECORD_TYPES) -> str:
-    """The served type the caller wants most; the first of equals. Raises NotAcceptable.
+    """Return the type that the caller prefers, or the first in ``served`` of equal ones. Raises NotAcceptable.
 
     The most specific range that fits a type decides its quality: ``a/b`` before ``a/*`` before ``*/*``; 0 excludes it.
     A range that cannot be read counts as absent.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 PLANS = "/v1/plans"
-"""The only path that is posted to; what is below it is deleted."""
+"""The only path that allows POST. The paths below it allow DELETE."""
 
 
 def methods_of(path: str) -> str:
-    """HEAD and OPTIONS are the door's own (`auth.py`)."""
+    """Return the methods for the header. `auth.py` itself implements HEAD and OPTIONS."""
     if path == PLANS:
         return "POST, OPTIONS"
     return "DELETE, OPTIONS" if path.startswith(f"{PLANS}/") else "GET, HEAD, OPTIONS"

@@ -1,4 +1,4 @@
-"""Make a server that listens, from settings and the caller's reader."""
+"""Opening of the gateway: a server that listens, from settings and a reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ..app.operating.plans import Plans
 from ..broker.callers import Callers
 from ..broker.sasl import DEFAULT_MECHANISM
-from ..log import loaded_kernels as loaded_kernels  # not at the first call: to compile them takes seconds
+from ..log import loaded_kernels as loaded_kernels  # at import, not at the first call: compiling takes seconds
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
@@ -33,7 +33,7 @@ from .service import FetchService
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1
-"""Seconds between two looks at whether to stop."""
+"""Seconds between two checks whether to stop."""
 
 
 class GatewayServer:
@@ -46,7 +46,7 @@ class GatewayServer:
         mechanism: str = DEFAULT_MECHANISM,
         listener: Listener = ignore,
     ) -> None:
-        """``mechanism``: as `create_app`. Raises as `open_gateway`."""
+        """``mechanism``: as in `create_app`. Raises InvalidSettings as `open_gateway`."""
         context = _tls_of(settings)
         path = settings.access_log
         self._lines = None if path is None else AppendedLines(path, "gateway.access_log", _warn)
@@ -56,7 +56,7 @@ class GatewayServer:
         app = create_app(service, settings.auth.mechanism or mechanism, access)
         self._server = http_server(app, self.connections, context)
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
-        """The address with the port that was taken."""
+        """The address that the server listens on, with the real port."""
         scheme = "http" if context is None else "https"
         self.url = f"{scheme}://{self.address}"
 
@@ -66,7 +66,7 @@ class GatewayServer:
         return len(self._server.server_state.connections)
 
     def process(self) -> Service:
-        """Return the thread that serves, to be started, stopped and joined with the others."""
+        """Return the service whose thread runs the server. The caller starts, stops and joins it."""
         return Service("gateway", self._serve)
 
     def close(self) -> None:
@@ -102,12 +102,12 @@ def open_gateway(
     groups: Callers | None = None,
     registry: Registry | None = None,
 ) -> GatewayServer:
-    """Return a server. ``hidden``: topics that are never served, as the tier-state topic. ``callers`` and ``groups``
-    ask brokers about callers and about consumer groups. ``plans``: makes plans for readers without a key to the bucket;
-    None makes none. ``registry``: where the schemas are.
+    """Return a server. ``hidden``: topics that are never served, such as the tier-state topic. ``callers`` asks brokers
+    about callers, ``groups`` about consumer groups. ``plans`` makes plans for readers without a key to the bucket.
+    ``plans`` None: the gateway makes no plans. ``registry``: the schema registry.
 
-    Raises MissingExtra for a registry without what it needs; InvalidSettings for an address that is taken, TLS files
-    or tokens that cannot be used, what would be open to strangers.
+    Raises MissingExtra if packages for the registry are missing. Raises InvalidSettings if the address is taken, if TLS
+    files or tokens cannot be used, or if the settings do not pass `auth.check`.
     """
     auth = settings.auth
     if auth.asks and callers is None and (auth.rights == "kafka" or auth.by_login):
@@ -144,8 +144,8 @@ def listen_at(listen: Address) -> socket.socket:
             (listen.host, listen.port),
             family=socket.AF_INET6 if ":" in listen.host else socket.AF_INET,
         )
-        # Inherited by what it accepts. asyncio leaves sockets made like this alone, and every answer of two writes
-        # would wait 40 ms for the client's delayed acknowledgement.
+        # Accepted sockets inherit this. asyncio does not set it on sockets that are made like this. Without it, every
+        # answer of two writes would wait 40 ms for the client's delayed acknowledgement.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The console and the documentation: files of `console/`, nothing from elsewhere, so they work offline."""
+"""The console and the documentation. They load only files of `console/`, so they work offline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASSETS = frozenset({"console.css", "docs.js", "icon.svg", *(f"{name}.js" for nam
 
 
 _DECODED = b'<option value="decoded"'
-"""The view of records that a schema registry makes. It is the first choice where there is a registry."""
+"""The console's option for decoded records. It is preselected if the gateway has a schema registry."""
 
 
 @cache

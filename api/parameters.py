@@ -1,4 +1,4 @@
-"""How parameters are written: what could be read in two ways is refused, and never read in one of them."""
+"""Strict checks of parameters: a call with a parameter that could be read in two ways is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ A_TIME = "ISO 8601 (2026-01-31T12:00:00Z), milliseconds since the epoch, or -3d.
 
 
 def time_of(text: str, clock: Clock) -> TimestampMs:
-    """Raises InvalidRequest for what is no time, and for one before 1970."""
+    """Return the time in milliseconds since the epoch. Raises InvalidRequest if it is no time or before 1970."""
     timestamp = parse_time(text, clock.now_ms())
     if timestamp < 0:
         raise InvalidRequest("the time is before 1970", time=repr(text))
@@ -40,8 +40,8 @@ def time_of(text: str, clock: Clock) -> TimestampMs:
 
 
 async def check_parameters(request: Request) -> None:
-    """A dependency of every route. Raises InvalidRequest for a parameter that the route does not have, with the nearest
-    one that it has; for one that is given twice and is no list; for text that is not UTF-8.
+    """Check the query of a call; a dependency of every route. Raises InvalidRequest if the query is not UTF-8, if the
+    route does not have a parameter (the error suggests a similar name), or if a parameter is repeated and is no list.
     """
     try:
         unquote_to_bytes(request.scope["query_string"]).decode()

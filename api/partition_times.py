@@ -1,4 +1,4 @@
-"""The end of a log over time: enough to draw a partition on an axis of time, from few reads."""
+"""The growth of a partition over time, from few reads: enough to draw the partition on a time axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..state.routing import Isolation, Tier
 from .look import Look
 
 MOST_PAIRS = 64
-"""The most pairs of one partition: a bar has no more places."""
+"""The most pairs of one partition. A bar of the console has no space for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class PartitionTimes:
 
 
 def times_of(reader: Look, topic: str, partition: int) -> PartitionTimes:
-    """Return the pairs, from the newest record of each segment and three batches: the first of each tier, and the last.
+    """Return pairs for the end of each remote segment, and for three batches: the first, the first local, and the last.
 
-    Times never go back: where those of records do, the latest so far counts. Raises UnknownTopic.
+    If a record's time is earlier than the previous time, the previous time is used. Raises UnknownTopic.
     """
     owned = reader.view(topic, partition).coverage.owned
     pairs = {each.offsets.end: each.segment.max_timestamp for each in owned}
@@ -60,7 +60,7 @@ def times_of(reader: Look, topic: str, partition: int) -> PartitionTimes:
 
 
 def thinned(pairs: list[tuple[Offset, TimestampMs]]) -> tuple[tuple[Offset, TimestampMs], ...]:
-    """Return `MOST_PAIRS` of them, with the first and the last."""
+    """Return at most `MOST_PAIRS` of the pairs, evenly spread, with the first and the last pair."""
     if len(pairs) <= MOST_PAIRS:
         return tuple(pairs)
     last = len(pairs) - 1

@@ -1,9 +1,9 @@
-"""`/v1/plans` and what a plan's readers ask for: URLs of a segment's objects, or their bytes where no URL is signed.
+"""`/v1/plans`, and the calls of a plan's readers: URLs of a segment's objects, or their bytes if no URLs are signed.
 
-POST /v1/plans                        lease, then splits with all it takes to read them     once a job
-DELETE /v1/plans/{plan}?topic=…       the lease is given up                                 at its end, by who likes to
-GET  …/segments/{id}/grant            URLs that end, the data key of an encrypted one       once a segment, and again
-GET  …/segments/{id}/{manifest|log|indexes}      bytes, by Range: of folders, and where no URLs are wanted
+POST /v1/plans                        a lease, and splits with all that reading needs       once per job
+DELETE /v1/plans/{plan}?topic=…       ends the lease                                        at the job's end, optional
+GET  …/segments/{id}/grant            URLs that expire, an encrypted segment's data key     per segment, and on expiry
+GET  …/segments/{id}/{manifest|log|indexes}      bytes, by Range: for folders, and if URLs are switched off
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ router = APIRouter(prefix="/v1", tags=["plans"], dependencies=[Depends(check_par
 MOST_RANGES = 10_000
 LEASE_S = 3600.0
 UNSIGNED_S = 900.0
-"""How long a path of the gateway's own is said to be good: it asks for the caller's rights with each call."""
+"""Lifetime in seconds that is reported for the gateway's own paths. Each call to them checks the caller's rights."""
 PART_BYTES = 4096
-"""Memory of a part of a plan: its descriptor, and the lines that say it."""
+"""Bytes of memory for one part of a plan: its descriptor and its lines."""
 PIECE_BYTES = 1 << 20
-"""Of an object that goes through the gateway; two are in memory."""
+"""Bytes of one piece of an object that goes through the gateway. Two pieces are in memory."""
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
 
 
@@ -144,7 +144,7 @@ async def grant_segment(
 ) -> Response:
     caller = caller_of(request)
     at = SegmentPlace(await service.permit(caller, topic, Need.READ), partition, RemoteSegmentId(segment_id))
-    secret = request.url.scheme == "https"  # here, or at a trusted proxy
+    secret = request.url.scheme == "https"  # TLS ends here, or at a trusted proxy
     plans, longest = _plans(service), service.settings.url_lifetime
 
     def look() -> bytes:
@@ -185,7 +185,7 @@ async def read_object(
             pieces = iter([whole[byte_range.start : byte_range.stop]])
         elif len(byte_range) and not request.scope[HEAD]:
             rest = plans.stored(segment, kind, byte_range)
-            first = await pool.run(lambda: next(rest, b""))  # what is wrong with it is a status
+            first = await pool.run(lambda: next(rest, b""))  # its error becomes the status
             pieces = _behind(first, rest)
         service.charge(caller.principal, 0 if request.scope[HEAD] else len(byte_range))
     except BaseException:
@@ -199,7 +199,7 @@ async def read_object(
 
 
 class _Held(StreamingResponse):
-    """Piece by piece, each made in a pool's thread; memory is given back when it is over, however it ends."""
+    """A response in pieces, each made in a pool's thread. It releases its memory when it ends, also after an error."""
 
     def __init__(
         self, pieces: Iterator[bytes], held: Held, pool: Pool, headers: dict[str, str], status: int, media_type: str
@@ -215,7 +215,7 @@ class _Held(StreamingResponse):
 
 
 async def _each(pieces: Iterator[bytes], pool: Pool) -> AsyncIterator[bytes]:
-    """One piece is made when the one before it was taken: no thread waits for a slow client."""
+    """Yield the pieces. Each is made after the previous piece was taken, so no thread waits for a slow client."""
     try:
         while piece := await pool.run(lambda: next(pieces, b""), goes_on=True):
             yield piece
@@ -230,7 +230,7 @@ def _behind(first: bytes, rest: Iterator[bytes]) -> Generator[bytes, None, None]
         yield from rest
     finally:
         if isinstance(rest, Generator):
-            rest.close()  # it has a connection
+            rest.close()  # closes its connection to the store
 
 
 def _plans(service: FetchService) -> Plans:

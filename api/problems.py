@@ -1,8 +1,8 @@
-"""The status and error code of every error class, in one table. A subclass without a line has its parent's.
+"""The status and error code of every error class, in one table. A subclass without a row has its parent's.
 
-Bodies are ``{"error_code": 40401, "message": …, "error": "UnknownTopic", …}``. Codes are the REST Proxy's where it has
-one of the same meaning; our own are the status followed by 50 and above, so they never mean something else there.
-Only facts a caller may see are shown: no file of this machine, no address, no stack trace. Logs have the rest.
+Bodies are ``{"error_code": 40401, "message": …, "error": "UnknownTopic", …}``. A code is the REST Proxy's if it has a
+code with the same meaning. tierstate's own codes are the status and 50 or more, so they mean nothing else there.
+Bodies have only facts that a caller may see: no file of this machine, no address, no stack trace. Logs have the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NotAuthenticated(errors.AccessDenied):
 
 
 class WrongHost(errors.InvalidRequest):
-    """The gateway is called by a name that is none of its own."""
+    """The Host header of a call is not a name of the gateway."""
 
 
 class TwoLengths(errors.InvalidRequest):
@@ -53,7 +53,7 @@ class BodyTooSlow(errors.InvalidRequest):
 
 
 class ProblemKind(NamedTuple):
-    """``retry_after``: seconds, where trying again makes sense."""
+    """The answer to an error class. ``retry_after``: seconds; None if the answer suggests no retry."""
 
     status: int
     error_code: int
@@ -83,7 +83,7 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     errors.PositionLost: ProblemKind(503, 50356, 5),
     errors.LineageUnconfirmed: ProblemKind(503, 50359, 5),
     errors.UnknownOutcome: ProblemKind(503, 50357, 5),
-    errors.Fenced: ProblemKind(503, 50358, 1),  # leadership moves under the read: the next one follows it
+    errors.Fenced: ProblemKind(503, 50358, 1),  # leadership moved during the read: a retry finds the new leader
     errors.AccessDenied: ProblemKind(403, 40301),
     NotAuthenticated: ProblemKind(401, 40101),
     WrongHost: ProblemKind(421, 42150),
@@ -115,7 +115,7 @@ SHOWN = frozenset(
 )
 """Facts that a caller may see; each is a field of the body."""
 SHOWN_OF_DAMAGE = frozenset("file chunk position batch expected found reason next".split())
-"""Of CorruptData. A plan names the same objects to whoever may read the topic."""
+"""More facts of a CorruptData about an object. Readers of the topic may see them: a plan names the same objects."""
 
 
 def problem_of(error: BaseException) -> ProblemKind:
@@ -127,7 +127,7 @@ def problem_of(error: BaseException) -> ProblemKind:
 
 
 def problem_response(error: BaseException) -> Response:
-    """The answer to a call that raised ``error``."""
+    """Return the answer to a call that raised ``error``."""
     problem = problem_of(error)
     if not isinstance(error, TierstateError):
         return _response(problem, "this is a bug in tierstate; its log says more", "InternalError", {})
@@ -142,7 +142,7 @@ def problem_response(error: BaseException) -> Response:
 
 
 def _is_of_an_object(error: TierstateError) -> bool:
-    """Return whether it is damage of an object of the store, and not of a file of this machine."""
+    """Return whether the error is damage of an object in the store, and not of a file on this machine."""
     return isinstance(error, errors.CorruptData) and not str(error.facts.get("file", "/")).startswith("/")
 
 
@@ -166,7 +166,7 @@ def answer_to(request: Request, error: Exception) -> Response:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Every error of the app becomes a problem body, also those of routing and of parameters."""
+    """Turn every error of the app into a problem body, also errors of routing and of parameters."""
 
     def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -1,4 +1,4 @@
-"""Recent events of a partition, in words and with their times: from the facts that the tier-state topic still has."""
+"""Recent events of a partition, in words and with times, from the facts that the tier-state topic still has."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXPIRED = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReaso
 
 @dataclass(frozen=True, slots=True)
 class RecentFact:
-    """``at``: by the clock of its writer. ``fact``: its kind."""
+    """``at``: by the writer's clock. ``fact``: the kind of the fact. ``said``: the fact in words."""
 
     at: TimestampMs
     partition: int
@@ -49,8 +49,8 @@ class RecentFact:
 
 
 def recent_facts(view: PartitionView, most: int) -> list[RecentFact]:
-    """Return the newest facts by their position in the topic, newest first, without those that have no time of their
-    own, such as leases, and without the beginning of a finished copy.
+    """Return at most ``most`` facts, newest first by their position in the topic. Facts without a time, such as leases,
+    are left out. So is the start of a copy that is finished.
     """
     facts = nlargest(most, _tellable(view), key=lambda live: live.position)
     return [_told(view.partition.partition, live.fact) for live in facts if not isinstance(live.fact, UnknownFact)]

@@ -1,4 +1,4 @@
-"""Records as each media type has them: blocks of records in, chunks of a body out. One block at a time is in memory.
+"""The form of records in each media type: blocks of records become chunks of a body. Only one block is in memory.
 
 The Kafka forms are the REST Proxy's v2 (``topic key value partition offset``) with ``timestamp``, ``timestampType`` and
 ``headers`` added.
@@ -8,7 +8,7 @@ The Kafka forms are the REST Proxy's v2 (``topic key value partition offset``) w
     (int64 producer id, int64 first, int64 last) * count    aborted ranges, both offsets included
     int32 count                                             the last four bytes of the body
 
-big-endian. Control batches and records outside [offset, X-Next-Offset) are included: a reader drops them.
+big-endian. Control batches and records outside [offset, X-Next-Offset) are included; a reader must drop them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def form_of(media_type: str, topic: str, partition: int, encoding: Encoding, val
 
 
 class _Arrow:
-    """An Arrow IPC stream; the schema is there even when no record is."""
+    """An Arrow IPC stream. It has the schema even if there are no records."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._topic, self._partition = topic, partition
@@ -83,10 +83,10 @@ class _Arrow:
 
 
 class _Parquet:
-    """A file whose row groups are the blocks; the footer, which names them, is its end."""
+    """A Parquet file whose row groups are the blocks. The footer, which lists the row groups, comes last."""
 
     def __init__(self, topic: str, partition: int) -> None:
-        # not at the top: 40 ms, and hardly any answer is one
+        # imported here, because it takes 40 ms and few answers are Parquet
         from pyarrow.parquet import ParquetWriter
 
         self._topic, self._partition = topic, partition
@@ -106,7 +106,7 @@ class _Parquet:
 
 
 class _Written(io.RawIOBase):
-    """A file that is written sequentially, while its bytes are taken out."""
+    """A file that is written sequentially. `taken` returns and removes the bytes written so far."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -130,12 +130,12 @@ class _Written(io.RawIOBase):
 
 
 class _Json:
-    """Records by a layout, with something between them."""
+    """Records as JSON in a layout, with ``between`` as their separator."""
 
     def __init__(self, layout: Callable[[str], Layout], begin: bytes, between: bytes, end: bytes) -> None:
         self._layout, self._begin, self._between, self._end = layout, begin, between, end
         self._skip = len(between)
-        """Of the first chunk: nothing is before the first record."""
+        """Bytes to drop from the first chunk: there is no separator before the first record."""
 
     def begin(self) -> bytes:
         return self._begin
@@ -150,7 +150,7 @@ class _Json:
 
 
 class _Decoded:
-    """Records as lines, each with what its key and value are by their schemas."""
+    """Records as JSON, each with its key and value also decoded by their schemas."""
 
     def __init__(
         self, layout: Callable[[str], Layout], values: AnswerValues, begin: bytes, between: bytes, end: bytes
@@ -176,7 +176,7 @@ class _Decoded:
 
 
 def require_json(block: RecordBlock) -> None:
-    """Raises NotJson naming the first record whose key or value is not JSON."""
+    """Raises NotJson with the offset of the first record whose key or value is not JSON."""
     columns = block.offsets.tolist(), block.binary(KEY_AT).to_pylist(), block.binary(VALUE_AT).to_pylist()
     for offset, key, value in zip(*columns, strict=True):
         for name, data in (("key", key), ("value", value)):
@@ -190,6 +190,6 @@ def require_json(block: RecordBlock) -> None:
 
 
 def batches_trailer(piece: Fetched) -> bytes:
-    """The aborted ranges behind the batches."""
+    """Return the bytes after the batches: the aborted ranges and their count."""
     ranges = [_ABORTED.pack(each.producer_id, each.first, each.last) for each in piece.aborted]
     return b"".join(ranges) + _COUNT.pack(len(ranges))

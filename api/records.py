@@ -2,10 +2,10 @@
 
     position  ->  fetch, check, encode (in the pool of the tier that has it)  ->  empty? long poll  ->  send
 
-An answer holds one piece of one tier, and ``X-Next-Offset`` says where to go on. Only where records were asked for by
-their number (``max_records``) pieces follow until they are there, over the seam of the tiers too; ``X-Tier`` names the
-tiers in the order of the records.
-With ``key`` or ``contains`` pieces follow too, of one tier unless ``max_records`` is given, until a budget is spent.
+An answer holds one piece of one tier, and ``X-Next-Offset`` is the offset to continue at. With ``max_records``, more
+pieces follow until the answer has that many records, also from the other tier. ``X-Tier`` names the tiers in the order
+of the records. With ``key`` or ``contains``, more pieces follow until a budget is spent. Without ``max_records``, they
+are all from one tier.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(
 
 DEFAULT_BYTES = 1024 * 1024
 FEW_BYTES, RECORD_BYTES = 64 * 1024, 1024
-"""What is fetched first of records that are asked for by their number: so much, or so much for each."""
+"""Bytes of the first piece with ``max_records``: the larger of `FEW_BYTES` and `RECORD_BYTES` for each record."""
 LONGEST_WAIT_MS = 60_000
 MAX_OFFSET = 2**63
 LONGEST_FILTER = 4096
-"""Letters of a filter."""
+"""The most characters of a filter."""
 Taken: TypeAlias = tuple[Fetched, Offset]
-"""A piece that is in the answer, and where to go on."""
+"""A piece that was added to the answer, and the offset to continue at."""
 
 
 @router.get(
@@ -133,7 +133,7 @@ async def read_records(
 async def _respond(
     request: Request, service: FetchService, call: Call, record_filter: RecordFilter | None = None
 ) -> Response:
-    """Return the answer to a call. Raises what reads raise, and what `permit` raises."""
+    """Return the answer to a call. Raises InvalidRequest, and the errors of reads and of `FetchService.permit`."""
     caller = caller_of(request)
     await service.permit(caller, call.topic, Need.READ)
     if (call.offset is None) == (call.timestamp is None):
@@ -209,7 +209,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
     if not first.data and call.wait_s > 0:
         held.resize(0)
         await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
-        await service.permit(caller, call.topic, Need.READ)  # it may have lost the right while it waited
+        await service.permit(caller, call.topic, Need.READ)  # the right may have been lost meanwhile
         held.resize(piece_bytes)
         tiers.clear()
         (first, next_offset), pool = await _taken(service, call, position, piece_bytes, take)
@@ -222,19 +222,19 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
             (last, next_offset), pool = await _taken(service, call, next_offset, left, take)
         except TierstateError:
             if taken > before:
-                raise  # some of it may be in the answer
+                raise  # a part of the piece may be in the answer
             if scan is not None:
                 scan.stop(ScanEnd.ERROR)
-            break  # what is there is an answer; the call for the next offset says what is wrong
+            break  # answer with the records so far; the call for the next offset reports the error
     if not body.ended:
         body.end()
     return answer_of(call, first, tiers, next_offset, body, pool, scan)
 
 
 def _first_bytes(call: Call, scan: Scan | None, most: int) -> int:
-    """Return the bytes of the first piece, as stored; what is missing follows. All pieces of a scan are this large."""
+    """Return the bytes to read for the first piece, as stored. In a scan, all pieces have this size."""
     if scan is not None:
-        return min(max(call.max_bytes, DEFAULT_BYTES), most)  # as a call that says nothing
+        return min(max(call.max_bytes, DEFAULT_BYTES), most)  # at least the default
     if call.max_records is not None:
         return min(call.max_bytes, max(FEW_BYTES, call.max_records * RECORD_BYTES))
     return call.max_bytes
@@ -260,7 +260,7 @@ async def _position(service: FetchService, call: Call) -> Offset:
 async def _taken(
     service: FetchService, call: Call, position: Offset, max_bytes: int, take: Callable[[Fetched], Taken]
 ) -> tuple[Taken, Pool]:
-    """Fetch as `_fetch` does. A piece that may wait for a schema registry is taken in a pool of its own."""
+    """Fetch as `_fetch` does. To decode values, ``take`` may wait for a schema registry, so it runs in another pool."""
     if call.values is None:
         return await _fetch(service, call, position, max_bytes, take)
     (piece, _), _ = await _fetch(service, call, position, max_bytes, lambda piece: (piece, piece.offset))
@@ -271,10 +271,10 @@ async def _taken(
 async def _fetch(
     service: FetchService, call: Call, position: Offset, max_bytes: int, take: Callable[[Fetched], Taken]
 ) -> tuple[Taken, Pool]:
-    """Fetch and take a piece in the local pool while the offset is on the broker, else in the remote pool.
+    """Fetch and take a piece: in the local pool if the broker has the offset, else in the remote pool.
 
-    A local read reads the local tier alone. An offset that was trimmed since is read again in the remote pool, so no
-    thread that serves local reads waits for the store.
+    A read in the local pool reads the local tier alone. If the offset was trimmed meanwhile, the remote pool repeats
+    the read. So no thread that serves local reads waits for the object store.
     """
     place = call.topic, call.partition
 

@@ -1,7 +1,7 @@
-"""A request's body is whole before anything looks at it: of `MOST_BYTES` at most, within its time, counted as memory.
+"""ASGI middleware that reads a request's body completely before the app runs, in a limited time, up to `MOST_BYTES`.
 
-ASGI middleware behind the door: no body is read before its caller has shown credentials. Whatever server runs the app,
-a body that never ends holds no connection, and one that is too large is not read.
+It counts the body as memory. It runs after `auth.py`, so no body is read before the caller has shown credentials. With
+any ASGI server, a body that never ends does not hold its connection, and a body that is too large is not read fully.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_BYTES = 64 * 1024
 
 
 def bounded(app: ASGIApp, memory: AnswerMemory, seconds: float) -> ASGIApp:
-    """``seconds``: a body may take so long, as a head may."""
+    """Return ``app`` behind this middleware. ``seconds``: the time limit for a body."""
 
     async def entered(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not _has_body(scope):
@@ -32,7 +32,7 @@ def bounded(app: ASGIApp, memory: AnswerMemory, seconds: float) -> ASGIApp:
                 body = await _whole(receive, seconds)
             except TierstateError as error:
                 response = problem_response(error)
-                response.headers["connection"] = "close"  # what follows on it would be the rest of the body
+                response.headers["connection"] = "close"  # the rest of the body would follow on it
                 await response(scope, receive, send)
                 return
             body_sent = False
@@ -56,7 +56,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _announced(scope: Scope) -> int:
-    """Bytes that the body may have. Raises BodyTooLarge."""
+    """Return the announced bytes of the body, or `MOST_BYTES` if none are announced. Raises BodyTooLarge."""
     length = header(scope, b"content-length")
     if not length:
         return MOST_BYTES

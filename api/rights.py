@@ -1,4 +1,4 @@
-"""The rights of a caller, as Kafka has them, kept for `gateway.auth.cache`; never more, also in an outage."""
+"""Cache of callers' rights, as Kafka reports them, for `gateway.auth.cache` and never longer, not even in an outage."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .problems import NotAuthenticated
 
 EVERYTHING = Rights(describe=True, read=True)
 REMEMBERED = 100_000
-"""Answers about a caller and a topic; the one unused longest is asked for again."""
+"""The most cached rights, each of one caller on one topic. The least recently used entry is evicted."""
 LOCKS = 64
 _PROVEN = ""
-"""No topic's name: that the brokers took the caller's login."""
+"""A key of the cache in place of a topic's name. Its entry means that the brokers accepted the caller's login."""
 
 
 class Asking(Protocol):
@@ -33,9 +33,9 @@ class Asking(Protocol):
 
 
 class CallerRights:
-    """Asks Kafka for the rights of callers, one question at a time about each.
+    """Requests the rights of callers from Kafka, with at most one request at a time for each caller.
 
-    ``asking`` None: Kafka is not asked, and no caller has a login. ``by_kafka`` False: every caller may read all.
+    ``asking`` None: no request is made, and no caller has a login. ``by_kafka`` False: callers may read all topics.
     """
 
     def __init__(self, asking: Asking | None, pool: Pool, clock: Clock, cache_s: float, *, by_kafka: bool) -> None:
@@ -45,8 +45,8 @@ class CallerRights:
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     async def of(self, caller: Caller, topics: Sequence[str]) -> Mapping[str, Rights]:
-        """NotAuthenticated: the brokers refuse the caller, or its token is over. BrokerUnavailable, TimedOut: they do
-        not answer.
+        """Return the rights on each topic. Raises NotAuthenticated if the brokers refuse the caller or if the caller's
+        token has expired, BrokerUnavailable or TimedOut if the brokers do not answer.
         """
         if caller is ANYBODY or (not self._by_kafka and caller.login is None):
             return dict.fromkeys(topics, EVERYTHING)
@@ -54,7 +54,7 @@ class CallerRights:
             raise NotAuthenticated("the bearer token has expired")
         names = [*topics] if self._by_kafka else []
         if caller.login is not None:
-            names.append(_PROVEN)  # also where no topic is asked about
+            names.append(_PROVEN)  # also if no topic is named
         rights = self._remembered(caller, names)
         if len(rights) < len(names):
             rights = await self._pool.run(lambda: self._asked(caller, names))
@@ -75,7 +75,7 @@ class CallerRights:
             missing = [topic for topic in topics if topic not in by_topic]
             if not missing:
                 return by_topic
-            at = self._clock.monotonic()  # before the question: its answer may be old as soon as it is given
+            at = self._clock.monotonic()  # before the request: its answer may be old already when it arrives
             answer = self._answer(caller, missing)
             with self._lock:
                 for topic, rights in answer.items():

@@ -1,7 +1,7 @@
-"""How far a call that looks for records has looked, and what ended it.
+"""The progress of a call that searches for records, and the reason why the search ended.
 
-A scan goes on until it has found as many records as were asked for, or until it has looked through
-``gateway.scan_bytes``: then it answers with what it found, often nothing, and ``X-Next-Offset`` is where to look on.
+A scan ends when it has found as many records as requested, has searched ``gateway.scan_bytes``, or for another reason
+of `ScanEnd`. It answers with the records found, often none, and ``X-Next-Offset`` is the offset to continue at.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ScanEnd(StrEnum):
 
 
 class Scan:
-    """One call's. ``budget``: bytes of batches, unpacked; passed by a MiB or one batch at most."""
+    """The scan of one call. ``budget``: bytes of unpacked batches; a scan exceeds it by at most 1 MiB or one batch."""
 
     def __init__(self, record_filter: RecordFilter, budget: int) -> None:
         self.record_filter, self.budget = record_filter, budget
@@ -31,12 +31,12 @@ class Scan:
         self.stopped: ScanEnd | None = None
 
     def looked(self, records: int, size: int) -> None:
-        """Told by the decoder, of whole blocks; how many of their records counted, only who reads them knows."""
+        """Count searched bytes; the decoder calls this. ``records`` is ignored: the blocks' reader counts them."""
         self.bytes += size
         if self.bytes >= self.budget:
             self.stop(ScanEnd.BUDGET)
 
     def stop(self, why: ScanEnd) -> None:
-        """The first reason counts, but for a budget that was spent with the last thing asked for."""
+        """Stop for this reason. The first reason is kept, except that any later reason replaces BUDGET."""
         if self.stopped in (None, ScanEnd.BUDGET):
             self.stopped = why

@@ -44,11 +44,11 @@ R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 METADATA_CALLS = 8
 SILENT_S = 5.0
-"""Seconds that no broker is asked for what a view can answer, after none answered: each time somebody would wait."""
+"""Seconds without requests to brokers for data that a view has, after no broker answered. Each request would wait."""
 TIERED_AGE_S = 2.0
-"""Seconds that the list of tiered topics is used."""
+"""Seconds that the list of tiered topics is cached."""
 PRINCIPALS = 10_000
-"""Quotas remembered; the one unused longest is forgotten."""
+"""The most quotas in memory. The least recently used quota is evicted."""
 PARTITIONS = 100_000
 """Partitions whose local start is remembered."""
 
@@ -61,7 +61,7 @@ class Need(Enum):
 
 
 class Pools:
-    """One of each kind, so that a cold scan never delays a hot read."""
+    """One pool for each kind of work, so that a scan of the remote tier never delays a local read."""
 
     def __init__(self, settings: Gateway) -> None:
         self.local = Pool("gateway-local", settings.local_reads)
@@ -81,14 +81,14 @@ class Pools:
 
 
 class ClientLeft(BaseException):
-    """The client has left. It is no Exception, so that no handler makes an answer of it: the connection catches it."""
+    """The client has disconnected. This is no Exception, so no handler answers it. `HttpConnection` catches it."""
 
 
 class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, in addition to Kafka's own internal topics.
 
-    ``asking`` asks the brokers about callers; None: they know no users. ``plans`` None: no plan is made. ``groups``
-    asks the brokers about consumer groups; None: nothing is known of them. ``values`` decodes by a schema registry.
+    ``asking`` asks the brokers about callers; None: they know no users. ``plans`` None: no plans are made. ``groups``
+    asks the brokers about consumer groups; None: no group is known. ``values`` decodes values by a schema registry.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class FetchService:
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
         self._local_starts: LRUCache[tuple[str, int], Offset] = LRUCache(PARTITIONS)
         self._looking: asyncio.Task[bool] | None = None
-        """A look for tiered topics ahead of time. A call that needs the list reports what a look fails with."""
+        """Refreshes the list of tiered topics before it expires. Its error is ignored; a later call raises its own."""
         self._lock = threading.Lock()
 
     def serves(self, topic: str) -> bool:
@@ -128,8 +128,9 @@ class FetchService:
         return not self._patterns or any(pattern.fullmatch(topic) for pattern in self._patterns)
 
     async def permit(self, caller: Caller, topic: str, need: Need) -> str:
-        """The topic's name. Raises InvalidRequest for what cannot be one, UnknownTopic for one that the caller may not
-        know of, or that is not served, in the same words as for one that is not there; AccessDenied, NotAuthenticated.
+        """Return the topic's name. Raises InvalidRequest if it cannot be one. Raises UnknownTopic if the topic does not
+        exist, is not served, or may not be known to the caller: the message is the same, so that it reveals nothing.
+        Also raises AccessDenied and NotAuthenticated.
         """
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise InvalidRequest("not a topic name: letters, digits, dots, underscores and hyphens are allowed")
@@ -141,7 +142,7 @@ class FetchService:
         return topic
 
     def look(self) -> Look:
-        """Return a look at topics for one answer."""
+        """Return the `Look` for one answer."""
         return Look(self.reader, self.is_dark, self.fell_dark)
 
     @property
@@ -150,18 +151,18 @@ class FetchService:
         return self.clock.monotonic() < self._dark_until
 
     def fell_dark(self, error: BaseException) -> bool:
-        """Return whether the error says that no broker answers; then none is asked for `SILENT_S`."""
+        """Return whether the error means that no broker answers. If so, `is_dark` is true for the next `SILENT_S`."""
         if not isinstance(error, BrokerUnavailable | TimedOut) or isinstance(error, LeaderMoved):
             return False
         self._dark_until = self.clock.monotonic() + SILENT_S
         return True
 
     def restricted(self, caller: Caller) -> str | None:
-        """The user who may not know all names of groups and users; None: who asks sees what the gateway itself may."""
+        """Return the user if not all names of groups and users may be shown to the caller, or None if all may be."""
         return caller.principal if self.settings.auth.rights == "kafka" and caller is not ANYBODY else None
 
     async def topics(self, caller: Caller) -> list[str]:
-        """Names of tiered topics that the caller may know of."""
+        """Return the names of the tiered topics that the caller may know."""
         names = [name for name in await self.pools.metadata.run(self.look().topics) if self.serves(name)]
         rights = await self.rights.of(caller, names)
         return [name for name in names if rights[name].describe]
@@ -188,18 +189,18 @@ class FetchService:
                 self.fell_dark(error)
                 failure = error
         if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
-            return True  # as it was last seen
+            return True  # in the last list, or in the view
         raise failure
 
     def _is_in_view(self, topic: str) -> bool:
         """Return whether the current view has the topic, or the remote tier still has it after it was deleted."""
         try:
             return self.reader.topic(topic).gone or self.reader.is_tiered(topic)
-        except (UnknownTopic, AccessDenied):  # nor may the gateway itself know of it
+        except (UnknownTopic, AccessDenied):  # the gateway's own login may not see it
             return False
 
     def charge(self, principal: str, size: int) -> None:
-        """Throttled while a principal's quota is in debt. Answers are never cut: what is too much is paid later."""
+        """Charge ``size`` bytes. Raises Throttled while the principal's quota is in debt. Answers are never cut."""
         quota = self._quota(principal)
         seconds = 0.0 if quota is None else quota.try_take(size)
         if seconds > 0:
@@ -221,7 +222,7 @@ class FetchService:
         return quota
 
     async def local_start(self, topic: str, partition: int) -> Offset:
-        """Return the local start as last seen. It is a hint that chooses a pool; the read itself finds the truth."""
+        """Return the local start as last seen. It is a hint that chooses a pool; the read itself checks it."""
         with self._lock:
             start = self._local_starts.get((topic, partition))
         if start is not None:
@@ -236,7 +237,7 @@ class FetchService:
             self._local_starts[topic, partition] = bounds.local_start
 
     def fetch_remote(self, topic: str, partition: int, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
-        """Return a piece of the remote tier alone, by the current view while brokers do not answer. Blocks."""
+        """Return a piece of the remote tier alone, from the view alone while brokers do not answer. Blocks."""
         reader, now = self.reader, self.clock.monotonic
         if now() >= self._silent_until:
             try:
@@ -257,7 +258,7 @@ class FetchService:
 
 
 async def service_of(request: Request) -> FetchService:
-    """The app's. A coroutine, as every dependency: FastAPI runs others in a thread."""
+    """Return the app's service. All dependencies are coroutines, because FastAPI runs other functions in a thread."""
     service = request.app.state.service
     assert isinstance(service, FetchService)
     return service
@@ -271,7 +272,7 @@ def caller_of(request: Request) -> Caller:
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, R]) -> R:
-    """Return the result of ``work``. Cancels it and raises ClientLeft if the client leaves before."""
+    """Return the result of ``work``. If the client disconnects first, cancel ``work`` and raise ClientLeft."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnect(request))
     try:

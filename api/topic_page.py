@@ -1,4 +1,4 @@
-"""Further questions of a topic's page: its summary, times, groups, and the newest facts."""
+"""Further calls for the console's page of a topic: its summary, times, groups, and the newest facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .topics import Asked, TopicName, answer, known
 router = APIRouter(prefix="/v1/topics/{topic}", tags=["topics"], dependencies=[Depends(check_parameters)])
 
 AT_ONCE = 64
-"""Partitions of one answer."""
+"""The most partitions of one answer."""
 STANDINGS = 1000
 
 Which = Annotated[
@@ -66,7 +66,7 @@ async def list_times(request: Request, service: Asked, topic: TopicName, partiti
         ]
         return models.TimesList(topic=topic, partitions=times)
 
-    # it may read the object store, as a search by time
+    # this may read the object store, like a search by time
     return await answer(service, made, service.pools.times)
 
 
@@ -78,7 +78,7 @@ async def list_facts(
     partition: Which,
     count: Annotated[int, Query(ge=1, le=500, description="At most; the newest."), WHOLE] = 50,
 ) -> Response:
-    await service.permit(caller_of(request), topic, Need.READ)  # as segments
+    await service.permit(caller_of(request), topic, Need.READ)  # like the list of segments
 
     def made(look: Look) -> models.FactList:
         all_facts: list[RecentFact] = []
@@ -114,7 +114,7 @@ async def list_groups(request: Request, service: Asked, topic: TopicName, partit
 
 
 def _which(look: Look, topic: str, partitions: Sequence[int]) -> list[int]:
-    """Each once. Raises InvalidRequest for too many, UnknownTopic for one that is not there."""
+    """Return each partition once, or all if none is named. Raises InvalidRequest if they are too many, UnknownTopic."""
     count = look.topic(topic).partitions
     numbers = sorted(set(partitions)) if partitions else list(range(count))
     if len(numbers) > AT_ONCE:

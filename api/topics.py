@@ -118,7 +118,7 @@ async def ask_its_agent(request: Request, service: Asked, topic: TopicName, part
             status=_shown(service, caller, topic, partitions, reply) if isinstance(reply, dict) else None,
         )
 
-    # an agent that is away takes seconds: the metadata calls must not wait behind it
+    # an agent that does not answer takes seconds, and metadata calls must not wait for it
     return await answer(service, made, service.pools.agents)
 
 
@@ -143,14 +143,14 @@ async def find_offset(
         offset, at = record if record is not None else (None, None)
         return models.FoundOffset(topic=topic, partition=partition, offset=offset, timestamp=at)
 
-    # it may read the object store: a search through cold segments must not delay the metadata calls, nor wait for scans
+    # this may read the object store: it must neither delay metadata calls nor wait for scans
     return await answer(service, made, service.pools.times)
 
 
 async def answer(
     service: FetchService, made: Callable[[Look], BaseModel | dict[str, Any]], pool: Pool | None = None
 ) -> Response:
-    """Answer in this pool (None: that of metadata calls). X-View-Age has the age of the view if no broker was asked."""
+    """Return the answer, made in ``pool`` (None: the metadata pool). X-View-Age: age of a view read without brokers."""
     look = service.look()
 
     def dumped() -> bytes:
@@ -168,7 +168,7 @@ async def answer(
 
 
 def known(reader: GatewayReader | Look, topic: str, partition: int) -> LogicalTopic:
-    """The topic. Raises UnknownTopic for it or the partition."""
+    """Return the topic. Raises UnknownTopic if the topic or the partition does not exist."""
     described = reader.topic(topic)
     if partition >= described.partitions:
         raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
@@ -219,7 +219,7 @@ def _shown(
     if status.get("held_by"):
         try:
             groups = {each.group for each in service.groups.now(caller, topic, partitions).positions}
-        except Unavailable:  # unknown: none
+        except Unavailable:  # unknown groups are not shown
             pass
     return shown_status(status, groups, user)
 

@@ -1,1 +1,1 @@
-"""The commands that people type."""
+"""The command line: one module for each command."""

@@ -1,4 +1,4 @@
-"""``tierstate recover --begin-history``: a person decides that the topic counts, not its diverged archive."""
+"""``tierstate recover --begin-history``: a person makes the topic authoritative, not its diverged archive."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ KEYS_SHOWN = 20
 
 
 def begin(context: Context, execute: bool) -> None:
-    """Show where topic and archive diverge, and the facts that only the archive has; then begin the next history.
+    """Show where topic and archive diverge, and the facts that only the archive has. ``execute`` begins a new history.
 
-    Raises InvalidRequest if they have not diverged, CorruptData if segments that the topic calls readable were deleted,
-    Difference if segments are left, and Fenced while another command has the lock of the bucket prefix.
+    Raises InvalidRequest if topic and archive have not diverged. After the output, raises CorruptData if segments
+    that the topic calls readable were deleted, or Difference if only the lost history knew some segments. Raises
+    Fenced while another command has the lock of the bucket prefix.
     """
     from ..app.operating.history import begin_after, find_break
 

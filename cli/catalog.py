@@ -1,4 +1,4 @@
-"""The catalog of tables that a command works on."""
+"""Open the catalog of tables for a command."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NEEDED = ("kafka.bootstrap.servers", "store.url")
 
 @contextmanager
 def catalog_of(context: Context, *, new: bool = False) -> Iterator[LakeCatalog]:
-    """Open the catalog of the settings; make the embedded one if ``new``, else raise InvalidRequest without it.
+    """Yield the catalog of the settings. ``new`` creates the embedded catalog if it is missing.
 
-    Raises MissingExtra where its packages are not installed.
+    Raises InvalidRequest if the embedded catalog is missing and not ``new``, MissingExtra if packages are missing.
     """
     with imported_lake():
         from ..lake.table_open import open_catalog
@@ -32,7 +32,7 @@ def catalog_of(context: Context, *, new: bool = False) -> Iterator[LakeCatalog]:
 
 @contextmanager
 def imported_lake() -> Iterator[None]:
-    """Raise MissingExtra where an import of the block needs packages that are not installed."""
+    """Raise MissingExtra if an import in the ``with`` block needs a package of the extra that is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -65,7 +65,7 @@ def _trial(store: Any) -> Trial:
     from ..runtime.id_source import RandomIds
     from ..storage.contract_trial import Trial
 
-    return Trial(store, f"{PREFIX}{RandomIds().uuid().hex()}/")  # lower case: a promise tests whether case counts
+    return Trial(store, f"{PREFIX}{RandomIds().uuid().hex()}/")  # lower case: one promise tests case sensitivity
 
 
 def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: bool) -> None:
@@ -84,7 +84,7 @@ def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: boo
                     break
                 started = clock.monotonic()
     finally:
-        context.deadline.cancel()  # its work is done: what was written is removed, however long that takes
+        context.deadline.cancel()  # the trial is over; removing its objects may take any time
         left = trial.clear()
         for name in left:
             context.output.note(f"may still be there: {name}")
@@ -94,7 +94,7 @@ def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: boo
 
 
 class _Certificate:
-    """Prints each verdict as it comes, and the result of all at the end."""
+    """Prints the verdict on each promise at once, and the result at the end. With ``--json`` it prints one document."""
 
     def __init__(self, context: Context, store: str, promises: list[Promise]) -> None:
         self._context = context
@@ -158,7 +158,7 @@ class _Certificate:
 
 
 def _estimate(context: Context, url: str, promises: list[Promise]) -> None:
-    """Show the cost of the promises on a store that keeps them all: the calls to a store in memory are counted."""
+    """Show how many objects, bytes and requests each promise needs, counted on a store in memory that keeps all."""
     from ..storage.contract_trial import Trial
     from ..storage.memory import MemoryStore
 

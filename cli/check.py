@@ -1,4 +1,4 @@
-"""``tierstate check``: everything that an agent needs, before it starts."""
+"""``tierstate check``: check everything that an agent needs, before the agent starts."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _extents(
     tier: Tier,
     unread: UnreadPartitions,
 ) -> dict[int, Extent]:
-    """Return the offsets that are meant, by partition."""
+    """Return the half-open range of offsets to read, by partition. Partitions that fail are added to ``unread``."""
     extents = {}
     for partition in chosen_partitions(source, topic):
         with unread.reading(partition):
@@ -173,7 +173,7 @@ def _batches(
 def _search(
     context: Context, topic: TopicArgument, key: str | None, contains: str | None, encoding: str
 ) -> Iterator[Search | None]:
-    """Yield the search, or None without one. Its progress is noted now and then, and always at the end."""
+    """Yield the search, or None without ``key`` and ``contains``. Notes show its progress, the last one at its end."""
     if key is None and contains is None:
         yield None
         return
@@ -234,7 +234,7 @@ def _template_writer(template: str) -> Writer:
 
 
 def _part(text: str) -> bytes | Callable[[pa.RecordBatch], pa.Array]:
-    """Return one piece of a template: the column of a field, or the bytes of an escape or of plain text."""
+    """Return a piece of a template: the function that makes a field's column, or the bytes of an escape or text."""
     from ..log.text_columns import FIELDS
 
     if text == "%%":

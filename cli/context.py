@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ..runtime.settings import Settings
 
 SILENT_S = 3.0
-"""A command that waits longer for Kafka notes it."""
+"""Seconds after which a command that waits for Kafka prints a note."""
 STORE_NOTE_S = 5.0
-"""The shortest time between two notes that the store does not answer."""
+"""Shortest time between two notes that a request to the store is repeated, in seconds."""
 
 
 @dataclass
 class Context:
-    """The parsed flags of `flags.py`. One object for each call."""
+    """The parsed flags of `flags.py`, for one command line."""
 
     config: Path | None = None
     overrides: tuple[str, ...] = ()
@@ -43,25 +43,25 @@ class Context:
     key_file: Path | None = None
     as_json: bool = False
     timeout: float | None = None
-    """Seconds; None: the default of the command."""
+    """Seconds. None means the default of the command."""
     deadline: Deadline = field(default_factory=Deadline)
     quiet: bool = False
     no_color: bool = False
     places: dict[str, Path] = field(default_factory=dict)
-    """The files and folders in the command's own options and arguments, by the name of the option."""
+    """Absolute paths of files and folders in the command's own options and arguments, by the option's name."""
     own_process: bool = False
-    """True if the command has the process to itself and may end it (`serving.py`); False when Python code runs it."""
+    """True if the command has the process to itself and may end it (`serving.py`). False if Python code calls `run`."""
     _store_noted_s: float = field(default=-STORE_NOTE_S, init=False)
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings. Raises InvalidSettings with everything that is wrong in them."""
+        """The settings. Raises InvalidSettings, which lists every problem."""
         from ..runtime.settings_load import load_settings
 
         return load_settings(self.config, self.overrides, os.environ, self.bootstrap_server, self.store)
 
     def settings_with(self, *needed: str) -> Settings:
-        """Return the settings. Raises InvalidSettings if one of these dotted keys is not set."""
+        """Return the settings. Raises InvalidSettings if one of the dotted keys ``needed`` is not set."""
         from ..runtime.settings import require
 
         require(self.settings, *needed)
@@ -69,7 +69,7 @@ class Context:
 
     @contextmanager
     def connected(self, *needed: str) -> Iterator[Connection]:
-        """Yield a connection of the settings, which must have ``needed``. Each part of it is opened on first use."""
+        """Yield a connection by the settings, which must have the keys ``needed``. Each part is opened on first use."""
         from ..app.opening.connection import BROKER, Connection, refuse_bucket
 
         needed = needed or (BROKER,)
@@ -80,9 +80,9 @@ class Context:
             yield connection
 
     def wait_for_kafka(self, connection: Connection | BucketConnection) -> None:
-        """Return when a broker has answered. While none does, stderr shows that. By the bucket alone none is asked.
+        """Return when a broker has answered, or at once for a BucketConnection, which needs no broker.
 
-        Raises BrokerUnavailable.
+        Prints one note if no broker answers within ``SILENT_S`` seconds. Raises BrokerUnavailable.
         """
         from threading import Timer
 
@@ -102,7 +102,7 @@ class Context:
 
     @contextmanager
     def alone(self, command: str, execute: bool) -> Iterator[tuple[Connection, PrefixLock | None]]:
-        """Yield the connection and, for a command that writes, the lock of the bucket prefix. Raises Fenced."""
+        """Yield the connection and, if ``execute``, the lock of the bucket prefix (else None). Raises Fenced."""
         from ..app.operating.prefix_lock import locked
 
         with self.connected("kafka.bootstrap.servers", "store.url") as connection:
@@ -114,7 +114,10 @@ class Context:
 
     @contextmanager
     def reading(self, *needed: str) -> Iterator[Connection | BucketConnection]:
-        """Yield what `connected` does, or the bucket alone if the settings choose it: then the view's age is noted."""
+        """Yield a connection as `connected` does, or a BucketConnection if ``view.source`` is ``bucket``.
+
+        For the bucket, a note shows the age of its view. Raises InvalidRequest for the bucket with ``--gateway``.
+        """
         from ..app.opening.connection import BROKER, BUCKET, STORE
         from ..app.opening.open import open_connection
 
@@ -131,7 +134,7 @@ class Context:
 
     @contextmanager
     def bucket(self) -> Iterator[BucketConnection]:
-        """Yield the bucket alone, whatever ``view.source`` is. The age of its view is noted first."""
+        """Yield a BucketConnection, whatever ``view.source`` is. A note shows the age of its view."""
         from ..app.opening.bucket_connection import BucketConnection
         from ..app.opening.connection import STORE
 
@@ -142,7 +145,7 @@ class Context:
             yield connection
 
     def refuse_bucket(self, flag: str) -> None:
-        """Raise InvalidRequest if the settings choose the bucket alone, in which nothing changes."""
+        """Raise InvalidRequest if ``view.source`` is ``bucket``, because the bucket's view does not change."""
         if self.settings.view.source == "bucket":
             raise InvalidRequest(f"{flag} waits for what is new, and the bucket's view stands still")
 
@@ -153,7 +156,7 @@ class Context:
             self.output.note(str(age))
 
     def note_event(self, event: Event) -> None:
-        """Note an event that people must see. This is a `Listener`."""
+        """Print a note for an event that people must see; ignore other events. This method is a `Listener`."""
         from ..runtime.listener import ChoreFailed, ChunkCacheOff, RequestRepeated, StoreThrottled
 
         if isinstance(event, ChunkCacheOff):

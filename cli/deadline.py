@@ -1,6 +1,6 @@
-"""``--timeout``: a command that runs longer is interrupted, as by Ctrl-C, and ends as unavailable.
+"""``--timeout``: a command that runs longer is interrupted, as by Ctrl-C, and exits with code 3 (unavailable).
 
-Every wait inside has a deadline of its own; the user's deadline is above all of them.
+Waits inside a command also have their own deadlines. The user's deadline limits all of them together.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import threading
 from .exit_codes import UNAVAILABLE
 
 CLOSING_SECONDS = 2.0
-"""Time for a client library that cannot be interrupted to return; then the process ends without it."""
+"""Seconds that the interrupted command has to end; then the process exits. Some client libraries ignore interrupts."""
 
 
 class Deadline:
-    """Armed when ``--timeout`` is parsed, cancelled when the command is over or has become a running service."""
+    """The deadline of one command. It is cancelled when the command is over or has become a running service."""
 
     def __init__(self) -> None:
         self.passed = False
@@ -26,7 +26,7 @@ class Deadline:
         self._over = threading.Event()
 
     def arm(self, seconds: float) -> None:
-        """Interrupt the process after ``seconds`` from now. A later call replaces the earlier deadline."""
+        """Interrupt the process ``seconds`` from now. A later call replaces the earlier deadline."""
         self.cancel()
         self._over, self.seconds = threading.Event(), seconds
         threading.Thread(target=self._watch, args=(self._over, seconds), name="deadline", daemon=True).start()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..state.offsets import Offset
 
 SHOWN = 20
-"""Number of segments that are listed; all are counted."""
+"""Number of segments that are listed. The counts include all segments."""
 EXAMPLE = """\b
 Example: tierstate delete-records orders:0 --before 40000
          tierstate delete-records orders:0 --before @-30d --execute
@@ -100,7 +100,7 @@ def command(
 
 
 def _first_at(connection: Connection, follower: Follower, topic: TopicArgument, before: AtTime) -> Offset:
-    """Return the first record at or after a time, over both tiers; the last stable offset if all are older."""
+    """Return the offset of the first record at or after a time, or the last stable offset if all are older."""
     from ..fetch.source import ReaderSource
 
     assert topic.partition is not None

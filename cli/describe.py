@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WATCH_S = 2.0
 SHOWN_OF_A_KIND = 20
-"""Number of gaps, contradictions and other lines of a kind that are shown to people."""
+"""Largest number of lines of one kind (gaps, contradictions and others) that are shown to people."""
 
 
 @click.command("describe", epilog="Example: tierstate describe user_events:0 --watch")
@@ -118,7 +118,7 @@ def _judge(facts: list[PartitionFacts]) -> None:
 
 
 def missing_objects(facts: PartitionFacts) -> int:
-    """Return the number of missing objects, as far as the partition's agent knows."""
+    """Return the number of missing objects that the partition's agent reports, or 0 if no agent answered."""
     return int(facts.agent.get("missing_objects") or 0) if isinstance(facts.agent, dict) else 0
 
 

@@ -1,4 +1,4 @@
-"""``tierstate diff``: two views compared, fact by fact."""
+"""``tierstate diff``: compare two views, fact by fact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tierstate digest``: one number to compare two readers by."""
+"""``tierstate digest``: one record digest, to compare two readers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Records of ``[start_offset, end_offset)`` of one partition, as one reader saw them."""
+    """Count and digest of the records of ``[start_offset, end_offset)`` of one partition, by one reader."""
 
     partition: int
     start_offset: int
@@ -135,7 +135,7 @@ def _extent(
 def _skipped(
     source: RecordSource, topic: str, partition: int, extent: Extent, isolation: Isolation
 ) -> Iterator[Skipped]:
-    """Yield the accepted gaps within the extent. Kafka's own client never meets one: it reads one tier."""
+    """Yield the accepted gaps within the extent. Kafka's own client has none, because it reads the local tier only."""
     from ..fetch.gateway import GatewayClient
     from ..fetch.gateway_plans import asked_plan
     from ..fetch.plan import planned
@@ -152,7 +152,7 @@ def _skipped(
 
 
 def _inside(extent: Extent, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of the ranges that lie in ``extent``."""
+    """Return the parts of the half-open ranges that lie in ``extent``."""
     clipped = [(max(extent.start, low), min(extent.end, high)) for low, high in ranges]
     return [(low, high) for low, high in clipped if low < high]
 
@@ -186,7 +186,10 @@ def _count_by_spark(
     isolation: Isolation,
     unread: UnreadPartitions,
 ) -> tuple[list[Counted], list[Counted]]:
-    """Count in one job. Where that fails, each partition is counted by a job of its own."""
+    """Return the counts of the extents and of the ranges in them, by one Spark job.
+
+    If that job fails, one job for each partition follows. Partitions that fail then are added to ``unread``.
+    """
     try:
         from ..spark.digest import DigestRange, digest_via_spark
         from ..spark.sessions import local_session
@@ -224,7 +227,10 @@ def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
 
 
 def _segment_ranges(context: Context, topic: TopicArgument, source: RecordSource) -> dict[int, list[tuple[int, int]]]:
-    """Return the range of each remote segment, by the view of ``source`` if any: a second view would note its age."""
+    """Return the half-open offset ranges of the remote segments, by partition.
+
+    The view of ``source`` is used if it has one, because a second view would print its age again.
+    """
     from ..fetch.source import ReaderSource
 
     ranges = {}
@@ -241,7 +247,7 @@ def _segment_ranges(context: Context, topic: TopicArgument, source: RecordSource
 
 
 def _ranges_of(path: Path) -> dict[int, list[tuple[int, int]]]:
-    """Parse the file. Raises InvalidRequest for another shape, or ranges that are not ascending and disjoint."""
+    """Parse the file of ``--boundaries``. Raises InvalidRequest unless its ranges are ascending and disjoint."""
     try:
         document = json.loads(path.read_text())
         ranges = {int(number): [(int(low), int(high)) for low, high in each] for number, each in document.items()}

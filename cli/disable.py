@@ -50,7 +50,7 @@ def _kept(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
 
 
 def _going(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
-    """Return what goes at once: whole segments below the broker's log. Bytes are the store's; None: no answer."""
+    """Return `_kept`, and counts of the segments that are deleted at once. They are None if the broker is silent."""
     from ..app.opening.partitions import bounds_if_known
 
     bounds = bounds_if_known(broker, view.topic, view.partition)

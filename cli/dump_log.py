@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MANIFEST = ".rsm-manifest"
 FEW_RECORDS = 10_000
-"""So many first records of a log are printed without numba, which takes longer to load."""
+"""Number of first records that are printed without numba, because numba takes longer to load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,10 @@ def command(
 
 
 def _another_log(log: LogFiles | CopiedSegment) -> str | None:
-    """Return why the log is not the named segment; None if it is, or if another program's manifest cannot tell.
+    """Return why the log is not the segment that its manifest names, or None if no difference is found.
 
-    It reads the whole log: a dump says so before the first record, not after the last.
+    A manifest of another program cannot be checked. The whole log is read, so that a dump can warn before the first
+    record.
     """
     from ..log.folder import LogFiles
     from ..state.errors import CorruptData
@@ -93,13 +94,13 @@ def _another_log(log: LogFiles | CopiedSegment) -> str | None:
     block = None if isinstance(log, LogFiles) else log.reader.manifest.tierstate
     if isinstance(log, LogFiles) or block is None:
         return None
-    if base_of(log.key).split("/")[-3:] != block.segment.object_key.split("/")[-3:]:  # it may lie below another prefix
+    if base_of(log.key).split("/")[-3:] != block.segment.object_key.split("/")[-3:]:  # the prefix may differ
         return f"the manifest {log.key} describes another segment, {block.segment.object_key}"
     hashed = sha256()
     try:
         for piece in log.reader.read_log():
             hashed.update(piece)
-    except CorruptData:  # the dump ends with it, after the records before it
+    except CorruptData:  # the dump raises this error after the intact records
         return None
     if hashed.digest() != block.segment.log_sha256:
         return f"the log is not the one that was copied: its SHA-256 is another: {log.log_key}"
@@ -107,7 +108,7 @@ def _another_log(log: LogFiles | CopiedSegment) -> str | None:
 
 
 def _undecided(context: Context, log: LogFiles | CopiedSegment) -> int:
-    """Note each transaction that nothing here decides: its records are hidden. Return the exit code."""
+    """Note each transaction that no marker in the log ends, because its records are hidden. Return the exit code."""
     for producer, first in sorted(log.undecided.items()):
         context.output.note(
             f"undecided: the transaction of producer {producer} is open from offset {first} on; "
@@ -218,7 +219,7 @@ def _index_rows(path: str, log: LogFiles | CopiedSegment) -> Iterator[dict[str, 
 
 
 def _indexes(log: LogFiles | CopiedSegment) -> Iterator[tuple[int, bytes, bytes, bytes]]:
-    """Yield base offset and Kafka's three index files of each segment; missing files are empty."""
+    """Yield base offset, offset index, time index and transaction index of each segment. Missing files are empty."""
     from ..log.folder import LogFiles
     from ..storage.segment.manifest import IndexKind
 

@@ -1,4 +1,4 @@
-"""The exit code of each error class, in one table. A subclass without an entry has the code of its parent."""
+"""The exit code of each error class. A subclass without an entry has the code of its nearest parent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OF_ERROR: dict[type[TierstateError], int] = {
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of a process that ``error`` ends. An error without an entry is a bug."""
+    """Return the exit code of a process that ``error`` ends: ``BUG`` if the table has no entry for its class."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     return next((OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR), BUG)

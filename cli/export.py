@@ -82,7 +82,7 @@ def command(
     if spark and processes is not None:
         raise InvalidRequest("--spark or --processes, not both")
     count = processes or os.cpu_count() or 1
-    # before any import: worker processes load their modules at the same time. A call that only looks needs none
+    # before the imports, so that worker processes load their modules at the same time; a dry run needs no workers
     run = by_spark("export --spark") if spark else by_processes(count if execute and not give_up else 1)
 
     from ..lake.export import Wanted
@@ -140,7 +140,7 @@ def _ranges(
 
 
 def _columns(context: Context, export: Export, typed: TypedFlags, names: list[str], topic: str) -> Columns:
-    """Return the columns. If a schema is the registry's, the one that the place already has stays."""
+    """Return the columns. A schema of the registry that an earlier export to the same place used is used again."""
     plans = export.ledger.plans() if typed.of_registry else []
     return typed.columns(names, topic, latest_schema(context.settings), plans[0].shape.columns if plans else None)
 
@@ -176,7 +176,7 @@ def _do(context: Context, export: Export, request: Wanted) -> None:
 
 
 def _refuse(context: Context, topic: str, not_exported: list[FailedRange]) -> NoReturn:
-    """Name the ranges that are not exported, and raise the first one's error."""
+    """Print a note for each range that is not exported, and raise the error of the first range."""
     for each in not_exported:
         context.output.note(f"{each.place(topic)} is not exported: {each.error}")
     context.output.note(
@@ -211,7 +211,10 @@ def _quote(context: Context, export: Export, request: Wanted, processes: int) ->
 
 
 def _give_up(context: Context, export: Export, topic: str) -> None:
-    """Show what is missing; give it up only if ``--execute`` was typed: the default of this command only adds."""
+    """Show the missing ranges of unfinished exports, and give them up only if ``--execute`` was typed.
+
+    The default of the command, which is to execute, is only for adding files.
+    """
     from ..runtime.operation import run
 
     current = click.get_current_context()

@@ -1,4 +1,4 @@
-"""The flags of every command, before or after its name: ``tierstate --json config`` is ``tierstate config --json``."""
+"""Flags that several commands share. Global flags are accepted before and after the name of the command."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SizeType(click.ParamType[int]):
 
 
 def global_options(*, hidden: bool) -> list[click.Option]:
-    """Return new options for one command; hidden in commands, whose help points to ``tierstate --help``."""
+    """Return new options for one command. ``hidden`` keeps them out of the command's help."""
 
     def option(*names: str, **more: Any) -> click.Option:
         return click.Option(names, expose_value=False, hidden=hidden, callback=_into_context, **more)
@@ -75,7 +75,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
 
 
 def add_global_options(command: click.Command) -> None:
-    """Add them to a command and all below it, once. Its own option of the same name stays (``sandbox up --store``)."""
+    """Add the global options, hidden, to a command and its subcommands, unless they have an option of that name."""
     if not any(name == "--no-color" for param in command.params for name in param.opts):
         taken = {name for param in command.params for name in param.opts}
         command.params += [one for one in global_options(hidden=True) if not taken & set(one.opts)]
@@ -85,9 +85,10 @@ def add_global_options(command: click.Command) -> None:
 
 
 def acts(*, unasked: bool) -> Decorator:
-    """Add ``--execute/--dry-run``, the same for every command that changes something: do it, or only show it.
+    """Add ``--execute/--dry-run``, for every command that changes something.
 
-    ``unasked``: the default. Commands that only add do it; those that destroy, rewrite or decide only show it.
+    ``unasked`` is the default of ``execute``. It is True for commands that only add, and False for commands that
+    destroy, rewrite or decide.
     """
     otherwise = "it is done, for it only adds" if unasked else "it is only shown"
     text = f"Do it, or only show what would be done. Without either {otherwise}."
@@ -95,7 +96,7 @@ def acts(*, unasked: bool) -> Decorator:
 
 
 def from_bucket() -> Decorator:
-    """Add ``--source`` and ``--as-of``, for every command that can read without any broker: settings ``[view]``."""
+    """Add ``--source`` and ``--as-of``, which set ``[view]``, for commands that can read without a broker."""
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         source = click.option(
@@ -124,7 +125,7 @@ def _into_view(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def _into_context(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Store a global flag. A flag after the command's name wins over one before it; ``--set`` adds up."""
+    """Store a global flag. A later flag replaces an earlier one, but values of ``--set`` accumulate."""
     context = ctx.ensure_object(Context)
     name = str(param.name)
     if name == "overrides":
@@ -144,7 +145,10 @@ def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def pass_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Pass the `Context` as a command function's first argument. Commands that ask no gateway refuse ``--gateway``."""
+    """Pass the `Context` as a command function's first argument.
+
+    Raises InvalidRequest for ``--gateway`` if the command is not in `COMMANDS`.
+    """
 
     @click.pass_context
     @wraps(function)

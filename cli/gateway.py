@@ -37,7 +37,7 @@ def command(context: Context, listen: str | None, workers: str | None) -> None:
     keep_files_private(context)
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)
-    if workers is not None:  # removed: the settings say what replaces it
+    if workers is not None:  # a removed option: parsing the settings fails with a message that names its replacement
         context.overrides += (f"gateway.workers={workers}",)
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     logger = service_logs(context)
@@ -50,7 +50,7 @@ def command(context: Context, listen: str | None, workers: str | None) -> None:
 
 
 def _opened_gateway(parts: ServingParts, settings: Settings) -> GatewayServer:
-    """Return the server, with its metrics. Raises as `api.open.open_gateway`."""
+    """Return the server with its metrics, and freeze the garbage collector. Raises as `api.open.open_gateway`."""
     open_gateway, feed_gateway_metrics = _gateway()
     from ..broker.callers import Callers, callers_of
 
@@ -69,12 +69,12 @@ def _opened_gateway(parts: ServingParts, settings: Settings) -> GatewayServer:
     )
     feed_gateway_metrics(parts.metrics, server)
     gc.collect()
-    gc.freeze()  # else each full collection scans all that was imported, and every answer waits a tenth of a second
+    gc.freeze()  # else a full collection scans all imported modules and delays answers by 0.1 s
     return server
 
 
 def _gateway() -> tuple[Any, Any]:
-    """Import the gateway's package. Raises MissingExtra if a module of its extra is not installed."""
+    """Return ``open_gateway`` and ``feed_gateway_metrics``. Raises MissingExtra if the extra is not installed."""
     from ..runtime.columns_extra import MODULES
     from ..state.errors import MissingExtra
 

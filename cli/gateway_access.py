@@ -1,4 +1,4 @@
-"""How a command reaches a gateway: its URL and the caller's login."""
+"""The URL and the login by which a command reaches a gateway."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ COMMANDS = ("consume", "describe", "digest", "export", "leases", "segments", "st
 
 
 def gateway_client(context: Context) -> GatewayClient:
-    """Return a client, which the caller must close. Raises as `gateway_access`."""
+    """Return a client of the gateway, which the caller must close. Raises as `gateway_access`."""
     return gateway_access(context).client()
 
 
 def gateway_access(context: Context) -> GatewayAccess:
-    """Return URL and login for ``--gateway``, else for the settings' own gateway. Raises InvalidRequest if it is no
-    URL, the login is missing or named twice, or the bucket is to be read.
+    """Return URL and login of the gateway of ``--gateway``, by default that of ``gateway.listen``.
+
+    Raises InvalidRequest if the URL is invalid, the login is incomplete or given twice, or the source is the bucket.
     """
     from ..app.opening.gateway_access import GATEWAY_TIMEOUT_S, GatewayAccess, gateway_url
     from ..app.opening.gateway_login import client_certificate, gateway_login

@@ -60,7 +60,7 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
 
 
 def _is_used(store: ObjectStore) -> bool:
-    """Return whether the store has a tier-state topic's objects or a copied segment, within two pages of a listing."""
+    """Return whether the store has an archived tier-state topic, or a manifest in its first ``LOOKED_AT`` objects."""
     from ..follower.object_names import ROOT
     from ..state.object_keys import ObjectKind
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RING_NAME = "keyring.toml"
 SHOWN = 20
-"""Number of problems that are listed; all are counted."""
+"""Number of problems that are listed. The counts include all problems."""
 
 _keyring = click.option(
     "--keyring", type=click.Path(path_type=Path, dir_okay=False), help="The key ring; else encryption.keyring."

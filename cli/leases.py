@@ -82,7 +82,7 @@ def _said(follower: Follower, partition: TopicIdPartition, lease: ReaderLease) -
 
 
 def _of_gateway(context: Context, topic: TopicArgument | None) -> list[dict[str, Any]]:
-    """Return leases in the form of `_said`, for the topics that exist."""
+    """Return the gateway's leases of existing topics, in the form of `_said`. Raises UnknownTopic."""
     with closing(gateway_client(context)) as client:
         names = [topic.topic] if topic else client.topics()
         described = [each for name in names for each in client.described(name)]

@@ -1,4 +1,4 @@
-"""The entry point: ``tierstate COMMAND``. Commands are imported on use; every error ends here, as an exit code."""
+"""The entry point ``tierstate COMMAND``. It imports a command on use, and turns every error into an exit code."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ AGAIN_S = 0.05
 
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG}
-"""Errors of a file or folder that end only if a person chooses another one, or changes its rights."""
+"""Errors of a file or folder that a person must resolve: choose another path, or change its permissions."""
 
 
 class Commands(click.Group):
-    """The table of commands, as a click group."""
+    """The click group of the commands in `table.py`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [entry.name for entry in ENTRIES]
@@ -50,7 +50,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # click suggests names from `self.commands`, which is empty: our commands are not imported yet.
+        # click suggests names from `self.commands`, which is empty because commands are not imported yet.
         if args and not args[0].startswith("-") and args[0] not in BY_NAME:
             import difflib
 
@@ -81,7 +81,7 @@ root = Commands(
 
 
 def run(args: Sequence[str], context: Context | None = None) -> int:
-    """Run one command line; return its exit code."""
+    """Run one command line, without the program's name, and return its exit code."""
     context = context or Context()
     try:
         code = _run(args, context)
@@ -156,7 +156,7 @@ def _invoke(ctx: click.Context) -> None:
 
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:
-    """Write the last line on stderr: text, or one JSON object with ``--json`` or when the log is JSON."""
+    """Write the error on stderr, as one JSON object if ``--json`` is set or the log is JSON, else as text."""
     from ..runtime.visible import visible
 
     if not (context.as_json or os.environ.get("TIERSTATE_LOG") == "json"):
@@ -170,23 +170,23 @@ def _tell(context: Context, error: Exception, message: str, code: int) -> None:
 def main() -> None:
     if COMPLETE_VARIABLE in os.environ:
         root.main(prog_name="tierstate")  # click's shell completion: prints and exits
-    # a shell that starts us with & has it ignored; services handle it anyway, and `--timeout` interrupts with it
+    # a shell that starts this process with & makes it ignore SIGINT, but `--timeout` and services need SIGINT
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.unraisablehook = interrupt_again
     sys.stdout = checked_stdout(sys.stdout)
     context = Context(own_process=True)
     code = run(sys.argv[1:], context)
-    # All is closed and written. Unloading modules one by one costs more than a short command does
+    # Everything is closed and written. A normal interpreter exit would take longer than a short command
     leave(code)
 
 
 def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again that was lost. One that comes while Python runs a callback of its own (releasing a
-    module's lock) is swallowed there, with a trace on stderr. All other errors are reported as usual."""
+    """Raise a lost KeyboardInterrupt again, ``AGAIN_S`` seconds later. Python swallows an interrupt that arrives while
+    an internal callback runs (the release of a module's lock). All other errors are reported as usual."""
     if lost.exc_type is KeyboardInterrupt:
         main = threading.main_thread().ident
         assert main is not None
-        # a little later: an interrupt at this moment would be swallowed here too
+        # a little later, because an interrupt inside this hook would be swallowed too
         again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
         again.daemon = True
         again.start()
@@ -202,11 +202,11 @@ def _trace(error: BaseException) -> bool:
 
 
 def _let_go_of_stdout() -> None:
-    """Replace stdout after its reader left (`tierstate … | head`): Python would complain again at its last flush."""
+    """Replace stdout by /dev/null after its reader closed (`tierstate … | head`), so that the last flush succeeds."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
-        pass  # stdout is no file, or closed: nothing will be flushed into it
+        pass  # stdout is closed or not a file, so Python flushes nothing into it
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The output for people and programs: data on stdout (tables, or one JSON document), notes and progress on stderr.
+"""The output of commands: data on stdout (tables, or one JSON document), notes and progress on stderr.
 
-Names from strangers are escaped where they would move or hide the text around them (`runtime/visible.py`).
+Control characters in untrusted names are escaped, because they could move or hide other text (`runtime/visible.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _CheckedFile(io.FileIO):
-    """A file whose failed writes raise an error of ours; when the reader has left it stays a BrokenPipeError."""
+    """A file whose failed writes raise Unavailable, except BrokenPipeError, which a closed reader causes."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -31,13 +31,13 @@ class _CheckedFile(io.FileIO):
 
 
 def checked_stdout(stdout: TextIO) -> TextIO:
-    """Return the same file; every write to a full disk raises Unavailable."""
+    """Return a text file with the same descriptor. Failed writes, such as to a full disk, raise Unavailable."""
     file = io.BufferedWriter(_CheckedFile(stdout.fileno(), "w", closefd=False))
     return io.TextIOWrapper(file, stdout.encoding, stdout.errors, line_buffering=stdout.isatty())
 
 
 class Output:
-    """``as_json``: documents instead of tables. ``quiet``: only data and errors. Colours only on a terminal."""
+    """The output of one command. ``as_json`` prints documents instead of tables. ``quiet`` omits notes and progress."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Output:
         self.quiet = quiet
         self.colour = colour
         self.to_log: Callable[[str], object] | None = None
-        """The log of a process whose stderr is one JSON object a line: notes become its events."""
+        """The logger that gets the notes instead of stderr, if the process logs in JSON; else None."""
         self._stdout = stdout if stdout is not None else sys.stdout
         self._stderr = stderr if stderr is not None else sys.stderr
 
@@ -61,18 +61,21 @@ class Output:
         self.line(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
     def item(self, value: object) -> None:
-        """Print one object of a stream, as one line of JSON; flushed, so a follower sees it at once."""
+        """Print one object of a stream as one line of JSON, and flush stdout."""
         self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
         self._stdout.flush()
 
     def line(self, text: str = "") -> None:
         """Print one line of data."""
-        from ..runtime.visible import visible  # not at the top: help imports no other package
+        from ..runtime.visible import visible  # imported here, so that --help imports no other package
 
         self._stdout.write(visible(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], document: object = None) -> None:
-        """Print rows under headings; with ``as_json`` the ``document``, or else objects by column. None is ``-``."""
+        """Print rows under headings; a None cell is shown as ``-``.
+
+        With ``as_json``, print ``document`` instead, or one object for each row if ``document`` is None.
+        """
         if self.as_json:
             named = [dict(zip(columns, row, strict=True)) for row in rows]
             self.document(named if document is None else document)
@@ -83,13 +86,13 @@ class Output:
         if self._stdout.isatty():
             self._rich_table(columns, cells)
             return
-        # Into a pipe: cells are never cut, whatever their length, and no line ends with blanks.
+        # Without a terminal, cells of any length are printed completely, and no line ends with blanks.
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         for row in [columns, *cells]:
             self.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def row(self, cells: Sequence[str], widths: Sequence[int]) -> None:
-        """Print one row of a table that arrives row by row; flushed, so that it is seen at once."""
+        """Print one row of a table that is printed row by row, and flush stdout."""
         from ..runtime.visible import visible_in_line
 
         padded = [visible_in_line(cell).ljust(width) for cell, width in zip(cells, widths, strict=True)]
@@ -97,7 +100,7 @@ class Output:
         self._stdout.flush()
 
     def note(self, text: str) -> None:
-        """Print a message for people, which is not data, on stderr."""
+        """Print a message for people on stderr unless ``quiet``, or log it if `to_log` is set."""
         from ..runtime.visible import visible
 
         if self.to_log is not None:
@@ -106,12 +109,12 @@ class Output:
             self._stderr.write(visible(text) + "\n")
 
     def json_note(self, value: object) -> None:
-        """Print a note that programs read too: one object on one line of stderr."""
+        """Print a note that programs read too, as one JSON object on one line."""
         self.note(json.dumps(value, ensure_ascii=False, default=str))
 
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:
-        """Yield a function that advances a bar on stderr, if it is a terminal. ``total`` None: unknown."""
+        """Yield a function that advances a progress bar, shown if stderr is a terminal. ``total`` None is unknown."""
         if self.quiet or not self._stderr.isatty():
             yield _nothing
             return
@@ -129,7 +132,7 @@ class Output:
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))  # Text: a topic named "[red]" is not markup
+            table.add_row(*(Text(cell) for cell in row))  # Text, because a topic named "[red]" is not markup
         self._console(self._stdout).print(table)
 
     def _console(self, file: TextIO) -> Any:
@@ -139,4 +142,4 @@ class Output:
 
 
 def _nothing(amount: int) -> None:
-    """Advance no bar: stderr is no terminal."""
+    """Do nothing, because there is no progress bar."""

@@ -12,7 +12,7 @@ from ..state.offsets import TimestampMs
 
 
 class TimeType(click.ParamType[TimestampMs]):
-    """A click type whose value is a time (ms)."""
+    """A click type whose value is a time, in milliseconds since the epoch."""
 
     name = "time"
 

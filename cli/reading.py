@@ -1,4 +1,4 @@
-"""The source of the flags, for `consume` and `digest`."""
+"""Open the reader or the source that the flags of `consume` and `digest` choose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def isolation_option(default: Isolation) -> Decorator:
-    """Return the option ``--isolation`` with this default."""
+    """Return the option ``--isolation`` with the given default."""
     return click.option(
         "--isolation",
         type=click.Choice([each.value for each in Isolation]),
@@ -33,7 +33,8 @@ def isolation_option(default: Isolation) -> Decorator:
 
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
-    """Yield a reader of both tiers, or of the bucket alone; it follows only the partitions' tier-state partitions."""
+    """Yield a reader of both tiers, or of the bucket alone if ``view.source`` is ``bucket``.
+    It follows only the tier-state partitions that have facts of the chosen partitions."""
     from ..app.opening.partitions import find_partitions
 
     with context.reading("kafka.bootstrap.servers", "store.url") as connection:
@@ -44,7 +45,7 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
 
 @contextmanager
 def opened_search(context: Context, topic: TopicArgument) -> Iterator[SearchedSource]:
-    """Yield a source that reads both tiers, directly or through the gateway, and can search."""
+    """Yield a source that reads and searches both tiers, through the gateway if ``--gateway`` is set."""
     if context.gateway:
         with closing(gateway_client(context)) as client:
             yield client
@@ -57,7 +58,7 @@ def opened_search(context: Context, topic: TopicArgument) -> Iterator[SearchedSo
 
 @contextmanager
 def opened_source(context: Context, topic: TopicArgument, via: str, isolation: Isolation) -> Iterator[RecordSource]:
-    """Yield a source of records. ``via``: reader, gateway or broker."""
+    """Yield a source of records. ``via`` is ``gateway``, ``broker`` (Kafka's own client) or ``reader``."""
     if via == "gateway":
         with closing(gateway_client(context)) as client:
             yield client
@@ -82,7 +83,7 @@ def note_skipped(context: Context, skipped: Iterable[Skipped]) -> None:
 
 
 def chosen_partitions(source: RecordSource, topic: TopicArgument) -> list[int]:
-    """Return the named partition, or all. Raises UnknownTopic."""
+    """Return the numbers of the chosen partitions. Raises UnknownTopic if the topic lacks the named partition."""
     from ..state.errors import UnknownTopic
 
     numbers = source.partitions(topic.topic)

@@ -223,20 +223,23 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
 
 
 def is_paused(plan: PartitionPlan) -> bool:
-    """Return whether an order that stands again pauses the partition. A later resume may be lost."""
+    """Return whether a restored order pauses the partition. A later resume order may be lost."""
     orders = [each for each in plan.standing if isinstance(each, OperatorOrder)]
     superseding = [each for each in orders if each.kind is not OrderKind.DELETE_RECORDS]
     return bool(superseding) and max(superseding, key=lambda each: each.at).kind is OrderKind.PAUSE
 
 
 def _without_manifest(bucket: Bucket, partition: TopicIdPartition) -> str | None:
-    """Return a key of this partition's objects whose manifest is damaged or missing: they may be the lost records."""
+    """Return the key of an object of the partition whose manifest is damaged or missing, or None.
+
+    That object may have the lost records.
+    """
     keys = [*(each.key for each in bucket.damaged), *(each.base_key for each in bucket.uncommitted)]
     return next((key for key in keys if f"-{partition.topic_id}/{partition.partition}/" in key), None)
 
 
 def _has(plan: PartitionPlan, offsets: OffsetRange) -> bool:
-    """Return whether a whole segment in the bucket, although it is not restored, has some of these offsets."""
+    """Return whether a segment that is in the bucket, but is not restored, has some of these offsets."""
     return any(left.segment.offsets.overlap(offsets) for left in plan.left_out)
 
 

@@ -1,4 +1,4 @@
-"""``tierstate replay``: rebuild the view from the topic or its archive, as of now or earlier; print or store it."""
+"""``tierstate replay``: rebuild the view of now or of an earlier time from the topic or its archive."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _of_view(context: Context, topic: TopicArgument) -> list[dict[str, Any]]:
 
     with context.connected() as connection:
         partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)
-        assert partitions is not None  # the argument names one
+        assert partitions is not None  # the argument requires a partition
         return segments_as_json(connection.view(partitions).partition(partitions[0]))
 
 

@@ -1,8 +1,8 @@
-"""A process that serves, and ends within ten seconds after it was asked to stop, whatever hangs in it.
+"""A process that serves. It ends within ten seconds after the stop request, even if a part of it hangs.
 
-Services get `STOP_SECONDS` to return. Work that has not returned then (a request to a store that never answers, a
-listing) is abandoned: nothing is closed under it, the process ends. That is as harmless as `kill -9`, which every
-operation must survive anyway: an upload that is cut off is never readable, and the next term sweeps it.
+Services get `STOP_SECONDS` to return. If a service has not returned then (a request to a store that never answers, a
+listing), the process ends without closing anything. That is as harmless as `kill -9`, which every operation must
+survive: an interrupted upload is never readable, and the next term sweeps it.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ if TYPE_CHECKING:
     from .context import Context
 
 CLOSING_SECONDS = 1.0
-"""Time to close clients and files after the last service returned, plus what the services left of their time."""
+"""Seconds to close clients and files, after the `STOP_SECONDS` of the services have passed."""
 
 DEBUG_VARIABLE = "TIERSTATE_DEBUG"
-"""The variable of `main.py` that shows stack traces; here it also shows lines for debugging."""
+"""The environment variable that shows stack traces (`main.py`). In a service it also enables debug log lines."""
 
 FEWEST_FILES, MOST_FILES = 512, 65_536
-"""Open files: the number that every process of ours needs, and the most that it takes if the system allows."""
+"""Limits of open files: the number that a tierstate service needs, and the highest limit that it sets."""
 
 Warn = Callable[..., object]
 
 
 def keep_files_private(context: Context) -> None:
-    """Hide view, chunk cache and logs from other users of this machine, who may not be allowed to read all of it."""
+    """Make new files (view, chunk cache, logs) unreadable for other users of this machine, who may lack permissions."""
     if context.own_process:
         os.umask(0o077)
 
 
 def require_open_files() -> None:
-    """Take as many open files as the system allows this process. Raises InvalidRequest for fewer than are needed."""
+    """Raise the limit of open files as far as the system allows, at most to ``MOST_FILES``.
+
+    Raises InvalidRequest if the limit is below ``FEWEST_FILES`` then.
+    """
     from ..state.errors import InvalidRequest
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -61,7 +64,7 @@ def require_open_files() -> None:
 
 
 def service_logs(context: Context) -> FilteringBoundLogger:
-    """Return the logger of a process that serves. It has libraries' warnings too, and no secret of the settings."""
+    """Return the logger of a service. It also gets warnings of libraries, and masks the secrets of the settings."""
     from ..runtime.logs import FORMAT_VARIABLE, open_logs, take_library_logs
 
     if context.own_process:
@@ -78,14 +81,14 @@ def service_logs(context: Context) -> FilteringBoundLogger:
     if context.as_json or os.environ.get(FORMAT_VARIABLE) == "json":
         context.output.to_log = logger.info
     if context.own_process:
-        faulthandler.enable()  # shows where every thread was when a supervisor's watchdog aborts a process that hangs
+        faulthandler.enable()  # prints all threads' stacks when a supervisor's watchdog aborts a hanging process
     return logger
 
 
 def secrets_of(settings: Settings) -> Iterator[str]:
-    """Yield every value that is a secret by its key, and URLs that came by reference, which may have a password.
+    """Yield every value whose key or type marks it as a secret, and URLs that came by reference.
 
-    Other values that came by reference are not secrets: a user's name is a common word.
+    A URL may contain a password. Other values that came by reference are not secrets, for example a user's name.
     """
     from pydantic import BaseModel, SecretStr
 
@@ -102,16 +105,16 @@ def secrets_of(settings: Settings) -> Iterator[str]:
 
 
 def rotated_secrets(settings: Settings) -> list[str]:
-    """Return the current values of the secrets that are read again while the process runs."""
+    """Return the current values of the secrets that the process reads again while it runs."""
     from ..runtime.settings_keys import is_secret, path_of_dotted
 
     return [secret.value for key, secret in settings.live.items() if is_secret(path_of_dotted(key))]
 
 
 def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
-    """Call `run_services`; in a process of its own, do not return if something had to be abandoned.
+    """Call `run_services`. A process of its own is ended if a service or the closing does not return in time.
 
-    The exit code is then that of the error that ended the process, and 0 after SIGTERM. ``warn`` gets one line.
+    ``warn`` gets one line then. The exit code is 0 after a stop request, else that of the error that stopped services.
     """
     from ..runtime.service import STOP_SECONDS, run_services
     from ..state.errors import TimedOut
@@ -133,7 +136,7 @@ def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
 
 
 class _Closing:
-    """A thread that ends the process if closing takes too long, counted from the stop on."""
+    """A thread that ends the process if closing takes too long. The time counts from the stop request."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn, self.code = warn, DONE
@@ -148,18 +151,18 @@ class _Closing:
         self.leave("closing took too long and is abandoned")
 
     def leave(self, what: str, **facts: object) -> NoReturn:
-        """Warn and end the process; it never returns."""
+        """Log a warning and end the process."""
         self._warn(what, exit_code=self.code, **{name: value for name, value in facts.items() if value is not None})
         leave(self.code)
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now. Text that is buffered for people is written first.
+    """End the process now, after flushing stdout and stderr.
 
-    Not with `sys.exit`: the interpreter's own end waits for what client libraries still hold (seen: for more than ten
-    seconds), and no thread of ours runs at that time that could cut it short.
+    `sys.exit` is not used, because the interpreter's shutdown waits for client libraries (more than ten seconds were
+    observed). No thread of tierstate runs then that could end the wait.
     """
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # its reader has left, or it is closed
+        with suppress(OSError, ValueError):  # the stream or its reader is closed
             stream.flush()
     os._exit(code)

@@ -69,7 +69,7 @@ def command(
         fact = None
         try:
             fact = _decided(view, unknown, lineage, contradiction, keep)
-        finally:  # also if the decision is refused: it lists what can be settled
+        finally:  # also if the decision is refused, because the output lists what can be settled
             _show(context, topic.typed, view, unknown, fact is not None and execute)
         if fact is None or not execute:
             stuck = unknown is not None or view.contradictions
@@ -82,7 +82,10 @@ def command(
 def _decided(
     view: PartitionView, unknown: Unknown | None, lineage: str | None, contradiction: str | None, keep: bool | None
 ) -> LineageSettled | ContradictionSettled | None:
-    """Return the fact of the decision, or None without one. Raises InvalidRequest if there is nothing to settle."""
+    """Return the fact that records the decision, or None without a decision.
+
+    Raises InvalidRequest if the lineage is known, or the contradiction does not exist.
+    """
     from ..app.operating.orders import issuer
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
@@ -166,7 +169,7 @@ def _epochs(entries: Any) -> str:
 
 
 def _quotes(view: PartitionView, text: str) -> list[str]:
-    """Return the facts of the segment that a contradiction names by key and position."""
+    """Return one text for the state of each segment with this contradiction, and for each fact that it names."""
     from ..leader.integrity import quoted
 
     segments = [segment for segment in view.segments.values() if segment.contradiction == text]

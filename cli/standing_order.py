@@ -1,4 +1,4 @@
-"""The common part of `pause`, `resume` and `disable`: one order for each partition, and its outcome."""
+"""The common part of `pause`, `resume` and `disable`: write one order for each partition and show the outcomes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from ..state.partition_view import PartitionView
 
 More = Callable[["PartitionView", "BrokerControl"], dict[str, Any]]
-"""Further columns that a command shows of a partition, next to the order."""
+"""A function that returns further columns of a partition, by name."""
 
 
 def order_partitions(
     context: Context, argument: TopicArgument, kind: OrderKind, execute: bool, more: More | None = None
 ) -> bool:
-    """Order this for each partition that has another order, and show the outcome of each, also when one fails.
+    """Order ``kind`` for each partition whose order differs, if ``execute``, and show the outcome of each partition.
 
-    Return whether any partition needed it. Raises UnknownTopic, NotTiered, and the error that stopped it halfway.
+    Returns whether any partition needed the order. Raises UnknownTopic and NotTiered. An error while writing orders
+    is raised after the outcomes are shown; later partitions get no order then.
     """
     with context.connected() as connection:
         broker = connection.broker.control

@@ -1,7 +1,7 @@
-"""Every command, one line each: its section, its name, its one-line help, and the module that is imported to run it.
+"""The table of all commands: section, name, one-line help and module of each.
 
 The module `tierstate.cli.<module>` has a click command (or group) named ``command``. The help is here so that
-``tierstate --help`` imports none of them. A command is listed when its module exists.
+``tierstate --help`` imports no command module.
 """
 
 from __future__ import annotations

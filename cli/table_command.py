@@ -1,4 +1,4 @@
-"""``tierstate table`` and its commands; ``list``, ``repair`` and ``show`` have modules of their own."""
+"""``tierstate table`` and its commands. The commands ``list``, ``repair`` and ``show`` have their own modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..values.form import Form
 
 ORPHAN_AGE_MS = 86_400_000
-"""No attempt takes this long: older files that no snapshot names belong to no attempt."""
+"""A day, longer than any commit attempt takes. Older files that no snapshot names belong to no running attempt."""
 
 
 @click.group("table", epilog="Example: tierstate table create orders; tierstate table follow --once")
@@ -166,7 +166,10 @@ def evolve(context: Context, table: str, value_schema: str | None, key_schema: s
 
 
 def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None]) -> dict[str, Form]:
-    """Return the new form of each column, by name. Raises InvalidRequest if neither schemas nor the table have one."""
+    """Return the new form of each column, by name: from ``schemas``, or from the registry for columns that use it.
+
+    Raises InvalidRequest if a schema is for a column of bytes, or if there is neither a schema nor such a column.
+    """
     forms, latest = table.facts.columns.forms, latest_schema(context.settings)
     texts = {name: text for name, text in schemas.items() if text is not None}
     for name in texts.keys() - forms.keys():
@@ -248,7 +251,7 @@ def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: Ru
                     means = Means(keep) if run is None else Means(keep, by_tasks(run))
                     pace = pace_of(context.settings, connection.clock)
                     done = catch_up(catalog, name, log, limits_of(context.settings), pace, means)
-            except Exception as error:  # an error of one table: the others are followed
+            except Exception as error:  # an error of one table does not stop the other tables
                 failed.append(error)
                 context.output.note(f"{name}: {error if isinstance(error, TierstateError) else repr(error)}")
                 continue
@@ -346,5 +349,5 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
 
 
 def default_name(topic: str) -> str:
-    """Return the table's name for a topic: the part after the namespace has no dots."""
+    """Return the default name of a topic's table. The part after the namespace ``kafka`` has no dots."""
     return "kafka." + re.sub("[^A-Za-z0-9_]", "_", topic)

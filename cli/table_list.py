@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..lake.table_place import TablePlace
 
 OF_TABLE = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
-"""``keys``, ``values``: format, or None for bytes. ``version``: of the columns. ``ends``: end offset by partition."""
+"""Columns from the table alone. ``keys``, ``values``: format, None for bytes. ``version``: version of the columns."""
 OF_LOG = ("lag", "skipped", "state", "reason")
-"""``skipped``: ranges that neither tier has, as a person accepted."""
+"""Columns that need the log. ``skipped`` lists ranges in neither tier whose loss a person accepted."""
 
 
 @click.command("list", epilog="Example: tierstate table list --json")
@@ -55,12 +55,12 @@ def show(context: Context) -> None:
 
 
 def show_made(context: Context, table: LakeTable) -> None:
-    """Show a table that was just created."""
+    """Show a table that was just created, without a comparison with its log."""
     _show(context, OF_TABLE, [_of_table(table)])
 
 
 def ends_of(place: TablePlace) -> list[dict[str, int]]:
-    """Return the end offset of each partition's rows, for programs."""
+    """Return each partition with the end offset (exclusive) of its rows, as JSON objects."""
     return [{"partition": number, "end_offset": reach.end} for number, reach in sorted(place.partitions.items())]
 
 
@@ -69,7 +69,7 @@ def _show(context: Context, columns: Sequence[str], rows: list[dict[str, Any]]) 
 
 
 def cell(value: Any) -> object:
-    """Return a value as people see it: a list becomes one text, an empty list None."""
+    """Return a value for people: a list of ranges or end offsets becomes one text, an empty list becomes None."""
     if not isinstance(value, list):
         return value
     ranges = (f"{each['start']}..{each['end'] - 1}" if "start" in each else each["end_offset"] for each in value)
@@ -77,7 +77,10 @@ def cell(value: Any) -> object:
 
 
 def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[Look, list[Skipped]]]:
-    """Return a function that compares a table with its topic. Without brokers or settings it raises the reason."""
+    """Return a function that compares a table with its topic, and returns its progress and the skipped ranges.
+
+    If there is no connection (brokers, store or settings fail), the function raises Unavailable for every table.
+    """
     from ..lake.table_follow import look_at, require_tiered
     from ..lake.table_open import log_of
 

@@ -59,7 +59,8 @@ def repair(context: Context, table: str, location: str | None, local: bool, exec
 
 
 def _newest(catalog: LakeCatalog, name: str, location: str | None) -> tuple[LakeTable, str | None]:
-    """Return the table by its newest metadata, and the URL of that metadata if the catalog names another one."""
+    """Return the table by its newest metadata, or by the metadata at ``location``, and the URL of that metadata.
+    The URL is None if the catalog already names the newest metadata and there is no ``location``."""
     from ..lake.table_repair import newer_metadata
 
     if location is not None:

@@ -1,4 +1,4 @@
-"""Where the tasks of a command run: in processes of this machine, or in a Spark job."""
+"""Choose where the tasks of a command run: in processes of this machine, or in a Spark job."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def by_processes(count: int, *needs: str) -> Run:
-    """Return what runs tasks in ``count`` processes. ``needs``: as for `lake.runs.in_processes`."""
+    """Return a function that runs tasks in ``count`` processes. For ``needs``, see `lake.runs.in_processes`."""
     from ..lake.runs import in_processes
 
     return in_processes(count, *needs)
 
 
 def by_spark(command: str) -> Run:
-    """Return what runs tasks where ``spark-submit`` chooses. ``command`` is named if pyspark is not installed."""
+    """Return a function that runs tasks in a Spark job. Without pyspark, raises MissingExtra with ``command``."""
     try:
         from ..lake.runs import by_spark as by_session
         from ..spark.sessions import session

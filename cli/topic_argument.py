@@ -1,4 +1,4 @@
-"""``T`` and ``T:P`` as arguments. Kafka's topic names hold no colon, but may end in ``-0``: ``T-P`` is not accepted."""
+"""The arguments ``T`` and ``T:P``. ``T-P`` is read as a topic, because names of Kafka topics may end in ``-0``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PARTITION = re.compile("[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class TopicArgument:
-    """A topic, or one of its partitions. ``partition`` None: the whole topic."""
+    """A topic, or one of its partitions. ``partition`` is None for the whole topic."""
 
     topic: str
     partition: int | None
 
     def __str__(self) -> str:
-        """Return ``orders-0``, as Kafka writes it, for people; commands take `typed`."""
+        """Return the form that Kafka prints, such as ``orders-0``. Commands accept `typed` (``orders:0``) instead."""
         return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
 
     @property
@@ -31,7 +31,7 @@ class TopicArgument:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Topic and partition as facts of an error."""
+        """Topic and partition, as the ``facts`` of an error."""
         return {"topic": self.topic, "partition": self.partition}
 
 
@@ -48,7 +48,7 @@ def parse_topic(text: str) -> TopicArgument:
 
 
 def partition_meant(topic: str) -> TopicArgument | None:
-    """Return what a name like ``orders-0`` probably means: Kafka and our commands print a partition like this."""
+    """Return the partition that a name like ``orders-0`` probably means, or None. Kafka prints partitions like this."""
     named = re.fullmatch(r"(.+)-([0-9]{1,10})", topic)
     return TopicArgument(named[1], int(named[2])) if named else None
 
@@ -59,7 +59,7 @@ def _as_typed(topic: str) -> str:
 
 
 class TopicType(click.ParamType[TopicArgument]):
-    """A click type whose value is a `TopicArgument`. ``partition``: True required, False refused, None optional."""
+    """A click type for `TopicArgument`. A partition is required if ``partition`` is True, refused if False."""
 
     def __init__(self, partition: bool | None = None) -> None:
         self.name = {True: "T:P", False: "T", None: "T[:P]"}[partition]

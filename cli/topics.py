@@ -46,7 +46,7 @@ def command(context: Context) -> None:
 
 
 def _in_bucket(connection: BucketConnection) -> list[dict[str, Any]]:
-    """Return the topics of the view from the bucket. No broker or agent is asked, so trouble of now is not shown."""
+    """Return the topics of the view from the bucket. Current trouble is not shown, as no broker is queried."""
     from ..app.looking.partition_facts import look_at_past
 
     past = connection.view()

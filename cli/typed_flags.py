@@ -1,4 +1,4 @@
-"""``--value-format`` and similar flags of `export` and `table create`: keys, values and headers as columns."""
+"""``--value-format`` and similar flags of `export` and `table create`. They give keys and values typed columns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 AVRO = "avro"
 FORMATS = ["json", AVRO, "string"]
 Latest = Callable[[str], "Form"]
-"""Returns the form of a subject's latest schema in the registry. Raises InvalidRequest if no registry is set."""
+"""A function that returns the form of a subject's latest schema. It raises InvalidRequest if no registry is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedPart:
-    """The format of keys, or of values. ``format`` None: bytes. ``schema`` None: the registry's."""
+    """The format of keys, or of values: None for bytes. ``avro`` without a ``schema`` uses the registry's."""
 
     name: str
     format: str | None
@@ -35,11 +35,14 @@ class TypedPart:
 
     @property
     def of_registry(self) -> bool:
-        """True if its schema is the subject's latest."""
+        """True if the schema is the latest of the subject in the registry."""
         return self.format == AVRO and self.schema is None
 
     def form(self, topic: str, latest: Latest, old_form: Form | None) -> Form | None:
-        """Return the form. ``old_form``: that of the place or table, which stays if the schema is the registry's."""
+        """Return the form, or None for bytes. Raises InvalidRequest for a schema without a format.
+
+        ``old_form`` is the form that the place or table already has. It is used again if both come from the registry.
+        """
         from ..values.form import Form
 
         if self.format is None:
@@ -65,7 +68,7 @@ class TypedFlags:
         return self.key.of_registry or self.value.of_registry
 
     def columns(self, names: Sequence[str], topic: str, latest: Latest, old_columns: Columns | None = None) -> Columns:
-        """Return the columns. Raises InvalidRequest for a schema that cannot be read, and what ``latest`` raises."""
+        """Return the columns. Raises InvalidRequest for an invalid schema or flag, and errors of ``latest``."""
         from ..lake.columns import Columns
 
         if self.key.registered and AVRO not in (self.key.format, self.value.format):
@@ -93,7 +96,7 @@ def latest_schema(settings: Settings) -> Latest:
 
 
 def typed_options() -> Decorator:
-    """Add the options, and pass them to a command function as ``typed``, a `TypedFlags`."""
+    """Add the options, and pass them to the command function as the argument ``typed``, a `TypedFlags`."""
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -136,5 +139,5 @@ def schema_text(schema: str) -> str:
     try:
         path = Path(schema)
         return path.read_text().strip() if path.is_file() else schema
-    except OSError:  # a name that is too long is no file, but a schema
+    except OSError:  # a text that is too long for a file name is a schema
         return schema

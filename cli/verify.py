@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Level(click.IntRange):
-    """The levels of this version. Level 4 of the design is refused with a description of what it would do."""
+    """The levels of this version. Level 4, which is only designed, is refused with a description of its check."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "4":

@@ -1,4 +1,4 @@
-"""One assigned partition of a consumer: where it is read, what waits to be handed out, and what was handed out."""
+"""The state of one assigned partition: which tier serves it, the pieces that wait, and the last offset handed out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..state.ids import TopicId
 from .tiered_message import BlockMessages, TieredMessage
 
 PIECES_WAITING = 2
-"""Pieces that wait to be decoded. All else is the piece that is being handed out, and one unpacked block of it."""
+"""The most pieces that wait to be decoded. Another piece is being handed out, with one unpacked block of it."""
 BLOCK_BYTES = 512 * 1024
-"""Bytes unpacked at a time: few enough to be in the processor's cache when records are made of them."""
+"""Bytes unpacked at a time. They are still in the processor's cache when records are made of them."""
 
 
 class Server(Enum):
-    """The source of a partition's records. UNKNOWN: a look decides. NOBODY: an error stands until a seek or assign."""
+    """The source of a partition's records. UNKNOWN: a look decides. NOBODY: nothing is read until a seek or assign."""
 
     UNKNOWN = auto()
     REMOTE = auto()
@@ -33,8 +33,8 @@ class Server(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The result of one look at the tiers. ``piece`` None: Kafka's own consumer continues at ``offset``. ``waits``: no
-    tier has that offset yet, and Kafka's consumer may not be asked. ``reset``: why the position was reset.
+    """The result of one look at the tiers. If ``piece`` is None, Kafka's consumer continues at ``offset``, or the
+    partition ``waits`` if only the remote tier may be read. ``reset``: the error that reset the position, if any.
     """
 
     offset: int
@@ -56,7 +56,7 @@ Outcome = Looked | Failed
 
 
 class AssignedPartition:
-    """Not thread-safe: the loop's lock guards it. ``at``: the next offset to hand out, or a logical offset."""
+    """One assigned partition, guarded by the loop's lock. ``at``: the next offset to hand out, or a logical offset."""
 
     def __init__(self, assignment: TopicPartition) -> None:
         self.topic: str = assignment.topic
@@ -86,11 +86,11 @@ class AssignedPartition:
         return self.topic, self.number
 
     def place(self, offset: int = OFFSET_INVALID) -> TopicPartition:
-        """Return this partition at ``offset``, without a leader epoch: a broker calls one below its start truncated."""
+        """Return this partition at ``offset``, without a leader epoch: brokers report truncation for an old epoch."""
         return TopicPartition(self.topic, self.number, offset)
 
     def restart(self, at: int, *, lost: bool = False) -> None:
-        """Continue at ``at``. Drop waiting and running looks. ``lost``: the log was cut off below ``at``."""
+        """Continue at ``at``. Drop waiting and running looks. ``lost``: the log was truncated below ``at``."""
         self.at = self._reached = at
         self.generation += 1
         self.server, self.lost = Server.UNKNOWN, lost
@@ -99,14 +99,14 @@ class AssignedPartition:
         self._blocks, self._block, self._after = iter(()), None, None
 
     def try_again(self, at: int, not_before: float) -> None:
-        """Look again at ``at``, not before ``not_before``, after a failed look. `lost` stays set until it is reported:
-        without it, the next look would continue in the other branch.
+        """Look again at ``at`` after a failed look, at monotonic time ``not_before`` or later. Keeps `lost`: without
+        it, the next look would continue in the new branch of the log without a report.
         """
         self.restart(at, lost=self.lost)
         self.not_before = not_before
 
     def next_look(self, now: float) -> int | None:
-        """Return the offset of the look that may begin now, or None."""
+        """Return the offset at which the next look may begin now, or None if none may begin."""
         if self.looking or self.server in (Server.KAFKA, Server.NOBODY) or now < self.not_before:
             return None
         last = self._waiting[-1] if self._waiting else None
@@ -126,7 +126,7 @@ class AssignedPartition:
             self.low = self.low if bounds.log_start is None else bounds.log_start
 
     def take(self, limit: int) -> list[TieredMessage]:
-        """Take up to ``limit`` records of the remote tier, in order. Empty: see `end`, or wait."""
+        """Take up to ``limit`` records of the remote tier, in order. If the list is empty, call `end`."""
         while True:
             taken = [] if self._block is None else self._block.take(limit)
             if taken:
@@ -138,7 +138,7 @@ class AssignedPartition:
             except TierstateError as error:
                 self._fail(error)
                 return []
-            except BaseException:  # the decoder has ended now, as if it had handed out all of its piece
+            except BaseException:  # the decoder has ended, which would look like the end of its piece
                 self.restart(self.at, lost=self.lost)
                 raise
             if block is not None:
@@ -149,7 +149,7 @@ class AssignedPartition:
                 return []
 
     def _fail(self, error: TierstateError) -> None:
-        """Make a decode error an outcome of this partition, like a read error. No later record is handed out first."""
+        """Report a decode error as a failed look. Waiting pieces are dropped, so no later record comes before it."""
         self.restart(self.at, lost=self.lost)
         self._waiting.append(Failed(self.at, error))
 
@@ -172,9 +172,10 @@ class AssignedPartition:
         return True
 
     def end(self) -> Outcome | None:
-        """Take the outcome after all records were handed out: Kafka's turn, or an error. Return None if there is none.
+        """Remove and return the next outcome, after all records: a change to Kafka's consumer, a wait, or an error.
 
-        A turn of Kafka that was found while records waited is dropped and looked for again: it may be long outdated.
+        Returns None if there is none. Also drops a change that was added while records waited, because it may be
+        outdated: a new look then begins.
         """
         if self._after is not None or not self._waiting:
             return None

@@ -49,7 +49,7 @@ def connect(
 
     ``bootstrap``: ``host:port,…`` of brokers. ``store``: ``file:///folder``, ``s3://bucket/prefix``, … ``kafka``: more
     librdkafka properties. ``settings``: other settings, by their names in docs/settings.md, as
-    ``{"store.endpoint": "https://…"}``. ``gateway``: ``https://host:port``. Log in to the gateway with a bearer
+    ``{"store.endpoint": "https://…"}``. ``gateway``: ``https://host:port``. To log in there, give a bearer
     ``token``, a Kafka ``user`` and ``password``, or a client certificate (``cert_file``, and ``key_file`` if the key is
     in another file). ``ca_file``: a PEM file with the authorities that sign the gateway's certificate.
 
@@ -130,7 +130,7 @@ class Log:
     def close(self) -> None:
         """Close everything that was opened. Reads that are still running end with an error. Idempotent."""
         for read in list(self._reads):
-            if getgeneratorstate(read) != GEN_RUNNING:  # a read that is running ends at its next check
+            if getgeneratorstate(read) != GEN_RUNNING:  # a running generator cannot be closed: it ends by itself
                 read.close()
         self._closer()
 
@@ -240,7 +240,7 @@ class Topic:
                 raise InvalidRequest(f"{argument} names an offset for each partition", given=list(offsets), read=chosen)
         source = self._log.source(self.name, chosen)
         ranges = {each: range_of(source, (self.name, each), start, end, (level, now)) for each in chosen}
-        # the read refers to the log, so the connection of `connect(…).topic("orders").read()` stays open while it is used
+        # the read refers to the log: `connect(…).topic("orders").read()` keeps the connection open
         return Read(self._log, self.name, ranges, checked, limit, level, progress)
 
     def _chosen(self, numbers: list[int] | None) -> list[int]:

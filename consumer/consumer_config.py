@@ -1,4 +1,4 @@
-"""A consumer's dict, split into the properties of Kafka's own consumer and those of tierstate."""
+"""Split a consumer's configuration into properties of Kafka's consumer and settings of tierstate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..state.routing import Isolation, Tier
 
 MODE = "tiered.mode"
 CACHE: dict[str, object] = {"cache.memory": 64 * 2**20, "cache.prefetch": 0}
-"""A consumer has less than a gateway by default, and reads pieces ahead by itself."""
+"""Defaults of a consumer: less cache than a gateway, and no prefetch into it, because `RemoteRuns` reads ahead."""
 PREFIX = "tierstate."
 CONNECTING = (
     "bootstrap.servers",
@@ -27,7 +27,7 @@ CONNECTING = (
     "socket.",
     "broker.address.",
 )
-"""Properties for reaching a broker: tierstate's own clients take these. The others concern groups and fetches."""
+"""Prefixes of connection properties. tierstate's Kafka clients use these too. Others concern groups and fetches."""
 RESETS = {
     "smallest": "earliest",
     "earliest": "earliest",
@@ -40,7 +40,7 @@ RESETS = {
 
 
 class Mode(StrEnum):
-    """The tier that serves a record which both have, and whether the other tier may serve records at all."""
+    """The values of ``tiered.mode``: which tier serves a record that both have, and whether the other tier is read."""
 
     KAFKA_ONLY = "kafka_only"
     KAFKA_PREFERRED = "kafka_preferred"
@@ -63,9 +63,9 @@ _TIERS = {
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """``kafka``: the properties of the inner consumer. ``settings``: None for `Mode.KAFKA_ONLY`. ``reset``: earliest,
-    latest or error. ``stores``: a record's offset is stored when it is handed out. ``eager``: groups revoke all
-    partitions before they assign. ``tells_end``: the end of a partition is an event.
+    """A checked configuration. ``kafka``: properties of Kafka's consumer. ``settings``: None for `Mode.KAFKA_ONLY`.
+    ``reset``: earliest, latest or error. ``stores``: a record's offset is stored when it is handed out. ``eager``:
+    a rebalance revokes all partitions before it assigns. ``tells_end``: ``enable.partition.eof``.
     """
 
     mode: Mode
@@ -80,7 +80,7 @@ class ConsumerConfig:
 
 
 def consumer_config(config: Mapping[str, Any]) -> ConsumerConfig:
-    """Return the checked configuration. Raises InvalidSettings, which names each key that is wrong."""
+    """Return the checked configuration. Raises InvalidSettings, which names the wrong keys."""
     kafka = {key: value for key, value in config.items() if key != MODE and not key.startswith(PREFIX)}
     mode = _chosen(config, MODE, "kafka_preferred", {each: each for each in Mode})
     stores = _flag(kafka, "enable.auto.offset.store", True)

@@ -32,18 +32,18 @@ from .remote_looks import Place, RemoteLooks
 from .tiered_message import TieredMessage, kafka_error_of
 
 SLICE_S = 0.1
-"""The longest wait for Kafka's consumer, in seconds. A close by another thread is noticed after this time at the latest."""
+"""The longest wait for Kafka's consumer, in seconds. A close by another thread is noticed within this time."""
 KAFKA_EVERY_S = 0.01
-"""Seconds between polls of Kafka's consumer while the remote tier has records. They serve callbacks and its poll timer."""
+"""Seconds between polls of Kafka's consumer while the remote tier has records. Polls run callbacks and reset timers."""
 WAIT_S = 0.05
-"""The longest wait for Kafka's consumer, in seconds, while partitions outside of it are paused or wait for a retry."""
+"""The longest wait for Kafka's consumer, in seconds, while other partitions are paused or wait for a retry."""
 SERVE_S = 0.005
 STORE_S = 0.05
 RETRY_S = 1.0
-"""Seconds until the next look after a transient error, and at the end of the remote tier with ``tiered_storage_only``."""
+"""Seconds until the next look after a transient error, or (`tiered_storage_only`) at the end of the remote tier."""
 NOWHERE = 2**62
-"""Kafka's consumer gets this offset for a partition that it must not read yet. It is past the end of every log. A logical
-offset would be wrong: librdkafka requests its value from the broker. A late answer then moves the partition there and
+"""Kafka's consumer gets this offset for a partition that it must not read yet: it is past every log's end. A logical
+offset must not be used: librdkafka requests its value from the broker. A late answer then moves the partition there and
 skips records, even if the partition was assigned at another offset since (decision 0049)."""
 AGAIN_S = 10.0
 """Seconds until the next look after a permanent error, which is reported again as long as it lasts."""
@@ -156,7 +156,7 @@ class HandOver:
             self._dirty.add(part)
 
     def _from_kafka(self, taken: list[Message], limit: int, wait: float) -> None:
-        """Add messages of Kafka's consumer. It calls callbacks during this call, on this thread, without the lock."""
+        """Add messages of Kafka's consumer, which runs callbacks meanwhile, on this thread, without the lock."""
         if limit - len(taken) == 1:
             first = self._kafka.poll(wait)
             messages = [] if first is None else [first]
@@ -262,7 +262,7 @@ class HandOver:
             self._not_kafkas.append(part)
 
     def _to_kafka(self, parts: list[AssignedPartition]) -> None:
-        """Let Kafka's consumer read ``parts``, which are not paused. In an eager group this assigns all partitions again."""
+        """Let Kafka's consumer read ``parts``, none of them paused. An eager group must assign all partitions again."""
         for part in parts:
             self._not_kafkas.remove(part)
         if self._config.eager and self.subscribed:
@@ -283,7 +283,7 @@ class HandOver:
     # --- calls of the application ---------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Store the offsets of all records that were handed out in librdkafka, for its next commit."""
+        """Pass the offsets of all records handed out to librdkafka, for its next commit."""
         with self._lock:
             self._stored_at = self._clock.monotonic()
             offsets = [part.place(part.stored) for part in self._dirty]
@@ -291,7 +291,7 @@ class HandOver:
         if offsets:
             try:
                 self._kafka.store_offsets(offsets=offsets)
-            except KafkaException:  # these partitions were revoked, so the offsets are no longer this consumer's to store
+            except KafkaException:  # these partitions were revoked: their offsets can no longer be stored
                 return
 
     def store(self, offsets: Iterable[TopicPartition]) -> None:
@@ -310,7 +310,7 @@ class HandOver:
     def assigned(
         self, partitions: Iterable[TopicPartition], change: Callable[[list[Any]], None], *, anew: bool
     ) -> None:
-        """Add partitions. ``change`` assigns them at Kafka's consumer. If ``anew``, they replace all other partitions."""
+        """Add partitions. ``change`` assigns them at Kafka's consumer. If ``anew``, they replace all others."""
         added = list(partitions)
         with self._lock:
             self.flush()

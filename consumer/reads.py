@@ -1,4 +1,4 @@
-"""The result of `Topic.read`: settled offsets, and their records as an Arrow stream."""
+"""The result of `Topic.read`: fixed offset ranges, and their records as an Arrow stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..fetch.source import RecordSource
 
 When = int | str | datetime
-"""An offset; earliest, latest or a time as text; or a time."""
+"""A position: an offset (int), ``earliest``, ``latest`` or a time as text, or a datetime."""
 
 
 class OpenLog(Protocol):
@@ -34,10 +34,10 @@ class OpenLog(Protocol):
 
 
 class Read:
-    """Records of settled offset ranges. Every iteration, table or stream reads the same records again.
+    """The records of fixed offset ranges. Every iteration, table or stream reads the same ranges again.
 
-    ``ranges``: by partition, ``(start, end)``, end exclusive. There is no length: offsets of markers and of aborted or
-    compacted records hold none, so the number of records is unknown until they are read.
+    ``ranges``: for each partition ``(start, end)``, end exclusive. The object has no length: markers and aborted or
+    compacted records leave offsets without a record, so the number of records is unknown until they are read.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Read:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the Arrow schema of the chosen columns, also if there is no record."""
+        """Return the Arrow schema of the chosen columns."""
         import pyarrow as pa
 
         from ..log.record_columns import RECORD_SCHEMA as WHOLE
@@ -83,10 +83,10 @@ class Read:
         return self.to_batches()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches, partition by partition, offsets ascending. Memory: a few pieces.
+        """Yield batches, partition by partition, in ascending order of offsets. A few pieces are in memory at a time.
 
-        Raises LogGap, OffsetOutOfRange, CorruptData, AccessDenied, Unavailable: an answer is never cut short.
-        The error of a partition comes after the records of all others.
+        Raises LogGap, OffsetOutOfRange, CorruptData, AccessDenied and Unavailable; a result is never truncated
+        silently. The first partition's error is raised after the records of all other partitions.
         """
         return self._batches() if self._limit is None else _first(self._limit, self._batches())
 
@@ -107,13 +107,13 @@ class Read:
             raise failed
 
     def _batches_of(self, source: RecordSource, partition: int, extent: Extent, done: int) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of one partition. ``done``: the number of offsets before it."""
+        """Yield the batches of one partition. ``done``: the number of offsets in earlier partitions."""
         columns = self._columns
         if columns is not None and self._progress is not None and "offset" not in columns:
             columns = [*columns, "offset"]
         pieces = source.records(self.topic, partition, extent, self._isolation, Tier.AUTO, columns=columns)
         self._log.closes(pieces)
-        with closing(pieces):  # at once, however the caller leaves: no unused read may go on reading ahead
+        with closing(pieces):  # also if the caller stops early: an unused read must not continue to read ahead
             for batch, _ in pieces:
                 if batch.num_rows == 0:
                     continue
@@ -149,7 +149,7 @@ def _first(limit: int, batches: Generator[pa.RecordBatch, None, None]) -> Iterat
 
 
 def time_of(argument: str, value: datetime | str | int, now: TimestampMs) -> TimestampMs:
-    """Return a time: a datetime, or what `parse_time` takes; a number is milliseconds. Raises InvalidRequest."""
+    """Return ``value`` as a time: a datetime, milliseconds, or a text for `parse_time`. Raises InvalidRequest."""
     try:
         return parse_time(value.isoformat() if isinstance(value, datetime) else str(value), now)
     except InvalidRequest:
@@ -158,7 +158,7 @@ def time_of(argument: str, value: datetime | str | int, now: TimestampMs) -> Tim
 
 
 def position_of(argument: str, value: When, now: TimestampMs) -> Position:
-    """Return the position that a start or an end means. Raises InvalidRequest that names the argument."""
+    """Return the position for a start or an end. Raises InvalidRequest, which names the argument."""
     if isinstance(value, datetime):
         return AtTime(parse_time(value.isoformat(), now))
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:

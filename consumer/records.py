@@ -1,4 +1,4 @@
-"""Records of one range of one partition, from both tiers: the smallest way to read tierstate from Python."""
+"""Read one offset range of one partition from both tiers: the simplest Python interface."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def read_records(
     isolation: str = "read_committed",
     settings: Mapping[str, object] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield exactly the records of the offsets ``[start, end)``, in order, from the tiers that hold them.
+    """Yield exactly the records of the offsets ``[start, end)``, in order, from both tiers.
 
-    ``topic``: its name or, after the cluster deleted it, its topic id. ``kafka``: librdkafka properties. ``store``:
-    ``file:///folder``, ``s3://bucket/prefix``, … ``settings``: any others, by their names in docs/settings.md, as
-    ``{"store.endpoint": "https://…", "encryption.keyring": "/path"}``. With ``{"view.source": "bucket"}`` no broker is
-    asked and ``kafka`` may be empty: the remote tier is read by the bucket's own view, whose age is logged first, or by
-    an earlier one (``view.as_of``). Columns are those of Spark's Kafka source: key, value (binary), topic, partition,
-    offset, timestamp (milliseconds, UTC), timestampType, headers. Nothing is opened before the first batch is
-    requested; everything is closed when the iterator ends or is closed.
+    ``topic``: the topic's name, or the topic id of a deleted topic. ``kafka``: librdkafka properties. ``store``:
+    ``file:///folder``, ``s3://bucket/prefix``, … ``settings``: other settings, by their names in docs/settings.md, as
+    ``{"store.endpoint": "https://…", "encryption.keyring": "/path"}``. With ``{"view.source": "bucket"}`` no request
+    goes to a broker and ``kafka`` may be empty. The remote tier is then read by the view in the bucket, whose age is
+    logged first, or by an earlier view (``view.as_of``). Columns are those of Spark's Kafka source: key, value
+    (binary), topic, partition, offset, timestamp (milliseconds, UTC), timestampType, headers. The first batch opens the
+    connection. It is closed when the iterator ends or is closed.
 
-    Raises UnknownTopic, OffsetOutOfRange (the log does not hold all of the range), LogGap, CorruptData, AccessDenied,
-    Unavailable; InvalidSettings; InvalidRequest if ``settings`` and ``kafka`` or ``store`` give two values for one
-    setting, or are no mappings; ValueError for an unknown isolation. An answer is never cut short: it lacks only
-    offsets that a person accepted as lost.
+    Raises UnknownTopic, OffsetOutOfRange (the log lacks a part of the range), LogGap, CorruptData, AccessDenied,
+    Unavailable and InvalidSettings. Raises InvalidRequest if two arguments give different values for one setting, or if
+    ``kafka`` or ``settings`` is not a mapping. Raises ValueError for an unknown ``isolation``. A result is never
+    truncated silently: it lacks only offsets of accepted gaps.
     """
     level = Isolation(isolation)
     require_mapping("kafka", kafka, '{"bootstrap.servers": "host:9092"}')

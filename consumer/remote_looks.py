@@ -1,7 +1,8 @@
-"""Looks at both tiers, on threads of their own, so that the group's heartbeat never waits for an object store.
+"""Looks at both tiers. They run on separate threads, so that ``poll`` never waits for the object store.
 
-The first look opens everything: the tier-state topic, followed for as long as the consumer lives. Only the partitions
-that are assigned or were asked about are kept of it.
+A look finds the tier of one offset, and reads the next piece if it is the remote tier. The first look opens the view,
+which then follows the tier-state topic until the consumer is closed. The view keeps only facts of assigned partitions
+and of the partition of the latest request.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ R = TypeVar("R")
 
 
 class RemoteLooks:
-    """``results``: one per look that `begin` began: the partition, its generation at the start, and the outcome."""
+    """Runs looks. ``results`` gets an entry for each `begin`: the partition, its generation before, and the outcome."""
 
     def __init__(self, config: ConsumerConfig, settings: Settings, kafka: Any, clock: Clock) -> None:
         self._config, self._settings, self._kafka, self._clock = config, settings, kafka, clock
@@ -60,13 +61,13 @@ class RemoteLooks:
         self._partitions: frozenset[TopicIdPartition] = frozenset()
 
     def close(self) -> None:
-        """Close everything. Wait for looks that are under way."""
+        """Wait for running looks, and close all connections. Looks that have not started are cancelled."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._runs.close()
         self._opened.close()
 
     def log_in_by(self, user: str, password: str) -> None:
-        """Use these credentials from the next connection on."""
+        """Use these credentials for new connections."""
         with self._opening:
             kafka = {**self._settings.kafka, "sasl.username": user, "sasl.password": password}
             self._settings = self._settings.model_copy(update={"kafka": kafka})
@@ -78,7 +79,7 @@ class RemoteLooks:
         self._pool.submit(self._look, part, part.generation, at, part.lost)
 
     def ask(self, work: Callable[[LogicalPartition, LogReader], R], place: Place) -> Future[R]:
-        """Run ``work`` on a partition's log, on a thread. The partition need not be assigned."""
+        """Call ``work`` with a partition's log and the reader, on a thread. The partition may be unassigned."""
 
         def run() -> R:
             reader = self._reader(place)
@@ -92,15 +93,15 @@ class RemoteLooks:
             outcome = self._outcome(part, at, lost)
         except TierstateError as error:
             outcome = Failed(at, error)
-        except BaseException as error:  # a bug: the thread that polls raises it
+        except BaseException as error:  # a bug in tierstate: the thread that polls raises it
             outcome = error
-        if part.generation != generation:  # a seek or a revocation came during the look
+        if part.generation != generation:  # there was a seek or a revocation during the look
             self._runs.end(part)
         self.results.put((part, generation, outcome))
 
     def forget(self, part: AssignedPartition) -> None:
-        """End the reads ahead of a partition that is no longer assigned. This returns before they have ended."""
-        with suppress(RuntimeError):  # the pool is closed: `close` ends all of them
+        """End reading ahead for a partition that is no longer assigned. Returns before it has ended."""
+        with suppress(RuntimeError):  # the pool is closed: `close` ends all runs
             self._pool.submit(self._runs.end, part)
 
     def _outcome(self, part: AssignedPartition, at: int, lost: bool) -> Outcome:
@@ -113,7 +114,7 @@ class RemoteLooks:
             start = self._absolute(reader, part, at)
             looked = self._read(part, log, start)
             if looked.piece is None and not looked.waits and part.topic_id is not None:
-                reader.topic(part.topic, fresh=True)  # Kafka's consumer uses the name: another topic may have it
+                reader.topic(part.topic, fresh=True)  # Kafka's consumer reads by name, which another topic may have now
                 log = self._kept(reader, part.key)
                 if _is_another(part, log):
                     raise self._cut_off(reader, part, log, at)
@@ -127,7 +128,7 @@ class RemoteLooks:
         return Looked(looked.offset, looked.piece, topic_id, looked.waits, reset)
 
     def _read(self, part: AssignedPartition, log: LogicalPartition, at: int) -> Looked:
-        """Return where the record at ``at`` is, with the next piece if the remote tier has it."""
+        """Return a look at ``at``, with the next piece if the remote tier serves it."""
         isolation, tier, topic_id = self._config.isolation, self._config.mode.tier, log.partition.topic_id
         ask = Ask(PIECE_BYTES, isolation, tier)
         try:
@@ -139,7 +140,7 @@ class RemoteLooks:
                     return Looked(at, piece, topic_id)
                 at = piece.next_offset
             else:
-                at = begin_of(where)  # behind a gap that a person accepted
+                at = begin_of(where)  # above ``at`` if an accepted gap begins there
         except OffsetOutOfRange:
             if tier is not Tier.REMOTE or not self._is_local(log, at):
                 raise
@@ -147,7 +148,7 @@ class RemoteLooks:
         return Looked(at, None, topic_id, waits=tier is Tier.REMOTE)
 
     def _is_local(self, log: LogicalPartition, at: int) -> bool:
-        """Return whether the broker has the offset and the remote tier does not, yet."""
+        """Return whether the offset is in the local log, or at its end."""
         bounds = log.local_bounds()
         return bounds.local_start <= at <= bounds.end(self._config.isolation)
 
@@ -192,7 +193,7 @@ class RemoteLooks:
         return OffsetOutOfRange(reason, valid_start=start, valid_end=end, **facts)
 
     def _reader(self, place: Place) -> LogReader:
-        """Return the reader, opened with a view that has all facts of the assigned partitions: one reading, not two."""
+        """Return the reader. The first call opens it, and waits for all facts of the assigned partitions."""
         with self._opening:
             if self._parts is None:
                 with ExitStack() as opened:
@@ -208,14 +209,14 @@ class RemoteLooks:
             return self._parts[1]
 
     def _kept(self, reader: LogReader, place: Place) -> LogicalPartition:
-        """Return the partition's log, once the view has all facts of the partition."""
+        """Return the partition's log. Waits until the view has all facts of the partition."""
         log = reader.partition(*place)
         with self._keeping:
             if log.partition in self._partitions or self._parts is None:
                 return log
             follower, places = self._parts[0], {log.partition}
             for topic, number in self.assigned:
-                with suppress(TierstateError):  # the look at that partition reports it
+                with suppress(TierstateError):  # the look at that partition reports the error
                     places.add(reader.partition(topic, number).partition)
             new = places - self._partitions
             self._partitions = frozenset(places)
@@ -226,7 +227,7 @@ class RemoteLooks:
 
 
 def _places(control: BrokerControl, assigned: Iterable[Place]) -> frozenset[TopicIdPartition]:
-    """Return the partitions of existing topics. Errors of other topics are left to their own looks."""
+    """Return the partitions of existing, permitted topics. Looks at the other partitions report the errors."""
     numbers: dict[str, set[int]] = {}
     for topic, number in assigned:
         numbers.setdefault(topic, set()).add(number)
@@ -239,10 +240,10 @@ def _places(control: BrokerControl, assigned: Iterable[Place]) -> frozenset[Topi
 
 
 def low_watermark(log: LogicalPartition, reader: LogReader) -> Offset:
-    """Return the log start offset of both tiers together."""
+    """Return the log start offset over both tiers."""
     return log.bounds().start(log.topic, log.partition.partition)
 
 
 def _is_another(part: AssignedPartition, log: LogicalPartition) -> bool:
-    """Return whether the name has passed to another topic since the partition was read."""
+    """Return whether the topic was deleted and created again since the partition was last read."""
     return part.topic_id not in (None, log.partition.topic_id)

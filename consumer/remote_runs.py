@@ -1,8 +1,8 @@
-"""The partitions of a consumer that read the remote tier ahead: a few, because reading ahead takes memory.
+"""Reading ahead in the remote tier, for a limited number of a consumer's partitions, because it needs memory.
 
-One run holds, with a distant store, four requests of 4 MiB or a chunk, and the waiting pieces: 28 MiB. With a folder it
-holds windows of 4 MiB: one being read, and those that wait. A partition beyond `RUNS` is read piece by piece, through
-the chunk cache.
+A run reads ahead for one partition. With a distant store it holds up to 28 MiB: four requests of 4 MiB or a chunk, and
+the waiting pieces. With a folder it holds windows of 4 MiB: the one that is being read, and those that wait. Partitions
+beyond the first `RUNS` are read piece by piece, through the chunk cache.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from .assigned_partition import AssignedPartition
 
 RUNS = 8
 PARTS = 64
-"""Segments of a run. After them a new run begins."""
+"""The most segments of one run. A new run begins after them."""
 WINDOW_BYTES = 4 * 1024 * 1024
 
 _Run = tuple[threading.Lock, RemoteRun]
 
 
 class RemoteRuns:
-    """The runs of a consumer, ``most`` at a time. Thread-safe, with one `read` at a time for each partition."""
+    """The runs of a consumer, at most ``most`` at a time. Thread-safe, but only one `read` per partition at a time."""
 
     def __init__(self, most: int = RUNS) -> None:
         self._most, self._lock = most, threading.Lock()
         self._runs: dict[AssignedPartition, _Run] = {}
         self._doubted = WeakKeyDictionary[AssignedPartition, RemoteSegment]()
-        """Partitions whose log was another one: the segment is read in full before more of it is handed out."""
+        """The segment of each read that raised AnotherLog. It is checked completely before it is read again."""
 
     def read(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> Fetched | None:
-        """Return the piece at ``where``, or None: ask `log` for it. Raises AnotherLog, Unavailable."""
+        """Return the piece at ``where``, or None if the caller must use ``log``. Raises AnotherLog and Unavailable."""
         piece = None
         try:
             self._prove(part, log, where, ask)
@@ -53,7 +53,7 @@ class RemoteRuns:
         except AnotherLog:
             self._doubted[part] = where.segment
             raise
-        except (ObjectNotFound, CorruptData):  # `log` finds out why, and has what comes before the damage
+        except (ObjectNotFound, CorruptData):  # `log` then reports the cause, and returns the records before the damage
             pass
         finally:
             if piece is None:
@@ -77,7 +77,7 @@ class RemoteRuns:
             return entry
 
     def end(self, part: AssignedPartition) -> None:
-        """End the run of ``part``, after a running read of it. Idempotent."""
+        """End the run of ``part``. Waits for a running read of the run. Idempotent."""
         with self._lock:
             entry = self._runs.pop(part, None)
         if entry is not None:

@@ -135,7 +135,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._both.subscribed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read exactly these partitions, each from its ``offset``. Logical offsets are allowed (OFFSET_BEGINNING, …)."""
+        """Read exactly these partitions, each from its ``offset``, which may be logical (OFFSET_BEGINNING, …)."""
         if self._both is None:
             self._kafka.assign(partitions)
             return

@@ -1,7 +1,7 @@
-"""The messages that a `TieredConsumer` hands out of the remote tier: Kafka's own `Message`, method by method.
+"""Messages of the remote tier, with every method of `confluent_kafka.Message`.
 
-This is not a subclass: a subclass instance costs three times as much to make, and Kafka's methods accept none either.
-A message is a row of its block. A column is made when a message is first asked for it: unread columns cost nothing.
+`TieredMessage` is not a subclass of it: creating a subclass instance takes three times as long, and methods of Kafka's
+consumer accept no subclass either. A message is a row of its block. A column is built when a message first needs it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class MessageColumns:
-    """The columns of one block, for all of its messages. None: not requested yet, see `made`.
+    """The columns of one block, shared by its messages. A column is None until `made` builds it.
 
-    It has slots and no `cached_property`: Python 3.11 looks such a property up by its name, every time.
+    Columns are slots, not `cached_property`, which Python 3.11 looks up by name at every access.
     """
 
     __slots__ = ("_block", "cause", "error", "headers", "keys", "offsets", "partition", "timestamps", "topic", "values")
@@ -54,7 +54,7 @@ class MessageColumns:
 
     @classmethod
     def of_one(cls, topic: str, partition: int, offset: int) -> MessageColumns:
-        """Return the columns of a single message: one that the application changed, or an error."""
+        """Return columns for a single message: an error, or a message that the application changes."""
         columns = cls(topic, partition, None)
         columns.offsets, columns.keys, columns.values = [offset], [None], [None]
         columns.headers, columns.timestamps = [None], [(0, 0)]
@@ -66,7 +66,7 @@ class MessageColumns:
 
 
 def _bytes(block: RecordBlock, column: int) -> list[bytes | None]:
-    """Return a column's values. Arrow makes Python objects through NumPy five times as fast as by `to_pylist`."""
+    """Return a column's values. Conversion through NumPy is five times as fast as Arrow's `to_pylist`."""
     objects: list[bytes | None] = block.binary(column).to_numpy(zero_copy_only=False).tolist()
     return objects
 
@@ -79,7 +79,7 @@ def _headers(block: RecordBlock) -> list[Headers | None]:
 
 
 def _timestamps(block: RecordBlock) -> list[tuple[int, int]]:
-    """Return (type, milliseconds) with librdkafka's types: 1 create, 2 append."""
+    """Return pairs of librdkafka's timestamp type (1 create, 2 append) and milliseconds."""
     return list(zip((block.types + 1).tolist(), block.timestamps.tolist(), strict=True))
 
 
@@ -93,15 +93,15 @@ _COLUMNS: dict[str, Callable[[RecordBlock], list[Any]]] = {
 
 
 class TieredMessage:
-    """One record of the remote tier, or a partition's error (``error()``, and ``cause()``: tierstate's own).
+    """One record of the remote tier, or an error of a partition: ``error()`` is Kafka's, ``cause()`` tierstate's.
 
-    ``timestamp()``: ``(type, ms)`` with librdkafka's types, 1 create and 2 append. ``leader_epoch()`` is None: nothing
-    of the remote tier is ever returned to a broker with an epoch. It keeps its block: 512 KiB unpacked, or a batch.
+    ``timestamp()`` is ``(type, ms)``; type 1 is create time, 2 append time. ``leader_epoch()`` is None, because offsets
+    of the remote tier go to brokers without an epoch. A message keeps its block in memory: 512 KiB, or a batch.
     """
 
     __slots__ = ("_columns", "_row")
 
-    # There is no `__init__`: it would be a call for each message. `BlockMessages` fills the slots instead.
+    # There is no `__init__`, to save one call per message. `BlockMessages` fills the slots instead.
     _columns: MessageColumns
     _row: int
 
@@ -109,7 +109,7 @@ class TieredMessage:
     def failed(
         cls, topic: str, partition: int, offset: int, error: KafkaError, cause: TierstateError | None
     ) -> TieredMessage:
-        """Return a partition's error as a message. As with Kafka's consumer, it comes after the records before it."""
+        """Return the error of a partition at ``offset`` as a message, as Kafka's consumer does."""
         columns = MessageColumns.of_one(topic, partition, offset)
         columns.error, columns.cause = error, cause
         message = cls()
@@ -120,7 +120,7 @@ class TieredMessage:
         return Tier.REMOTE
 
     def cause(self) -> TierstateError | None:
-        """Return the error of ``error()``, typed and with its facts."""
+        """Return tierstate's exception behind ``error()``, or None."""
         return self._columns.cause
 
     def topic(self) -> str:
@@ -178,7 +178,7 @@ class TieredMessage:
         self._own().error = error
 
     def _own(self) -> MessageColumns:
-        """Return columns that belong to this message alone. It has them from now on."""
+        """Return columns of this message alone. The first call copies its row out of the shared block."""
         if not self._columns.is_of_one:
             own = MessageColumns.of_one(self.topic(), self.partition(), self.offset())
             own.keys, own.values = [self.key()], [self.value()]
@@ -200,7 +200,7 @@ _ROWS = Rows(TieredMessage, "_columns", "_row")
 
 
 class BlockMessages:
-    """The records of a block, made into messages as they are taken."""
+    """The messages of a block. They are created when they are taken."""
 
     def __init__(self, block: RecordBlock, topic: str, partition: int) -> None:
         self._columns, self._taken, self._count = MessageColumns(topic, partition, block), 0, len(block)
@@ -223,6 +223,6 @@ _CODES: tuple[tuple[type[TierstateError], int], ...] = (
 
 
 def kafka_error_of(error: TierstateError) -> KafkaError:
-    """Return an error with Kafka's code, ``_FAIL`` if no code fits. It is retriable if ``error`` may be transient."""
+    """Return ``error`` with Kafka's code, or ``_FAIL`` if no code fits. Only Unavailable is retriable."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), KafkaError._FAIL)
     return KafkaError(code, str(error), False, isinstance(error, Unavailable))

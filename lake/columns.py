@@ -1,10 +1,10 @@
-"""The columns of an export's or a table's rows, and the rows of records: keys and values as bytes, or typed.
+"""The columns of an export's or a table's rows, and the conversion of records into rows: bytes or typed columns.
 
-    names in their order, `key` and `value` each in the type of its form, then, where anything is typed,
-    _corrupt: struct<key: binary, value: binary>      the bytes of what does not parse; null where all does
+    the columns in their order; `key` and `value` have the types of their forms; if one of them is typed, also
+    _corrupt: struct<key: binary, value: binary>      the bytes that do not parse; null if all bytes parse
 
-So no byte of a record is lost: it is in its column, or there. A record whose time a table cannot have is marked with a
-`_corrupt` that is not null, even if it has no bytes.
+So no byte of a record is lost: it is in its column or in `_corrupt`. If a table cannot have a record's time, the
+`_corrupt` of the row is not null, even if it has no bytes.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ..values.schema_registry import RegistryAccess
 from ..values.typed_column import CORRUPT_TYPE, TypedColumn, corrupt_column
 
 HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
-"""A key may occur several times: its values in their order."""
+"""The type of headers as a map. Each key has all of its values, in their order."""
 AT_ONCE = 16_384
-"""How many values a reader gets at once: 20 MiB of Avro's objects instead of 190 for a row group; a fifth faster."""
+"""The number of values that a reader gets at once. Avro then needs 20 MiB, not 190, and a fifth less time."""
 Headers = Literal["list", "map"]
 FIRST_US = -62_135_596_800_000_000 + 1
-"""0001-01-01T00:00:00.000001Z."""
+"""0001-01-01T00:00:00.000001Z, in microseconds since 1970-01-01."""
 LAST_US = 253_402_300_800_000_000 - 1
-"""9999-12-31T23:59:59.999999Z."""
+"""9999-12-31T23:59:59.999999Z, in microseconds since 1970-01-01."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """``names``: of `record_columns.record_schema`, in their order. ``key``, ``value``: None means bytes."""
+    """``names``: of `record_columns.record_schema`, in its order. ``key``, ``value``: their forms; None means bytes."""
 
     names: tuple[str, ...]
     key: Form | None = None
@@ -55,7 +55,7 @@ class Columns:
         return replace(self, key=form) if name == "key" else replace(self, value=form)
 
     def schema(self) -> pa.Schema:
-        """Return the schema of the rows. Raises InvalidRequest for a name that is no column or an unreadable form."""
+        """Return the schema of the rows. Raises InvalidRequest if a name is not a column, or a form is invalid."""
         kinds = {each.name: each.type for each in record_schema(columns=self.names)}
         for name, form in self.forms.items():
             if name not in kinds:
@@ -70,7 +70,7 @@ class Columns:
         return pa.schema(list(kinds.items()))
 
     def said(self) -> dict[str, str]:
-        """Return the columns as the facts of an error."""
+        """Return the columns as facts for an error."""
         forms = {name: f"{form.format} {form.schema}".strip() for name, form in self.forms.items()}
         return {"columns": ",".join(self.names), **forms, "headers": self.headers}
 
@@ -85,7 +85,7 @@ class Columns:
 
 
 class ColumnsGrown(Exception):
-    """A writer's schema has fields that ``columns`` had not: these have both. Raised only for rows that may grow."""
+    """A writer's schema has fields that the columns lack. ``columns`` has all fields. Raised only if they may grow."""
 
     def __init__(self, columns: Columns) -> None:
         super().__init__("a schema of the registry has what the columns have not")
@@ -93,21 +93,21 @@ class ColumnsGrown(Exception):
 
 
 class Rows:
-    """Makes rows of records. Use one for each task: it keeps the schemas that it met. ``corrupt``: the number of
-    records so far whose key or value does not parse.
+    """Makes rows from records. Use one instance for each task, because it keeps the schemas that it read. ``corrupt``:
+    the number of rows so far whose `_corrupt` is not null.
     """
 
     def __init__(self, columns: Columns, registry: RegistryAccess | None, *, grows: Collection[str] = ()) -> None:
-        """``grows``: those of `key` and `value` that may get the fields of a writer's schema."""
+        """``grows``: which of `key` and `value` may get new fields from a writer's schema."""
         self.schema = columns.schema()
         self.corrupt = 0
         self._columns = columns
         self._readers = {name: open_reader(form, registry, grows=name in grows) for name, form in columns.forms.items()}
 
     def of(self, records: pa.Table) -> pa.Table:
-        """Return as many rows, in the same order. ``records``: as `log.decode` makes them, with headers.
+        """Return one row for each record, in the same order. ``records``: as `log.decode` makes them, with headers.
 
-        Raises Unavailable for a registry that does not answer, and ColumnsGrown.
+        Raises Unavailable if the registry does not answer, and ColumnsGrown.
         """
         raw = {name: records.column(name).combine_chunks() for name in self._readers}
         columns, bad = dict(zip(records.column_names, records.columns, strict=True)), {}
@@ -127,17 +127,17 @@ class Rows:
 
 
 def _read(reader: Reader, values: pa.Array) -> TypedColumn:
-    """Read values in pieces: a reader holds Python objects of all values that it is given."""
+    """Read values in pieces, because a reader holds Python objects of all values that it gets."""
     parts = [reader.of(values.slice(at, AT_ONCE)) for at in range(0, max(1, len(values)), AT_ONCE)]
     columns, flags = [each.column for each in parts], [each.corrupt for each in parts]
     return TypedColumn(pa.concat_arrays(columns), pa.concat_arrays(flags))
 
 
 def within_years(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the records with the times that a table has: `FIRST_US` and `LAST_US` where theirs lie beyond.
+    """Return the records with times that a table can have: earlier times become `FIRST_US`, later ones `LAST_US`.
 
-    Kafka takes any int64 of milliseconds. A table is partitioned by days, and pyiceberg, Python and Spark name only
-    those of the years 1 to 9999. The bounds are no whole milliseconds, so such a row differs from all others.
+    Kafka accepts any int64 of milliseconds. A table is partitioned by days, and pyiceberg, Python and Spark support
+    only days of the years 1 to 9999. The bounds are not whole milliseconds, so such a row differs from all others.
     """
     times = batch.column("timestamp")
     micros = times.cast(pa.int64())
@@ -151,7 +151,7 @@ def within_years(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def beyond_years(times: pa.Array) -> pa.Array:
-    """Return for each time of `within_years` whether it stands for a time beyond the years."""
+    """Return for each time from `within_years` whether it replaces a time that a table cannot have."""
     return pc.is_in(times.cast(pa.int64()), value_set=pa.array([FIRST_US, LAST_US]))
 
 
@@ -181,7 +181,7 @@ def _ends(counts: np.ndarray) -> np.ndarray:
 
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the same rows in this schema: columns and fields by name, null where ``rows`` have none, wider types."""
+    """Return the rows in this schema. Columns and fields are matched by name, or null if missing; types are widened."""
     columns = [
         rows.column(each.name).cast(each.type) if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
         for each in schema
@@ -190,7 +190,9 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def first_difference(these: pa.Table, those: pa.Table) -> tuple[str, int] | None:
-    """Return the first column that differs, and its first row that does. Both have as many rows, and one schema."""
+    """Return the first column that differs, and its first row that differs. Returns None if the tables are equal. Both
+    tables must have the same number of rows and the same schema.
+    """
     for name in these.column_names:
         one, other = these.column(name).combine_chunks(), those.column(name).combine_chunks()
         if not same(one, other):
@@ -199,7 +201,7 @@ def first_difference(these: pa.Table, those: pa.Table) -> tuple[str, int] | None
 
 
 def same(these: pa.Array, those: pa.Array) -> bool:
-    """Return whether two arrays of one type have the same values and nulls; floating ones by their bits: NaN is NaN."""
+    """Return whether two arrays of one type have equal values and nulls. Floats compare by bits: NaN equals NaN."""
     kind = these.type
     if pa.types.is_floating(kind):
         bits = {32: pa.int32(), 64: pa.int64()}[kind.bit_width]

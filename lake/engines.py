@@ -1,4 +1,4 @@
-"""Text to paste into other programs so that they open the catalog of the tables, from pyiceberg's own properties."""
+"""Configuration text with which other programs open the catalog of the tables, made from pyiceberg's properties."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TRINO = {
 
 
 def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
-    """Return the text for each program. Where a program cannot open such a catalog, it is a comment with the reason."""
+    """Return the text for each program. If a program cannot open the catalog, its text is a comment with the reason."""
     kind = properties.get("type") or _inferred(properties)
     lines = "\n".join(f"        {json.dumps(name)}: {json.dumps(value)}," for name, value in properties.items())
     return {
@@ -46,7 +46,7 @@ def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
 
 
 def _inferred(properties: Mapping[str, str]) -> str:
-    """Return the type that pyiceberg takes a catalog for by its uri."""
+    """Return the type of catalog that pyiceberg infers from the uri."""
     catalog_type = infer_catalog_type(NAME, dict(properties)) if "uri" in properties else None
     return catalog_type.value if catalog_type else "unknown"
 

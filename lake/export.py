@@ -1,9 +1,9 @@
-"""An export from its beginning to its manifest: what is there, what is left; planned once, and done by tasks.
+"""An export from its plan to its manifest. A plan is made once, and tasks do it.
 
-    requested ranges  -  what earlier exports of this place have  =  the next plan  ->  tasks  ->  manifest
+    requested ranges  -  ranges of earlier exports into this place  =  the next plan  ->  tasks  ->  manifest
 
-An export that was begun is finished first, by its own plan. So the same command, run again, does what is left and
-nothing twice: after it was killed, concurrently with itself, or with a larger request.
+An unfinished export is finished first, by its own plan. So the same command can be run again: it does the remaining
+work, and nothing twice. This also holds after a kill, for concurrent runs, and for a larger request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .runs import Run
 
 @dataclass(frozen=True, slots=True)
 class FailedRange:
-    """Offsets ``[start, end)`` of a partition that a task failed on. ``error`` says why."""
+    """Offsets ``[start, end)`` of a partition that could not be exported because of ``error``."""
 
     partition: int
     start: Offset
@@ -37,7 +37,7 @@ class FailedRange:
     error: TierstateError
 
     def place(self, topic: str) -> str:
-        """Return the range as people read it."""
+        """Return the range as text for people. Its last offset is inclusive."""
         return f"{topic}-{self.partition}: {self.start}..{self.end - 1}"
 
     def as_json(self) -> dict[str, object]:
@@ -48,7 +48,7 @@ class FailedRange:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The request. ``file_bytes``: about how many bytes of log a task's files have."""
+    """The request. ``file_bytes``: the approximate bytes of log in the files of one task."""
 
     topic: str
     ranges: Ranges
@@ -58,7 +58,7 @@ class Wanted:
 
 @dataclass
 class Exported:
-    """The result of an export, with what was done before. ``corrupt``: records whose key or value does not parse.
+    """The result of an export, including tasks of earlier runs. ``corrupt``: records whose key or value does not parse.
 
     ``skipped``: all accepted gaps of the request.
     """
@@ -66,19 +66,19 @@ class Exported:
     plans: list[ExportPlan] = field(default_factory=list)
     tasks: int = 0
     tasks_found: int = 0
-    """Tasks that were committed before."""
+    """The number of tasks that earlier runs committed."""
     records: int = 0
     corrupt: int = 0
     files: int = 0
     bytes: int = 0
     skipped: list[Skipped] = field(default_factory=list)
     not_exported: list[FailedRange] = field(default_factory=list)
-    """Ranges that are not exported, and why."""
+    """Ranges that were not exported, with the errors."""
     unfinished: list[int] = field(default_factory=list)
-    """Numbers of the exports that lack some of them."""
+    """Numbers of the exports that lack some of these ranges."""
 
     def refuse(self, task: Task, error: TierstateError) -> None:
-        """Note that a task cannot be done."""
+        """Record that a task cannot be done."""
         self.not_exported.append(FailedRange(task.partition, task.start, task.end, error))
 
     def count(self, done: TaskDone) -> None:
@@ -94,7 +94,7 @@ Refuse = Callable[[Task, TierstateError], None]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The export of one topic into one place. ``keep``: leases. ``progress``: in offsets."""
+    """The export of one topic into one place. ``keep`` protects ranges that are read. ``progress`` counts offsets."""
 
     log: ExportedLog
     ledger: Ledger
@@ -109,12 +109,12 @@ class Export:
         return self.access.place.url
 
     def next_plan(self, request: Wanted, done: Exported | None = None) -> ExportPlan | None:
-        """Return the next plan: one that was begun, or of what is left. None: there is nothing to do.
+        """Return an unfinished plan, or else a plan of the remaining ranges. Returns None if nothing remains.
 
-        It has no tasks where all that is left is skipped: then nothing is to be done.
-        ``done``: what this run did. An export that it could not finish is not returned again, and a range that cannot
-        be planned is added to it. Raises InvalidRequest where the place has the topic in another shape, or begun by
-        another writer.
+        A new plan has no tasks if all remaining ranges are accepted gaps: then nothing is to be done. ``done``: the
+        result of this run so far. An export that this run could not finish is not returned again, and a range that
+        cannot be planned is added to ``done``. Raises InvalidRequest if the place has the topic in another shape, or if
+        another writer began the export.
         """
         done = done or Exported()
         plans, have = self.ledger.plans(), []
@@ -156,14 +156,14 @@ class Export:
     def do(self, request: Wanted) -> Exported:
         """Do all plans. A range that fails is in `Exported.not_exported`, and the rest is exported.
 
-        Raises what writing raises, and as `is_of_all`. Committed tasks stay.
+        Raises the errors of writing, and errors for which `is_of_all` is true. Committed tasks stay.
         """
         exported = Exported()
         while (plan := self.next_plan(request, exported)) is not None:
             if not plan.tasks:
                 exported.skipped += plan.skipped
                 break
-            if self.ledger.add(plan) == plan:  # else another writer's plan is first: what is left changes then
+            if self.ledger.add(plan) == plan:  # otherwise another writer's plan is first, and other ranges remain
                 self._finish(plan, exported)
         return exported
 
@@ -195,10 +195,10 @@ class Export:
         refuse: Refuse,
         last: bool,
     ) -> list[Task]:
-        """Return the tasks that are left because segments were deleted while they read: none the ``last`` time."""
+        """Do the tasks. Return those whose segments were deleted while they were read; none the ``last`` time."""
         numbered = {task.number: task for task in tasks}
         again: list[Task] = []
-        # the longest first: else processes wait for a long one at the end
+        # the longest job first: otherwise processes wait for a long job at the end
         jobs = sorted(self.jobs(plan, tasks, refuse), key=lambda job: job.task.start - job.task.end)
         for number, outcome in self.run(jobs):
             task = numbered[number]
@@ -219,8 +219,9 @@ class Export:
         refuse: Refuse | None = None,
         done: Mapping[int, TaskDone] | None = None,
     ) -> Iterator[Job]:
-        """Yield a job for each task, routed as the log lies now. ``refuse`` is called with a task that cannot be
-        routed; without it the error is raised, as by `ExportedLog`. ``done``: what to check, by number of the task.
+        """Yield a job for each task, routed by the current state of the log. ``refuse`` is called with a task that
+        cannot be routed; without ``refuse`` its error is raised. ``done``: the outcomes to check, by task number. None
+        means to export.
         """
         tasks = list(tasks)
         self.keep(spans(tasks))
@@ -238,7 +239,7 @@ class Export:
                 reason = range_error(error)
                 if len(run) == 1:
                     refuse(run[0], reason)
-                else:  # some of them may be routed
+                else:  # some of the tasks can perhaps be routed alone
                     runs.extendleft([task] for task in reversed(run))
                 continue
             if planned_range.whole.topic_id != plan.topic_id:
@@ -273,7 +274,7 @@ def _require_alike(plan: ExportPlan, shape: Shape) -> None:
 
 
 def _runs(tasks: list[Task]) -> Iterator[list[Task]]:
-    """Yield tasks that follow each other as one list: they are routed at once."""
+    """Yield lists of tasks that follow each other without a gap. Each list is routed at once."""
     run: list[Task] = []
     for task in tasks:
         if run and (run[-1].partition, run[-1].end) != (task.partition, task.start):

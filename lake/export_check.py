@@ -1,5 +1,5 @@
-"""A topic's files in a place, compared with the log: every export, every task, every row. Files with records that the
-log has lost are checked by their bytes alone.
+"""Compares a topic's files in a place with the log: every export, every task, every row. If a task's records can no
+longer be compared, only the bytes of its files are checked.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .names import manifest_key
 
 @dataclass
 class Checked:
-    """``records`` and ``files`` that were compared with the log; ``lost``: records that it no longer has, so only the
-    bytes of their files were checked, and ``by_bytes``: files that have only such records. ``given_up``: offsets that
-    will never be exported.
+    """``records`` and ``files``: how many were compared with the log. ``lost``: the number of records that the log no
+    longer has. ``by_bytes``: the number of files of which only the bytes were checked. ``given_up``: the number of
+    offsets in tasks that were given up.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -31,17 +31,18 @@ class Checked:
     lost: int = 0
     given_up: int = 0
     errors: list[TierstateError] = field(default_factory=list)
-    """Why some files could not be compared; each is a finding, too."""
+    """The errors of files that could not be compared. Each is also a finding."""
 
     def refuse(self, task: Task, error: TierstateError) -> None:
-        """Note that the files of a task cannot be compared."""
+        """Record that the files of a task cannot be compared."""
         self.findings.append(Finding(str(task), f"not compared: {error}"))
         self.errors.append(error)
 
 
 def check(export: Export) -> Checked:
-    """Compare everything that can be read. Raises as `is_of_all`, and CorruptData where two exports have the same
-    offsets."""
+    """Compare everything that can be read. Raises errors for which `is_of_all` is true, and CorruptData if two exports
+    have the same offsets.
+    """
     checked = Checked()
     ledger = export.ledger
     done_by_plan = [(plan, ledger.done(plan)) for plan in ledger.plans()]
@@ -59,7 +60,7 @@ def check(export: Export) -> Checked:
         checked.given_up += plan.offsets - rest.offsets
         there, lost = _split(export, plan, [task for task in rest.tasks if task.number in outcomes], checked.refuse)
         jobs = list(export.jobs(plan, there, checked.refuse, outcomes))
-        # lost since, in both tiers
+        # both tiers lost some of the records after the export
         lost += [job.task for job in jobs if job.split.skipped != outcomes[job.number].skipped]
         for task in lost:
             for file in outcomes[task.number].files:
@@ -91,9 +92,11 @@ def _compare(export: Export, jobs: list[Job], done: dict[int, TaskDone], checked
 
 
 def _split(export: Export, plan: ExportPlan, tasks: list[Task], refuse: Refuse) -> tuple[list[Task], list[Task]]:
-    """Return the tasks that can be compared with the log, from where it begins, and the others.
+    """Return the tasks that can be compared with the log, and the others. The former begin at the log start if that is
+    later.
 
-    For rows without their offsets it is not known which of them the log still has.
+    Without the column `offset` it is unknown which rows the log still has. A task that begins earlier is then not
+    compared.
     """
     has_offsets = "offset" in plan.shape.columns.names
     there, gone = list[Task](), list[Task]()

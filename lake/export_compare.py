@@ -1,4 +1,4 @@
-"""Compares an exported file with the log: its bytes as they were written, and every row as the log has it now."""
+"""Compares an exported file with the log: its bytes as they were written, and every row with the log's record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .row_groups import by_date, laid_out, row_groups
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A difference. ``offset``: the first record of the rows that differ."""
+    """A difference. ``offset``: the offset of the first record in the rows that differ."""
 
     key: str
     problem: str
@@ -50,10 +50,10 @@ def check_task(
     place: ObjectReader,
     registry: RegistryAccess | None = None,
 ) -> TaskChecked:
-    """Read a task's files back, and compare them with the log, whose keys and values are typed again.
+    """Read the files of a task, and compare them with the log, whose keys and values are typed again.
 
-    ``batches``: as for `row_groups.laid_out`. ``task`` begins at a later offset where the log does. Memory: two row
-    groups. Disk: the files of a task. Raises what the store and ``batches`` raise.
+    ``batches``: as for `row_groups.laid_out`. ``task`` begins later than the exported task if the log does. Memory: two
+    row groups. Disk: the files of a task. Raises the errors of the store and of ``batches``.
     """
     findings = [each for file in done.files for each in check_bytes(file, place)]
     files, rows = _Known(plan, task, done, place, {each.key for each in findings}), Rows(plan.shape.columns, registry)
@@ -65,7 +65,7 @@ def check_task(
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A task and its files. ``damaged``: keys of files whose bytes are wrong."""
+    """A task, its outcome, and its place. ``damaged``: keys of files whose bytes are wrong."""
 
     plan: ExportPlan
     task: Task
@@ -75,7 +75,7 @@ class _Known:
 
 
 def _compare_rest(entry: _Known, batches: Iterable[pa.RecordBatch], rows: Rows) -> tuple[list[Finding], int]:
-    """Compare what the log still has, by offsets: its row groups are not those of the file."""
+    """Compare the records that the log still has with rows by offset: they form other row groups than in the file."""
     task, outcome, damaged = entry.task, entry.done, entry.damaged
     findings, compared = list[Finding](), dict[str, int]()
     with ExitStack() as stack:
@@ -149,12 +149,12 @@ class _Compared:
         self._copy.close()
 
     def between(self, first: int, last: int) -> pa.Table:
-        """Return the rows of these offsets, both included."""
+        """Return the rows with offsets from ``first`` to ``last``, both inclusive."""
         self._copy.seek(0)
         return pq.read_table(self._copy, filters=[("offset", ">=", first), ("offset", "<=", last)])
 
     def next(self, typed: Rows, records: pa.Table | None) -> str | None:
-        """Return the difference in the next row group, or without ``records`` in the whole file; None: none."""
+        """Compare the next row group, or the complete file if ``records`` is None. Return the difference, or None."""
         if records is None:
             if self._at < self._rows.num_row_groups:
                 return "it has rows that the log does not have"

@@ -1,8 +1,8 @@
-"""A topic's documents in a place: its exports in a row, each a plan, the outcomes of its tasks, and the manifest that
-ends it, or the document that gives it up.
+"""A topic's documents in a place. Each export has a plan, an outcome for each task, and a last document. The last
+document is the manifest of a complete export, or the document that gives the export up.
 
-Every document is put where nothing is, and none is ever changed: of two writers one is first, and the other finds
-its own content there, or learns that the content differs.
+A document is put only if its key is free, and is never changed. If two writers put the same document, the second finds
+its own content, or learns that the content differs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .jobs import Task
 
 
 class Ledger:
-    """The documents of one topic. Raises as the store does, and CorruptData for documents of other programs."""
+    """The documents of one topic. Methods raise the store's errors, and CorruptData for documents of other programs."""
 
     def __init__(self, place: ObjectStore, topic_id: TopicId) -> None:
         self.place, self.topic_id = place, topic_id
 
     def plans(self) -> list[ExportPlan]:
-        """Return the plans in order."""
+        """Return the plans in order of their numbers."""
         plans_in_order = []
         for each in self.place.list(names.plans_of(self.topic_id)):
             if (number := names.plan_number(each.key)) is not None:
@@ -36,24 +36,24 @@ class Ledger:
         return plans_in_order
 
     def open_plans(self) -> list[ExportPlan]:
-        """Return the plans that are not whole: one that was begun at most, and given-up ones, which may have strays."""
+        """Return the plans without a manifest: at most one unfinished plan, and given-up plans that may have strays."""
         return [plan for plan in self.plans() if not self.is_whole(plan)]
 
     def add(self, plan: ExportPlan) -> ExportPlan:
-        """Put a plan, and return the one that has its number now: this plan, or one that was first."""
+        """Put a plan. Return the plan that has its number now: this plan, or another that was put first."""
         key = names.plan_key(self.topic_id, plan.number)
         return plan if self._put(key, plan.as_json()) else self._plan(key, plan.number)
 
     def is_whole(self, plan: ExportPlan) -> bool:
-        """Return whether all of it is exported."""
+        """Return whether the export is complete, which means that it has a manifest."""
         return self._has(names.manifest_key(plan))
 
     def is_given_up(self, plan: ExportPlan) -> bool:
-        """Return whether it ended without all of it."""
+        """Return whether the export was ended without some of its tasks."""
         return self._has(names.given_up_key(plan))
 
     def done(self, plan: ExportPlan) -> dict[int, TaskDone]:
-        """Return what was committed or given up, by number of the task."""
+        """Return the outcomes of tasks that were committed or given up, by number of the task."""
         outcomes = {}
         for each in self.place.list(names.task_key(plan, 0).removesuffix("000000.json")):
             outcome = TaskDone.of_json(self._read(each.key))
@@ -61,26 +61,26 @@ class Ledger:
         return outcomes
 
     def missing(self, plan: ExportPlan) -> list[Task]:
-        """Return the tasks that the export would lack, or lacks."""
+        """Return the tasks that were given up, or have no outcome yet."""
         outcomes = self.done(plan)
         return [task for task in plan.tasks if task.number not in outcomes or outcomes[task.number].given_up]
 
     def commit(self, plan: ExportPlan, done: TaskDone) -> bool:
-        """Commit a task. False: it was given up before. Raises CorruptData where another run of it made other files."""
+        """Commit a task. Returns False if it was given up. Raises CorruptData if another run made other files."""
         first = self._put_task(plan, done)
         if first != done and not first.given_up:
             raise differs(self.place, names.task_key(plan, done.task))
         return not first.given_up
 
     def strays(self, plan: ExportPlan, done: Collection[TaskDone]) -> list[str]:
-        """Return the files that runs of tasks left without a commit."""
+        """Return the keys of files that runs of tasks left without a commit."""
         committed = {file.key for each in done for file in each.files}
         there = (each.key for each in self.place.list(f"{plan.topic}/"))
         return [key for key in there if names.is_file_of(plan, key) and key not in committed]
 
     def finish(self, plan: ExportPlan, done: Sequence[TaskDone]) -> None:
-        """Put the manifest: from here on all of it is there. Where a task was given up, put the document that
-        ends the export instead, with the ranges that are missing.
+        """Put the manifest: from then on the export is complete. If a task was given up, put the document that ends the
+        export instead, with the missing ranges.
         """
         files = [each for task in done for each in task.as_json()["files"]]
         counts = {"records": sum(each.records for each in done), "corrupt": sum(each.corrupt for each in done)}
@@ -94,11 +94,12 @@ class Ledger:
             raise differs(self.place, key)
 
     def give_up(self, plan: ExportPlan) -> Operation[None]:
-        """End an export as it is: one that cannot be finished, because its range expired, or is no longer wanted.
+        """End an incomplete export, because its range expired or the export is no longer wanted.
 
-        A task is done or given up, whichever document is put first; so a process that still runs one adds nothing
-        afterwards. Then files that no task committed are deleted, and the last document lists what is missing. From
-        then on other exports may have those ranges. An operation; run again it goes on. Raises what the store raises.
+        A task is committed or given up, whichever document is put first. So a process that still runs a task adds
+        nothing afterwards. Then files that no task committed are deleted, and the last document lists the missing
+        ranges. From then on other exports may have those ranges. An interrupted run can be repeated. Raises the store's
+        errors.
         """
         outcomes = self.done(plan)
         for task in plan.tasks:
@@ -112,12 +113,12 @@ class Ledger:
         self.finish(plan, [outcomes[task.number] for task in plan.tasks])
 
     def _put_task(self, plan: ExportPlan, outcome: TaskDone) -> TaskDone:
-        """Put the outcome of a task, and return the one that stands: this outcome, or one that was first."""
+        """Put the outcome of a task. Return the stored outcome: this outcome, or another that was put first."""
         key = names.task_key(plan, outcome.task)
         return outcome if self._put(key, outcome.as_json()) else TaskDone.of_json(self._read(key))
 
     def _put(self, key: str, content: Any) -> bool:
-        """Put a document. False: one was there before, and it stays."""
+        """Put a document. Returns False if the key already had a document, which stays."""
         try:
             self.place.put_if_absent(key, document(content))
         except ObjectExists:
@@ -149,7 +150,7 @@ class Ledger:
 
 
 def document(content: Any) -> bytes:
-    """Return the same bytes for the same content."""
+    """Return the content as JSON. The same content always has the same bytes."""
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""Opens an export of a topic into a place, by settings or by a gateway: ready to be quoted, done or checked."""
+"""Opens an export of a topic into a place, directly or through a gateway. Then it can be quoted, done or checked."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .log import ExportedLog, OwnLog, gateway_log
 from .runs import Run
 
 HIDDEN = ("_", ".")
-"""Readers of folders leave out names that begin with these."""
+"""Readers of folders ignore names that begin with these characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """A place, and what runs the tasks. ``make``: a missing folder is created; otherwise the place counts as empty.
+    """A place, and the runner of tasks. ``make``: create a missing folder. Otherwise a missing folder counts as empty.
 
-    ``tell`` is called with messages that a person should see and that are no errors.
+    ``tell`` is called with messages for people that are not errors.
     """
 
     settings: Settings
@@ -50,7 +50,7 @@ class Into:
 
 
 def place_of(settings: Settings, url: str) -> Place:
-    """Return the place at ``url``: with the options of ``[store]`` if of the same kind, else of the environment."""
+    """Return the place at ``url``, with the options of ``[store]`` if the kind is the same, else of the environment."""
     same = url.partition(":")[0] == settings.store.url.partition(":")[0]
     return Place(url, store_options(settings) if same else StoreOptions())
 
@@ -59,9 +59,9 @@ def place_of(settings: Settings, url: str) -> Place:
 def open_export(
     connection: Connection | BucketConnection, topic: str, partition: int | None, into: Into
 ) -> Iterator[Export]:
-    """Yield the export as long as the block lasts; then its leases are ended.
+    """Yield the export. Its leases are ended when the block ends.
 
-    Raises InvalidRequest for a topic whose files no reader would find, and what opening the parts raises.
+    Raises InvalidRequest if readers would ignore the topic's folder, and the errors of opening the parts.
     """
     _check_name(topic)
     partitions = find_partitions(connection.control, topic, partition)
@@ -76,7 +76,7 @@ def open_export(
 
 @contextmanager
 def open_gateway_export(access: GatewayAccess, topic: str, into: Into) -> Iterator[Export]:
-    """Yield the export as `open_export` does, by a gateway: no key to the bucket or the brokers is needed."""
+    """Yield the export as `open_export` does, through a gateway. No credentials of bucket or brokers are needed."""
     _check_name(topic)
     with (
         closing(access.client()) as client,

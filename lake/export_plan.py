@@ -1,7 +1,7 @@
-"""The definition of an export: ranges of offsets, cut into tasks once and for good, and what each task made.
+"""The definition of an export: ranges of offsets, cut into tasks once, and the files that each task made.
 
-Every run of a task makes the same files of the same bytes: everything that determines a byte is in the plan (`Shape`),
-and nothing else may determine one.
+Every run of a task makes the same files with the same bytes. Everything that determines a byte is in the plan
+(`Shape`), and nothing else may determine a byte.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .columns import Columns
 from .jobs import Task
 
 FORMAT = 1
-"""Version of the documents below; any other is refused."""
+"""The version of the documents below. Documents of other versions are refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The form of rows and files. ``row_group_bytes``: of keys, values and headers, before they are encoded.
+    """The form of rows and files. ``row_group_bytes``: the bytes of keys, values and headers before they are encoded.
 
-    ``writer``: the library that encodes; another version of it makes different bytes of the same rows.
+    ``writer``: the encoding library and its version. Another version makes different bytes of the same rows.
     """
 
     columns: Columns
@@ -49,7 +49,7 @@ class Shape:
 
 
 def _named(skipped: tuple[Skipped, ...]) -> dict[str, Any]:
-    """Return nothing without gaps: documents of earlier versions are put again, and their bytes must be the same."""
+    """Return the field ``skipped`` if there are gaps: earlier documents lack it, and their bytes must not change."""
     return {"skipped": skipped} if skipped else {}
 
 
@@ -61,7 +61,7 @@ def _skipped(document: Mapping[str, Any]) -> tuple[Skipped, ...]:
 class ExportPlan:
     """One export of a topic, by its number, into one place. Tasks are in order of partition and offset.
 
-    ``skipped``: accepted gaps of the request. No task has them.
+    ``skipped``: accepted gaps of the request, which no task has.
     """
 
     topic: str
@@ -73,7 +73,7 @@ class ExportPlan:
 
     @property
     def offsets(self) -> int:
-        """Return the number of offsets that its tasks have."""
+        """Return the number of offsets of all tasks."""
         return sum(task.end - task.start for task in self.tasks)
 
     def as_json(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class ExportPlan:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> ExportPlan:
-        """Parse a plan. Raises InvalidRequest for another format, KeyError, TypeError or ValueError for no plan."""
+        """Parse a plan. Raises InvalidRequest for another format, else KeyError, TypeError or ValueError if invalid."""
         if document["format"] != FORMAT:
             raise InvalidRequest("an export of another version of tierstate", format=document["format"], known=FORMAT)
         tasks = [
@@ -103,10 +103,10 @@ class ExportPlan:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """One file. Offsets are inclusive, and in a file ascending; timestamps in ms.
+    """One file. Offsets are inclusive, and ascend within the file. Timestamps are in ms.
 
-    ``digest``: the record digest (`log/record_digest.py`) of its records; ``sha256``: of the file's bytes;
-    ``corrupt``: records whose key or value does not parse.
+    ``digest``: the record digest (`log/record_digest.py`) of its records. ``sha256``: the SHA-256 of the file's bytes.
+    ``corrupt``: the number of records whose key or value does not parse.
     """
 
     key: str
@@ -125,7 +125,8 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """The files that a task made; none where its range has no visible record. ``given_up``: no run of it may commit.
+    """The outcome of a task: its files, or none if its range has no visible record. ``given_up``: no run of it may
+    commit.
 
     ``skipped``: gaps within its range that were accepted after the plan was made.
     """
@@ -156,7 +157,7 @@ class TaskDone:
 
 
 def kept(plan: ExportPlan, done: Mapping[int, TaskDone]) -> ExportPlan:
-    """Return the plan without the tasks that were given up. ``done``: by number."""
+    """Return the plan without the tasks that were given up. ``done``: outcomes by number of the task."""
     tasks = (task for task in plan.tasks if task.number not in done or not done[task.number].given_up)
     return replace(plan, tasks=tuple(tasks))
 
@@ -166,9 +167,9 @@ Ranges = Mapping[int, Extent]
 
 
 def covered(plans: Iterable[ExportPlan]) -> dict[int, list[OffsetRange]]:
-    """Return the ranges of each partition that the tasks of these exports have, ascending.
+    """Return the ranges that the tasks of these exports have, by partition, ascending.
 
-    Raises CorruptData where two have the same offset: their files would have it twice.
+    Raises CorruptData if two tasks have the same offset, because the files would have it twice.
     """
     ranges: dict[int, list[OffsetRange]] = {}
     for task in sorted((task for plan in plans for task in plan.tasks), key=lambda each: each.start):
@@ -180,7 +181,7 @@ def covered(plans: Iterable[ExportPlan]) -> dict[int, list[OffsetRange]]:
 
 
 def uncovered(ranges: Ranges, have: Mapping[int, list[OffsetRange]]) -> list[tuple[int, Offset, Offset]]:
-    """Return what is requested and not there yet: ``(partition, start, end)``, ascending."""
+    """Return the requested ranges that are not in ``have``: ``(partition, start, end)``, end exclusive, ascending."""
     missing = []
     for partition, (start, end) in sorted(ranges.items()):
         left = [OffsetRange(start, Offset(end - 1))] if start < end else []

@@ -1,8 +1,8 @@
-"""The quote of an export: what it would read, write and cost, before anything runs.
+"""The quote of an export: estimates of its reads, writes and cost, before anything runs.
 
-Requests: GETs of an object store are one for each window of a segment's chunks and two that open the segment; PUTs are
-one for each part of a file. Prices are those of S3 Standard in us-east-1 as Amazon lists them; other stores differ,
-and transfer out of a region costs more than all of these.
+Requests: an object store needs one GET for each window of a segment's chunks, and two to open the segment. It needs one
+PUT for each part of a file. Prices are those of S3 Standard in us-east-1 as Amazon lists them. Other stores differ, and
+transfer out of a region costs more than all of these.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ GET_PRICE, PUT_PRICE = 0.4e-6, 5e-6
 STORED_PRICE = 0.023 / 2**30
 """US dollars per byte and month."""
 LOG_BYTES_A_SECOND = 60 * 2**20
-"""Assumed for one process, and shown: decoding and encoding of 120 B to 1 KB records that compress well, from a store
-that is near (docs/benchmarks.md). Nothing is measured before it runs.
+"""The assumed speed of one process, which the quote shows. It is for decoding and encoding records of 120 B to 1 KB
+that compress well, from a nearby store (docs/benchmarks.md). The speed is not measured.
 """
 SLOWER = {"json": 2, "avro": 10}
-"""How many times slower it is where keys or values become columns of a format."""
+"""The factor by which an export is slower if keys or values become columns of a format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """``remote_bytes``: as they are stored; ``local_offsets``: read from brokers, of unknown size.
+    """``remote_bytes``: bytes as stored. ``local_offsets``: offsets that are read from brokers; their size is unknown.
 
-    ``seconds``: about, for remote records, by so many processes that each do so many bytes of log per second.
-    ``dollars``: requests; ``dollars_a_month``: for files as large as the log.
+    ``seconds``: about, for remote records, with the assumed number of processes at the assumed speed each. ``dollars``:
+    the price of the requests. ``dollars_a_month``: the price of storing files as large as the log.
     """
 
     tasks: int
@@ -50,7 +50,7 @@ class Quote:
 
 
 def quote(jobs: Iterable[Job], columns: Columns, processes: int) -> Quote:
-    """Return the quote of these tasks, done by so many processes."""
+    """Return the quote of these tasks, if this number of processes does them."""
     rate = LOG_BYTES_A_SECOND // max([1, *(SLOWER.get(form.format, 1) for form in columns.forms.values())])
     tasks = offsets = local = gets = 0
     remote = log = 0.0

@@ -1,10 +1,10 @@
-"""Runs one task of an export: puts its records into files by date, the files into the place, then its outcome.
+"""Runs one task of an export: writes its records into files by date, puts the files, then commits the outcome.
 
-A file's bytes follow from the plan and the records, so a second run of a task, after a crash or concurrent, puts the
-same files, and finds those that are there. Until it is committed no process relies on any of them.
+The plan and the records determine each byte of a file. So a second run of a task, after a crash or concurrent, makes
+the same files and finds those that exist. Until the task is committed, no process relies on any of its files.
 
-Memory: a row group, decoded and encoded, and an upload's parts. Disk (the folder for temporary files): the files of one
-task, some `file_bytes` of the plan.
+Memory: one row group, decoded and encoded, and an upload's parts. Disk (the folder for temporary files): the files of
+one task, about as large as `file_bytes` of the request.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .row_groups import laid_out
 
 
 class DescribedFile(ParquetFile):
-    """A file, and what the ledger says of its records."""
+    """A file, and the data of its records for the ledger."""
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(schema)
         self._groups: list[tuple[int, int, int, int]] = []
-        """Of each row group: its first and last offset, its earliest and latest timestamp in microseconds."""
+        """The first and last offset of each row group, and its earliest and latest timestamp in microseconds."""
         self._digest, self._corrupt = RecordDigest(), 0
 
     def add(self, records: pa.Table, rows: Rows) -> None:
@@ -53,7 +53,7 @@ class DescribedFile(ParquetFile):
         self._corrupt += rows.corrupt - before
 
     def described(self, key: str, task: Task) -> ExportedFile:
-        """Return what the ledger says of the finished file."""
+        """Return the ledger's entry for the finished file."""
         size, sha256 = self.sha256()
         firsts, lasts, earliest, latest = zip(*self._groups, strict=True)
         return ExportedFile(
@@ -80,10 +80,10 @@ def export_task(
     registry: RegistryAccess | None = None,
     skipped: tuple[Skipped, ...] = (),
 ) -> Operation[TaskDone]:
-    """Run the task, as an operation. ``batches``: as `row_groups.laid_out` takes them.
+    """Run the task. ``batches``: the records, as `row_groups.laid_out` takes them. Return the committed outcome.
 
-    Raises what the store and ``batches`` raise, DiskFull, CorruptData where another run made other files, and
-    InvalidRequest where the task was given up while it ran.
+    Raises the errors of the store and ``batches``, and DiskFull. Raises CorruptData if another run made other files,
+    and InvalidRequest if the task was given up while it ran.
     """
     rows = Rows(plan.shape.columns, registry)
     schema = rows.schema.with_metadata(
@@ -105,7 +105,7 @@ def export_task(
             yield f"remove {each.key}"
             ledger.place.delete(each.key)
         raise given_up(plan)
-    return outcome  # from the commit on its records are exported, and no other run of it is needed
+    return outcome  # after the commit the task's records are exported, and no other run of it is needed
 
 
 def _put(place: ObjectStore, described: ExportedFile, made: ParquetFile) -> None:
@@ -117,7 +117,7 @@ def _put(place: ObjectStore, described: ExportedFile, made: ParquetFile) -> None
 
 
 def sha256_of(place: ObjectReader, key: str) -> tuple[int, str]:
-    """Return size and SHA-256 of an object. Raises ObjectNotFound."""
+    """Return the size in bytes and the SHA-256 (hex) of an object. Raises ObjectNotFound."""
     size = place.head(key).size
     sha256 = hashlib.sha256()
     for piece in place.stream_range(key, ByteRange(0, size)) if size else ():

@@ -35,17 +35,17 @@ class Place:
     options: StoreOptions
 
     def open(self) -> ObjectStore:
-        """Open the store; a missing folder is created. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        """Open the store. A missing folder is created. Raises InvalidRequest, AccessDenied and MissingExtra."""
         return open_store(self.url, self.options, clock=SystemClock(), make=True)
 
     def is_there(self) -> bool:
-        """Return False for a folder that does not exist yet."""
+        """Return False if the place is a folder that does not exist yet, else True."""
         return not self.url.startswith("file:") or os.path.isdir(unquote(urlsplit(self.url).path))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskAccess:
-    """Access to the log, to the place, and to a schema registry where there is one; credentials included."""
+    """Access to the log, to the place, and to a schema registry if there is one, including credentials."""
 
     log: LogAccess
     place: Place
@@ -54,14 +54,14 @@ class TaskAccess:
 
 @dataclass(frozen=True, slots=True)
 class ExportWork:
-    """``plan``: without tasks. ``done``: files to compare with the log; None means that the task writes them."""
+    """``plan``: without tasks. ``done``: the outcome to compare with the log; None means to write the files."""
 
     plan: ExportPlan
     access: TaskAccess
     done: TaskDone | None = None
 
     def outcome(self, task: Task, split: PlannedSplit, batches: Iterator[pa.RecordBatch]) -> TaskDone | TaskChecked:
-        # not at the top: kernels take longer to load than all else, and a planning process reads no record
+        # imported here: kernels load slowly, and a process that only plans reads no record
         from .export_compare import check_task
         from .export_task import export_task
 

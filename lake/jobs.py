@@ -1,6 +1,6 @@
-"""The tasks of an export or a table: ranges of offsets, each done by any process. Only plain values are sent there.
+"""The tasks of an export or a table: ranges of offsets. Any process can do a task, and is sent only plain values.
 
-An error of a task ends all tasks, or that task, or none: the task is routed again and tried again.
+An error of a task ends all tasks, or only this task, or no task: then the task is routed and tried again.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TRIES = 3
-"""How often a task is tried whose segments were deleted or trimmed while it was read: it is routed again each time."""
+"""How many times a task is tried if its segments are deleted or trimmed meanwhile. Each try routes it again."""
 MOVED = (PlannedRangeLost, OffsetOutOfRange, ObjectNotFound, SegmentExpired)
 
 
 def is_of_all(error: TierstateError) -> bool:
-    """Return whether an error ends all tasks: it is about the command, its rights, or something unavailable."""
+    """Return whether an error ends all tasks: it concerns the command, its permissions, or something unavailable."""
     of_all = isinstance(error, (InvalidRequest, AccessDenied, Unavailable))
     return of_all and not isinstance(error, LineageUnconfirmed)
 
 
 def range_error(error: TierstateError) -> TierstateError:
-    """Return the error of a range that ends no other range. Raises an error that ends all tasks.
+    """Return the error to report for a range, if it ends no other range. Raises an error that ends all tasks.
 
-    The range was routed again and again: an object that is still not there is missing.
+    The range was routed several times, so an object that is still not found is reported as missing.
     """
     if is_of_all(error):
         raise error
@@ -57,7 +57,7 @@ def range_error(error: TierstateError) -> TierstateError:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The records of ``[start, end)`` of one partition: written by one process, and committed as one."""
+    """The records of ``[start, end)`` of one partition. One process writes them, and they are committed together."""
 
     number: int
     partition: int
@@ -69,16 +69,16 @@ class Task:
 
 
 class Work(Protocol):
-    """The use that an export or a table makes of the records of a task: plain values, credentials included."""
+    """The use that an export or a table makes of a task's records. It has only plain values, including credentials."""
 
     def outcome(self, task: Task, split: PlannedSplit, batches: Iterator[pa.RecordBatch]) -> Any:
-        """Do it, in any process. ``batches``: the records of ``split``. Raises errors of tierstate."""
+        """Do the work, in any process. ``batches``: the records of ``split``. Raises errors of tierstate."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task, how to read its records now, and what to do with them. ``packed``: its split."""
+    """A task, how to read its records now (``packed``, its split), and what to do with them (``work``)."""
 
     task: Task
     packed: bytes
@@ -99,13 +99,13 @@ class Job:
         return split
 
     def made(self) -> Any:
-        """Do the job, in any process. Return its outcome; raises errors of tierstate."""
+        """Do the job, in any process, and return its outcome. Raises errors of tierstate."""
         split = self.split
         with closing(records_of(split, self.access)) as batches:
             return self.work.outcome(self.task, split, batches)
 
 
 def records_of(split: PlannedSplit, access: LogAccess) -> Generator[pa.RecordBatch, None, None]:
-    """Yield exactly the records of a split. Close it."""
+    """Yield exactly the records of a split. Close the generator after use."""
     with access.reads([split], SystemClock()) as reads:
         yield from reads.records(split)

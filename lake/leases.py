@@ -1,4 +1,4 @@
-"""Leases of a job for as long as it runs: taken before it plans, renewed while it reads, ended when it ends."""
+"""Leases that protect what a job reads: taken before it plans, renewed while it reads, and ended when it ends."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..state.offsets import Extent
 from ..state.termless_facts import ReaderLease
 
 LEASE_S = 600.0
-"""The time of one lease: it outlives a killed job by so long. The next is taken before half of it is over."""
+"""The longest duration of a lease in seconds; it is renewed after a third. A killed job's lease remains so long."""
 
 Keep = Callable[[Mapping[int, Extent]], None]
-"""Keeps these ranges of a topic's partitions from being deleted while they are read, until the next call."""
+"""Protects these ranges of a topic's partitions from deletion while they are read, until the next call."""
 
 
 def no_lease(ranges: Mapping[int, Extent]) -> None:
-    """A `Keep` that keeps nothing."""
+    """A `Keep` that protects nothing."""
 
 
 class Renewal:
@@ -36,12 +36,12 @@ class Renewal:
         self._thread = threading.Thread(target=self._work, daemon=True, name="leases")
 
     def begin(self) -> None:
-        """Start the thread if it does not run."""
+        """Start the thread if it is not running."""
         if not self._thread.is_alive():
             self._thread.start()
 
     def end(self) -> None:
-        """End the thread, and wait for it."""
+        """Stop the thread, and wait until it has ended."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -52,9 +52,9 @@ class Renewal:
 
 
 class Leases:
-    """Leases on partitions of one topic. If they may not be written, ``tell`` is called once, and nothing is kept.
+    """Leases on partitions of one topic. If a lease cannot be written, ``tell`` is called once, and no more are taken.
 
-    A thread renews them: reading may take longer than a lease, without a call in between.
+    A thread renews them, because reading may take longer than a lease without a call of `keep`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Leases:
         self._lock, self._renewal = threading.Lock(), Renewal(self._renew, self._seconds)
 
     def keep(self, ranges: Mapping[int, Extent]) -> None:
-        """Keep these ranges from now on. Asks nothing for ranges that it keeps already."""
+        """Protect these ranges from now on. Takes no new lease if the current leases cover them."""
         if not ranges:
             return
         with self._lock:
@@ -112,7 +112,7 @@ def _within(inner: Extent, outer: Extent | None) -> bool:
 def leased(
     connection: object, view: object, topic_id: TopicId, what: str, tell: Callable[[str], None]
 ) -> Iterator[Keep]:
-    """Yield a function that keeps ranges, as long as the block lasts. With the bucket alone it writes no lease."""
+    """Yield a `Keep` that works while the block runs. It takes no lease if only the bucket is connected."""
     if not (isinstance(connection, Connection) and isinstance(view, Follower)):
         yield no_lease
         return

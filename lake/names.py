@@ -1,14 +1,14 @@
 """The names of files of exports and tables: the only file that creates and parses them. Keys are relative to a place.
 
     orders/date=2026-11-24/00003-00000000000000000000-00000000000000120000-x2Qk…-00000000.parquet rows
-    _tierstate_export/x2Qk…/00000000/plan.json                                                    what is exported
-    _tierstate_export/x2Qk…/00000000/task-000007.json                                             what a task made
-    _tierstate_export/x2Qk…/00000000/manifest.json                                                all of it is there
+    _tierstate_export/x2Qk…/00000000/plan.json                                                    the plan
+    _tierstate_export/x2Qk…/00000000/task-000007.json                                             the outcome of a task
+    _tierstate_export/x2Qk…/00000000/manifest.json                                                the export is complete
     _tierstate_export/x2Qk…/00000000/given-up.json                                                it ended incomplete
 
 A file's name has its partition, the range of its task (end exclusive), the topic id and the export's number, and ``+1``
-where a task needed another file for a date. So two exports never make a file of one name: files of a given-up export
-may be deleted while another exports the same records. Readers of folders leave out names that begin with ``_``.
+where a task needed another file for a date. So two exports never make files with the same name, and files of a given-up
+export can be deleted while another exports the same records. Readers of folders ignore names that begin with ``_``.
 
 A table's file has the id of the attempt that wrote it, so no two writers ever write the same file.
 """
@@ -30,7 +30,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def file_key(plan: ExportPlan, task: Task, day: int, part: int) -> str:
-    """Return the key of a file. ``day``: since 1970-01-01, UTC. ``part``: the task's earlier files of that day."""
+    """Return a file's key. ``day``: since 1970-01-01 UTC. ``part``: number of the task's earlier files of that day."""
     return f"{plan.topic}/{day_folder(day)}/{_range(task)}{_whose(plan)}{_again(part)}.parquet"
 
 
@@ -40,12 +40,12 @@ def is_file_of(plan: ExportPlan, key: str) -> bool:
 
 
 def has_range_of(task: Task, key: str) -> bool:
-    """Return whether a file's name has the range of this task, which begins later where the log does."""
+    """Return whether a file's name has this task's range. It has not if the task was cut at a later log start."""
     return key.rpartition("/")[2].startswith(_range(task))
 
 
 def table_file(attempt: str, task: Task, day: int, part: int) -> str:
-    """Return the name of a table's file, which belongs to one attempt. Arguments as of `file_key`."""
+    """Return the name of a table's file, which belongs to one attempt. The arguments are those of `file_key`."""
     return f"{day_folder(day)}/{attempt}-{_range(task)}{_again(part)}.parquet"
 
 
@@ -55,7 +55,7 @@ def rewritten_file(attempt: str, day: int, partition: int, first_offset: int, re
 
 
 def is_table_file(path: str) -> bool:
-    """Return whether an attempt writes such a path below a table's own location."""
+    """Return whether an attempt may have written this path, which is relative to a table's own location."""
     return _TABLE_FILE.fullmatch(path) is not None
 
 
@@ -76,7 +76,7 @@ def _whose(plan: ExportPlan) -> str:
 
 
 def day_name(day: int) -> str:
-    """Return a day in ISO 8601; years that a date cannot have are written as their day with a sign."""
+    """Return a day in ISO 8601. A day outside the years 1 to 9999 becomes its signed number, as in ``day+2932897``."""
     number = _EPOCH + day
     return date.fromordinal(number).isoformat() if 1 <= number <= date.max.toordinal() else f"day{day:+d}"
 
@@ -91,7 +91,7 @@ def plan_key(topic_id: TopicId, number: int) -> str:
 
 
 def plan_number(key: str) -> int | None:
-    """Return the number in a plan's key; None: another key."""
+    """Return the number in a plan's key. Returns None if it is another key."""
     parsed = _PLAN.fullmatch(key)
     return int(parsed[2]) if parsed else None
 

@@ -1,8 +1,8 @@
-"""Parquet files of an export or a table, made on the local disk: row groups go in, finished files come out.
+"""Parquet files of an export or a table, made on the local disk from row groups.
 
-Encodings are those that every reader of Parquet knows since 2021: deltas for offsets and times, a dictionary for every
-other column, zstd over all of it. The encoder gives up a dictionary that reaches 1 MiB; the rest of the row group is
-plain: values that never repeat cost no more than without. Each column chunk has its smallest and largest value, so that
+Every reader of Parquet since 2021 knows the encodings: deltas for offsets and times, a dictionary for every other
+column, zstd for all. If a dictionary reaches 1 MiB, the encoder writes the rest of the row group plain. So values that
+never repeat cost no more than without a dictionary. Each column chunk has its smallest and largest value, so that
 readers find offsets and times without reading the rest.
 """
 
@@ -21,7 +21,7 @@ from ..state.errors import DiskFull
 from .row_groups import RowGroup
 
 ENCODED = 2
-"""Increase it whenever the same rows become other bytes."""
+"""The version of the encoding. Increase it whenever the same rows become other bytes."""
 WRITER = f"pyarrow {pa.__version__}, {ENCODED}"
 DELTAS = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
 LEVEL = 1
@@ -43,7 +43,7 @@ def writer_of(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _leaves(name: str, kind: pa.DataType) -> list[str]:
-    """Return the columns that Parquet has for one of our columns."""
+    """Return the Parquet columns of one column of a schema."""
     if pa.types.is_struct(kind):
         return [leaf for each in kind for leaf in _leaves(f"{name}.{each.name}", each.type)]
     if pa.types.is_list(kind):
@@ -54,7 +54,7 @@ def _leaves(name: str, kind: pa.DataType) -> list[str]:
 
 
 class ParquetFile:
-    """A file that is being made, without a name on disk: it is deleted with its process. Raises DiskFull."""
+    """A file that is being made. It has no name on disk, and is deleted with its process. Methods raise DiskFull."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-export-")
@@ -66,13 +66,13 @@ class ParquetFile:
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     def finish(self) -> None:
-        """End the file. From then on it has all its bytes."""
+        """Complete the file. Afterwards `pieces` has all of its bytes."""
         with _typed():
             self._writer.close()
             self._file.flush()
 
     def sha256(self) -> tuple[int, str]:
-        """Return the size and the SHA-256 of the finished file."""
+        """Return the size in bytes and the SHA-256 (hex) of the finished file."""
         sha, size = hashlib.sha256(), 0
         for piece in self.pieces():
             sha.update(piece)
@@ -80,7 +80,7 @@ class ParquetFile:
         return size, sha.hexdigest()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the finished file, from its beginning."""
+        """Yield the bytes of the finished file from its beginning, in pieces."""
         self._file.seek(0)
         while piece := self._file.read(PIECE_BYTES):
             yield piece
@@ -99,9 +99,9 @@ F = TypeVar("F", bound=ParquetFile)
 def finished_files(
     groups: Iterable[RowGroup], begin: Callable[[], F], add: Callable[[F, pa.Table], None]
 ) -> Generator[tuple[str, F], None, None]:
-    """Write row groups into files. Yield each finished file with its name; it is closed when the next one is asked for.
+    """Write row groups into files. Yield each finished file with its name; it is closed when the next one is requested.
 
-    ``begin`` opens a file, and ``add`` adds records to it. Close the generator: it closes the files.
+    ``begin`` opens a file, and ``add`` adds records to it. Close the generator: that closes the files.
     """
     making: dict[str, F] = {}
     with ExitStack() as stack:
@@ -119,7 +119,7 @@ def finished_files(
 
 @contextmanager
 def _typed() -> Iterator[None]:
-    """Raise errors of the disk as DiskFull."""
+    """Convert errors of the disk into DiskFull."""
     try:
         yield
     except OSError as error:

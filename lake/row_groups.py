@@ -1,9 +1,9 @@
-"""Groups records by a size, with borders that depend on the records alone, and each group by the date of its records.
+"""Groups records by size, and splits each group by date. The borders of groups depend on the records alone.
 
     pieces of either tier, of any size  ->  groups of `row_group_bytes`  ->  one table per date, in offset order
 
-So the same records make the same files, whatever tier, chunk or window they were read from. Memory: one group, and the
-batch that filled it. Writers and checkers of files use this module.
+So the same records make the same files, from whatever tier, chunk or window they were read. Memory: one group, and the
+batch that completed it. Both the writers and the checkers of files use this module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD_BYTES = 32
 HEADER_BYTES = 16
 DAY_US = 86_400_000_000
 MOST_DATES = 200
-"""The most files of a task that are open at a time. For one more date all are finished, and new ones begun."""
+"""The maximum number of open files of a task. Before one more date, all open files are finished."""
 _ZERO = constant(0, pa.int32())
 
 
@@ -51,7 +51,7 @@ def row_groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[
 
 
 def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the bytes of each record, unpacked: int64 [n], every one above 0."""
+    """Return the uncompressed bytes of each record: int64 [n], every one above 0."""
     sizes = np.full(batch.num_rows, RECORD_BYTES, np.int64)
     for name in ("key", "value"):
         sizes += _lengths(batch.column(name))
@@ -73,12 +73,12 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Return one chunk per column: an encoder cuts its pages where chunks end."""
+    """Return a table with one chunk per column, because an encoder ends its pages where chunks end."""
     return pa.Table.from_batches(batches).combine_chunks()
 
 
 def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
-    """Return each day (since 1970-01-01, UTC) of a group with its records in their order; days ascending."""
+    """Return ``(day, records)`` for each day of a group, days ascending. Days are counted from 1970-01-01, UTC."""
     micros = numbers(table.column("timestamp").chunk(0), np.int64)
     days = micros // DAY_US
     first, last = int(days.min()), int(days.max())
@@ -89,7 +89,7 @@ def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """The next row group of a file: ``records`` as they were decoded. None: the file is complete."""
+    """The next row group of a file: ``records`` as they were decoded. None means that the file is complete."""
 
     name: str
     records: pa.Table | None
@@ -98,7 +98,7 @@ class RowGroup:
 def laid_out(
     batches: Iterable[pa.RecordBatch], group_bytes: int, name_of: Callable[[int, int], str]
 ) -> Iterator[RowGroup]:
-    """Yield the row groups of a task's files. They follow from the records alone, whatever the batches.
+    """Yield the row groups of a task's files. The records alone determine them, not the batches.
 
     ``batches``: exactly the records of the task, as `log.decode` makes them, with headers. ``name_of`` names a file by
     the day of its records, and by the number of this task's earlier files of that day.

@@ -1,9 +1,9 @@
 """Runs the jobs of an export or a table: in this process, in processes of this machine, or in executors of Spark.
 
-Processes are forked from a server that has loaded all they need, without a connection of ours. It starts to load when
-a `Run` is made: before this process loads what it plans with, so this module imports little. By the time that tasks are
-planned the server is ready, and starting a process takes almost no time. Each ends with the process that it works for,
-however that ends.
+Processes are forked from a server process that has loaded the modules they need, and has no connections. The server
+starts to load when a `Run` is made, before this process loads the modules that it plans with. So this module imports
+little. When tasks are planned the server is ready, and starting a process takes almost no time. Each process ends when
+its parent ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from .jobs import Job
 
 Run: TypeAlias = "Callable[[Sequence[Job]], Iterator[tuple[int, Any]]]"
-"""Does jobs, several at a time; yields the number and the outcome of each, as they end. An error of tierstate is an
-outcome; any other passes through, and ends the other jobs. Closing it ends them too."""
+"""Does jobs, several at a time, and yields the number and outcome of each job as it ends. An error of tierstate is an
+outcome. Any other error is raised, and ends the other jobs. Closing the generator ends them too.
+"""
 
 SCHEMA = "number int, said binary"
 """A row of a Spark job: a job or its outcome, pickled."""
@@ -57,14 +58,14 @@ def do(job: Job) -> tuple[int, Any]:
 
 
 def here(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
-    """Yield the outcomes of jobs done in this process, one after another: a `Run`."""
+    """Do jobs in this process, one after another, and yield their outcomes. This function is a `Run`."""
     yield from map(do, jobs)
 
 
 def in_processes(count: int, *needs: str) -> Run:
-    """Return what runs jobs; one process is this one. ``needs``: modules of this package to load besides `LOADED`.
+    """Return a `Run` with ``count`` processes; 1 means this process. ``needs``: modules to load beyond `LOADED`.
 
-    It raises Unavailable when one of them was killed.
+    It raises Unavailable if one of the processes was killed.
     """
     if count == 1:
         return here
@@ -103,9 +104,9 @@ def end_with_parent() -> None:
 
 
 def by_spark(session: Callable[[], SparkSession]) -> Run:
-    """Return what runs jobs in the session's executors; it yields outcomes when the last task has ended.
+    """Return a `Run` that uses the session's executors. It yields outcomes when the last task has ended.
 
-    Tasks read and write by themselves; only they and their outcomes go through Spark.
+    Tasks read and write directly. Only jobs and their outcomes go through Spark.
     """
 
     def run(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:

@@ -1,6 +1,7 @@
-"""One Iceberg table of tierstate, by pyiceberg: its place, its files, and commits conditional on what was read.
+"""One Iceberg table of tierstate, accessed through pyiceberg: its place (see `table_place`), its files and its commits.
 
-Errors of pyiceberg, its catalogs and its file systems become errors of tierstate here.
+A commit succeeds only if the table is still as it was read. Errors of pyiceberg, its catalogs and its file systems
+become errors of tierstate here.
 """
 
 from __future__ import annotations
@@ -51,21 +52,21 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
 
 FIRST_SEQUENCE_NUMBER = 1
-"""The sequence number of the first snapshot that a table ever had."""
+"""The sequence number of a table's first snapshot."""
 OWN_BOUNDS_ALONE = {
     "write.metadata.metrics.default": "counts",
     **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
 }
-"""Iceberg's table properties (its page on configuration), for the columns that determine a table's place and days."""
+"""Iceberg's table properties that keep bounds only for the columns that determine a table's place and days."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The content of one commit: files to add, files to drop, and the new place of the table.
+    """The content of one commit: files to add, files to remove, and the new place of the table.
 
-    ``columns``: of the table's next version. Its commit makes a snapshot too, which makes it conditional. Otherwise two
-    writers that evolve a table to columns that are equal in Iceberg (smallint and int) would both be first, and the
-    second would change a version that rows were written by.
+    ``columns``: the columns of the table's next version. A change of columns makes a snapshot too, so that its commit
+    is conditional. Otherwise two writers could both evolve a table to columns that are equal in Iceberg (smallint and
+    int). The second commit would then change a version that rows were already written with.
     """
 
     place: TablePlace
@@ -75,16 +76,16 @@ class Change:
 
 
 class PlaceLost(CorruptData):
-    """The place is in none of the table's metadata; its rows still show it."""
+    """Neither a snapshot nor the property of the table has a valid place. The place can be computed from the rows."""
 
 
 class LakeTable:
-    """A table as it was when it was loaded or last `refresh`ed. Raises StorageUnavailable where catalog or files are
-    unavailable, AccessDenied, InvalidRequest for a deleted table.
+    """A table as it was when it was loaded or last refreshed. Methods raise StorageUnavailable if the catalog or the
+    files are unavailable. They also raise AccessDenied, and InvalidRequest for a deleted table.
     """
 
     def __init__(self, table: Table, registry: RegistryAccess | None = None) -> None:
-        """``registry``: where schemas are registered. Raises as `TableFacts.of_properties`."""
+        """``registry``: the registry of the table's schemas. Raises the errors of `TableFacts.of_properties`."""
         self.iceberg, self.registry = table, registry
         self.name = ".".join(table.name())
         self._read_facts()
@@ -99,15 +100,17 @@ class LakeTable:
         self.facts = TableFacts.of_properties(self.iceberg.properties, self.name)
 
     def place(self) -> TablePlace:
-        """Return the place by the newest snapshot that has it, or by the table's property where that one was expired.
+        """Return the place of the newest snapshot that has one. If that snapshot was expired, return the property's
+        place.
 
-        Snapshots of other engines have none. Raises PlaceLost where the property does not fit the rows.
+        Snapshots of other engines have no place. The place is empty if no snapshot ever had one. Raises PlaceLost if
+        the property does not fit the rows.
         """
         current = last = self.iceberg.current_snapshot()
         for last in ancestors_of(current, self.iceberg.metadata):
             if OFFSETS in (summary := summary_of(last)):
                 return TablePlace.of_summary(summary, self.facts.topic_id)
-        # an expired snapshot makes its child look like the first one: only the sequence number shows it
+        # the child of an expired snapshot looks like the first snapshot: only the sequence number shows the difference
         if last is None or last.sequence_number == FIRST_SEQUENCE_NUMBER:
             return TablePlace({})
         place = place_kept(self.iceberg.properties, self.facts.topic_id, current)
@@ -120,7 +123,7 @@ class LakeTable:
         return place
 
     def _fits(self, place: TablePlace) -> bool:
-        """Return whether all files of one Kafka partition are within the place."""
+        """Return whether every file that has rows of one Kafka partition lies within the place."""
         for file in self.data_files():
             if (own := self.extent_of(file)) is not None:
                 number, (start, end) = own
@@ -130,9 +133,9 @@ class LakeTable:
         return True
 
     def extent_of(self, file: DataFile) -> tuple[int, Extent] | None:
-        """Return the Kafka partition and the offsets (end exclusive) of a file, by its entry in the manifest.
+        """Return the Kafka partition and the offsets (end exclusive) of a file, from the bounds in its manifest entry.
 
-        None for a file of several partitions, or without bounds: another engine wrote it.
+        Returns None if the file has several partitions or no bounds: then another engine wrote it.
         """
         first, last = (self._bounds(each) for each in (file.lower_bounds, file.upper_bounds))
         if first is None or last is None or first[0] != last[0]:
@@ -140,7 +143,7 @@ class LakeTable:
         return first[0], Extent(Offset(first[1]), Offset(last[1] + 1))
 
     def _bounds(self, bounds: Mapping[int, bytes]) -> tuple[int, int] | None:
-        """Return the bound of the partition and that of the offset."""
+        """Return the bounds of the partition and of the offset. Returns None if one of them is missing."""
         ids = [self.iceberg.schema().find_field(name).field_id for name in ("partition", "offset")]
         partition, offset = (bounds.get(each) for each in ids)
         if partition is None or offset is None:
@@ -149,7 +152,7 @@ class LakeTable:
 
     @property
     def has_own_location(self) -> bool:
-        """Return whether only this table writes below its location. Tables of earlier versions may share theirs."""
+        """Return whether only this table writes below its location. Earlier versions let tables share a location."""
         return self.iceberg.location().rstrip("/").endswith(f"-{self.iceberg.metadata.table_uuid}")
 
     @property
@@ -158,18 +161,18 @@ class LakeTable:
         return schema_to_pyarrow(self.iceberg.schema(), include_field_ids=True)
 
     def rows_by(self, version: int) -> Rows:
-        """Return a maker of rows by this version of the columns. Raises CorruptData for an unknown version."""
+        """Return a maker of rows with this version of the columns. Raises CorruptData if the version is unknown."""
         if version >= len(self.facts.versions):
             raise CorruptData("the table does not say what these columns were", table=self.name, version=version)
         return Rows(self.facts.versions[version], self.registry)
 
     def new_rows(self) -> Rows:
-        """Return a maker of new rows. It raises ColumnsGrown where the table grows with its registry."""
+        """Return a maker of new rows. It raises ColumnsGrown if a column that may grow needs new fields."""
         return Rows(self.facts.columns, self.registry, grows=self.facts.grows)
 
     def data_files(self, where: str | None = None) -> list[DataFile]:
-        """Return the files that may have rows for which ``where`` holds. Raises InvalidRequest where another engine
-        deleted rows by delete files.
+        """Return the files that may have rows for which ``where`` holds. Raises InvalidRequest if another engine
+        deleted rows with delete files.
         """
         with foreign(table=self.name):
             tasks = list(self.iceberg.scan(row_filter=where or AlwaysTrue()).plan_files())
@@ -191,9 +194,9 @@ class LakeTable:
         return f"{self.iceberg.location().rstrip('/')}/data/{name}"
 
     def put(self, url: str, pieces: Iterable[bytes]) -> DataFile:
-        """Write a new file. Return its manifest entry. A file that could not be written is removed if possible."""
+        """Write a new file and return its manifest entry. If writing fails, the file is removed if possible."""
         with foreign(table=self.name, file=url):
-            output = self.iceberg.io.new_output(url).create()  # outside the try: another writer's file stays
+            output = self.iceberg.io.new_output(url).create()  # outside the try: another writer's file is kept
         try:
             with foreign(table=self.name, file=url):
                 with output as into:
@@ -206,9 +209,11 @@ class LakeTable:
             raise
 
     def _described(self, url: str) -> DataFile:
-        """Return the manifest entry of a file. Bounds are optional: where pyiceberg fails, only our columns have any.
+        """Return the manifest entry of a file. If pyiceberg cannot compute all bounds, only the columns of
+        `OWN_BOUNDS_ALONE` get bounds.
 
-        It fails for a text whose upper bound would be a surrogate (U+D800), and for dates and times of the year 10000.
+        pyiceberg fails for a text whose upper bound would be a surrogate (U+D800), and for dates and times of the year
+        10000.
         """
         metadata = self.iceberg.metadata
         try:
@@ -219,19 +224,19 @@ class LakeTable:
             return parquet_file_to_data_file(self.iceberg.io, bare, url)
 
     def remove(self, url: str) -> None:
-        """Remove a file that no commit names. A missing file is no error."""
+        """Remove a file that no commit names. A missing file is not an error."""
         with foreign(table=self.name, file=url), suppress(FileNotFoundError):
             self.iceberg.io.delete(url)
 
     @contextmanager
     def opened(self, url: str) -> Iterator[BinaryIO]:
-        """Open a data file for random reads. Raises CorruptData where it is missing or damaged."""
+        """Open a data file for random reads. Raises CorruptData if the file is missing or damaged."""
         with foreign(table=self.name, file=url):
             with self.iceberg.io.new_input(url).open() as source:
                 yield cast(BinaryIO, source)
 
     def prepared(self, change: Change, attempt: str) -> Transaction:
-        """Write all that precedes a commit: manifests. The commit will be conditional on the snapshot that was read."""
+        """Write the manifests and return the transaction. Its commit is conditional on the snapshot that was read."""
         with foreign(table=self.name):
             transaction = self.iceberg.transaction()
             if change.columns is not None:
@@ -260,9 +265,10 @@ class LakeTable:
         transaction.set_properties(columns_property(self.facts.version + 1, columns))
 
     def commit(self, transaction: Transaction, attempt: str) -> bool:
-        """Return False where another writer was first: nothing landed. Either way the table is loaded as it is now.
+        """Commit, and load the table as it is now. Returns False if another writer committed first: nothing changed.
 
-        Raises UnknownOutcome where it is unknown whether it landed: then its files stay, for they may be the table's.
+        Raises UnknownOutcome if it is unknown whether the commit succeeded. Keep the files then: the table may use
+        them.
         """
         try:
             transaction.commit_transaction()
@@ -279,7 +285,7 @@ class LakeTable:
         )
         try:
             self.refresh()
-        except Unavailable:  # the catalog became unavailable while it was asked
+        except Unavailable:  # the catalog became unavailable in the meantime
             raise unknown from failure
         if self.landed(attempt):
             return True
@@ -288,7 +294,7 @@ class LakeTable:
         raise unknown from failure
 
     def landed(self, attempt: str) -> bool:
-        """Return whether a snapshot was made by this attempt."""
+        """Return whether this attempt made a snapshot that the table still has."""
         return any(summary_of(snapshot).get(ATTEMPT) == attempt for snapshot in self.iceberg.snapshots())
 
 
@@ -298,8 +304,9 @@ def own_location(default: str, table_uuid: UUID) -> str:
 
 
 def _one_at_a_time(overwrite: Any) -> Any:
-    """Serialize an evaluator that pyiceberg's threads share, which is asked what manifests may name a dropped file. It
-    keeps its question in itself: of two at once one gets the other's answer, and a file seems missing (decision 0092).
+    """Serialize the evaluator that tells which manifests may name a dropped file. pyiceberg's threads share the
+    evaluator, which stores its input in itself. Two concurrent calls can get each other's answer, and then a file seems
+    missing (decision 0092).
     """
     build, lock = overwrite._build_manifest_evaluator, Lock()
 
@@ -318,7 +325,7 @@ def _one_at_a_time(overwrite: Any) -> Any:
 
 @contextmanager
 def foreign(**facts: Any) -> Iterator[None]:
-    """Raise errors of a catalog and a table's file system as errors of tierstate."""
+    """Convert errors of a catalog and of a table's file system into errors of tierstate."""
     try:
         yield
     except (NoSuchTableError, NoSuchNamespaceError) as error:

@@ -1,4 +1,4 @@
-"""A catalog of tables, opened by pyiceberg's own properties: tables of tierstate, new ones, and dropped ones."""
+"""A catalog of tables, opened with pyiceberg's properties. It loads, creates and drops tables of tierstate."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .table_facts import TOPIC, TableFacts, iceberg_schema, require_columns
 from .table_metadata import ForeignMetadata, metadata_below
 
 NAME = "tierstate"
-"""The name of the catalog, which pyiceberg requires: a SQL catalog keeps it in its rows."""
+"""The name of the catalog. pyiceberg requires a name, and a SQL catalog stores it in its rows."""
 DAY_FIELD_ID = 1000
 """The first id that a partition field may have."""
 
 
 class LakeCatalog:
-    """Tables by their names. Raises StorageUnavailable, AccessDenied, InvalidRequest."""
+    """The tables of a catalog, by name. Methods raise StorageUnavailable, AccessDenied and InvalidRequest."""
 
     def __init__(self, properties: Mapping[str, str], registry: RegistryAccess | None = None) -> None:
-        """``registry``: the schemas of typed tables, where they are registered."""
+        """``registry``: the registry of the schemas of typed tables, if there is one."""
         self._registry = registry
         with foreign(catalog=properties.get("uri")):
             try:
@@ -40,27 +40,27 @@ class LakeCatalog:
                 raise InvalidRequest("no such catalog", reason=str(error)) from error
 
     def table(self, name: str) -> LakeTable:
-        """Load a table. Raises InvalidRequest where it does not exist, or tierstate did not create it."""
+        """Load a table. Raises InvalidRequest if it does not exist or tierstate did not create it."""
         with foreign(table=name):
             loaded = self._catalog.load_table(_identifier(name))
         return LakeTable(loaded, self._registry)
 
     def names(self) -> Iterator[str]:
-        """Yield the names of all tables, in order, whatever created them."""
+        """Yield the names of all tables in order, including tables that tierstate did not create."""
         with foreign():
             for namespace in self._namespaces(()):
                 for each in sorted(self._catalog.list_tables(namespace)):
                     yield ".".join(each)
 
     def _namespaces(self, parent: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """Yield all namespaces below ``parent``, nested ones after the one that they are in."""
+        """Yield all namespaces below ``parent``. A namespace comes before those nested in it."""
         for each in sorted(self._catalog.list_namespaces(parent)):
-            if len(each) > len(parent):  # Glue and Hive, which have no nested ones, list the parent again
+            if len(each) > len(parent):  # Glue and Hive have no nested namespaces and list the parent again
                 yield each
                 yield from self._namespaces(each)
 
     def ours(self) -> dict[str, TierstateError | None]:
-        """Return the names of the tables that follow a topic, and of those that cannot be loaded, with the reason."""
+        """Return the tables that follow a topic, with None, and tables that cannot be loaded, with the error."""
         reasons: dict[str, TierstateError | None] = {}
         for name in self.names():
             try:
@@ -74,9 +74,9 @@ class LakeCatalog:
         return reasons
 
     def table_at(self, name: str, location: str) -> LakeTable:
-        """Return the table as its newest metadata file below ``location`` has it, whatever the catalog says.
+        """Return the table as the newest metadata file below ``location`` describes it, whatever the catalog has.
 
-        Raises InvalidRequest where there is none, or where another one there is not its ancestor.
+        Raises InvalidRequest if there is no metadata file, or if another file there is not an ancestor of the newest.
         """
         with foreign(table=name, location=location):
             io = self._catalog._load_file_io(location=location)
@@ -94,14 +94,14 @@ class LakeCatalog:
         return self.table_with(name, newest, io)
 
     def table_with(self, name: str, metadata: ForeignMetadata, io: FileIO) -> LakeTable:
-        """Return the table as this metadata file has it. Raises InvalidRequest for a table that is not ours."""
+        """Return the table as this metadata file describes it. Raises InvalidRequest if tierstate did not create it."""
         table = Table(_identifier(name), metadata.metadata, metadata.url, io, self._catalog)
         return LakeTable(table, self._registry)
 
     def point(self, name: str, metadata_url: str) -> None:
-        """Let the catalog name this metadata file for a table, whatever it named before.
+        """Make the catalog name this metadata file for a table, whatever file it named before.
 
-        If the process is killed in between, the catalog has no such table: the same call again completes it.
+        If the process is killed during this, the catalog has no such table. The same call again completes the change.
         """
         with foreign(table=name):
             with suppress(NoSuchTableError):
@@ -111,7 +111,7 @@ class LakeCatalog:
             self._catalog.register_table(_identifier(name), metadata_url)
 
     def create(self, name: str, facts: TableFacts) -> LakeTable:
-        """Create an empty table. Raises InvalidRequest where the name is taken."""
+        """Create an empty table. Raises InvalidRequest if the name is taken."""
         require_columns(facts.columns)
         schema = iceberg_schema(facts.columns.schema())
         namespace = _identifier(name)[:-1]
@@ -128,7 +128,7 @@ class LakeCatalog:
                 )
             except TableAlreadyExistsError as error:
                 raise InvalidRequest("there is a table of this name", table=name) from error
-            # before the first row: a second table of this name never shares a folder with this one
+            # before the first row, so that a second table of this name never shares a folder with this one
             own = own_location(created.location(), created.metadata.table_uuid)
             self._catalog.commit_table(
                 created, (AssertTableUUID(uuid=created.metadata.table_uuid),), (SetLocationUpdate(location=own),)
@@ -137,7 +137,7 @@ class LakeCatalog:
         return LakeTable(created, self._registry)
 
     def drop(self, name: str) -> None:
-        """Remove a table from the catalog; its files stay."""
+        """Remove a table from the catalog, but keep its files."""
         with foreign(table=name):
             self._catalog.drop_table(_identifier(name))
 
@@ -147,7 +147,7 @@ class LakeCatalog:
 
 
 def require_new(catalog: LakeCatalog, name: str, facts: TableFacts) -> None:
-    """Raise InvalidRequest where `LakeCatalog.create` would."""
+    """Raise InvalidRequest if `LakeCatalog.create` would."""
     require_columns(facts.columns)
     iceberg_schema(facts.columns.schema())
     _identifier(name)

@@ -1,7 +1,7 @@
 """Compares a table with its log: every row of every partition with the record of the same offset.
 
-Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows there must be, for any writer's files, and
-their version of the columns: typed ones are made of the records again, by the same version.
+Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows must exist, whoever wrote the files, and
+their version of the columns. Typed columns are made from the records again, with the same version.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WINDOW_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class TableFinding:
-    """A difference. ``offset``: the first one that it affects."""
+    """A difference. ``offset``: the first offset that the difference affects."""
 
     partition: int | None
     problem: str
@@ -42,11 +42,11 @@ class TableFinding:
 
 @dataclass
 class CheckedPartition:
-    """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and where
-    the table lacks columns of it, has them typed, or cannot have a record's time. ``corrupt``: those of ``rows`` that
-    do not parse. ``older``: rows below the log start: there is no record to compare them with. ``behind``: offsets that
-    the log had when the check began, and the table lacks. ``skipped``: accepted gaps within ``[start, end)``; rows of
-    them count as ``older``.
+    """The result for one partition. The offsets ``[start, end)`` were compared. ``digest``: the record digest of table
+    and log. It is empty if they differ, if the table lacks or types columns of the digest, or if it cannot have a
+    record's time. ``corrupt``: how many of ``rows`` do not parse. ``older``: rows without a record to compare, below
+    the log start or in ``skipped``. ``behind``: offsets that the log had when the check began, and that the table
+    lacks. ``skipped``: accepted gaps within ``[start, end)``.
     """
 
     partition: int
@@ -65,11 +65,11 @@ class CheckedTable:
     partitions: list[CheckedPartition] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
     errors: list[TierstateError] = field(default_factory=list)
-    """Why partitions could not be compared; each is a finding, too."""
+    """The errors of partitions that could not be compared. Each is also a finding."""
 
     @property
     def behind(self) -> int:
-        """Return the number of offsets of all partitions that the table lacks."""
+        """Return the number of offsets that the table lacks, in all partitions."""
         return sum(each.behind for each in self.partitions)
 
 
@@ -80,9 +80,9 @@ def check_table(
     keep: Keep = no_lease,
     place: TablePlace | None = None,
 ) -> CheckedTable:
-    """Check the newest snapshot. ``place``: one to prove, instead of the table's own.
+    """Check the newest snapshot. ``place``: the place to prove, instead of the table's place.
 
-    Raises InvalidRequest for a topic that was re-created, and as `is_of_all`.
+    Raises InvalidRequest if the topic was re-created or is not tiered, and errors for which `is_of_all` is true.
     """
     if log.topic_id() != table.facts.topic_id:
         raise InvalidRequest(
@@ -149,7 +149,7 @@ def _check_partition(
                 findings.append(TableFinding(number, *problem_at))
                 alike = False
             if pc.any(beyond_years(records.column("timestamp"))).as_py():
-                alike = False  # and no digest can be made of such a time
+                alike = False  # no digest can include such a time
                 continue
             for batch in records.to_batches():
                 digest.update(batch)
@@ -162,7 +162,7 @@ def _check_partition(
 def _windows(
     log: TopicLog, number: int, written: Written, window_bytes: int
 ) -> Iterator[tuple[Offset, Offset, pa.Table]]:
-    """Yield ranges that follow each other, and the log's records in them, with times that a table can have."""
+    """Yield consecutive ranges with the log's records in them. Times that a table cannot have are replaced."""
     for split in log.splits(number, written.start, written.end, window_bytes):
         with closing(log.read(split)) as batches:
             records = pa.Table.from_batches([within_years(each) for each in batches], record_schema())
@@ -170,7 +170,7 @@ def _windows(
 
 
 def _difference(rows: pa.Table, made_by: Rows, records: pa.Table) -> tuple[str, int | None] | None:
-    """Return what is wrong with the rows of a window, and the offset of the first wrong row."""
+    """Return the first difference of a window and its offset. Returns None if rows and records are equal."""
     have, want = rows.column("offset").combine_chunks(), records.column("offset").combine_chunks()
     if not have.equals(want):
         if len(lacking := _not_in(want, have)):

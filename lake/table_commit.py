@@ -1,15 +1,14 @@
-"""The operations that change a table. Each is one commit: rows are added or removed, together with the new place.
+"""The operations that change a table. Each is one commit, which adds or removes rows and sets the new place.
 
-    files of its own  ->  manifests  ->  commit, if the table is still as it was read  ->  the table's
-                                         another was first  ->  own files removed, place read again
+    new files  ->  manifests  ->  commit, if the table is still as it was read  ->  the table has the rows
+                                  another writer was first  ->  new files removed, place read again
 
-A writer may die before any of these steps: until the commit the table is as it was, and no snapshot names what was
-written. The outcome of its commit may be unknown: the place shows whether it landed, and the next round begins there.
+A writer may die before any of these steps. Until the commit the table is unchanged, and no snapshot names the new
+files. If the outcome of a commit is unknown, the place shows whether it succeeded, and the next round begins there.
 
-Files of new rows are written here, or by a job for each split in other processes; the driver alone commits. A task that
-is done twice, because its executor was lost or was slow, writes other files each time, for their names belong to one
-run of it. The driver commits the files that were reported to it; the others are in no snapshot, and `compact` removes
-them a day later.
+New rows are written in this process, or in other processes by a job for each split. Only the driver commits. A task
+runs twice if its executor was lost or slow, and each run writes files with names of its own. The driver commits the
+files that were reported to it. No snapshot names the others; `tierstate table compact` removes them a day later.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ from .table_files import (
 from .table_place import PLACE, TablePlace
 
 Splits: TypeAlias = Mapping[int, list[PlannedSplit]]
-"""The splits of each partition, in the order of offsets."""
+"""The splits of each partition, in order of offset."""
 Write: TypeAlias = Callable[[LakeTable, TopicLog, Attempt, Splits], Operation[None]]
-"""Makes the attempt's files of the records of splits. Files that it leaves when it fails are in no snapshot."""
+"""Writes the records of the splits into files of the attempt. If it fails, files that remain are in no snapshot."""
 FORGOTTEN: dict[str, Any] = {
     "current_snapshot_id": None,
     "snapshots": [],
@@ -66,11 +65,11 @@ FORGOTTEN: dict[str, Any] = {
     "refs": {},
     "statistics": [],
 }
-"""Parts of a table's metadata that no task needs: there may be thousands of snapshots."""
+"""Empty values for parts of a table's metadata that no task needs: there may be thousands of snapshots."""
 
 
 def commit(table: LakeTable, attempt: Attempt, change: Change) -> Operation[bool]:
-    """Return False where another was first; its files are removed. Raises UnknownOutcome, and then leaves them."""
+    """Commit. If another writer was first, remove the files and return False. UnknownOutcome keeps the files."""
     with nothing_left(table, attempt):
         yield "write manifests"
         transaction = table.prepared(change, attempt.id)
@@ -82,9 +81,9 @@ def commit(table: LakeTable, attempt: Attempt, change: Change) -> Operation[bool
 
 
 def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, Extent]) -> Operation[bool]:
-    """Remove the rows of these offsets (end exclusive), by partition. Files with no other rows are dropped whole.
+    """Remove the rows of these offsets (end exclusive), by partition. Files without other rows are not rewritten.
 
-    A file of several partitions, which another engine wrote, becomes one file for each partition.
+    A file of several partitions, which another engine wrote, becomes one file for each partition. Returns as `commit`.
     """
     drop: dict[str, DataFile] = {}
     with nothing_left(table, attempt):
@@ -118,7 +117,7 @@ def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits
 
 
 def by_tasks(run_jobs: Run) -> Write:
-    """Return a `Write` by tasks. Raises as tasks do."""
+    """Return a `Write` that runs a job for each split. It raises the errors of the jobs."""
 
     def write(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Operation[None]:
         work = TableWork.of(table, attempt)
@@ -142,7 +141,7 @@ def tasks_of(splits: Splits) -> Iterator[tuple[Task, PlannedSplit]]:
 
 @dataclass(frozen=True, slots=True)
 class TableWork:
-    """A table as a task needs it, to write files of one attempt; credentials included."""
+    """The parts of a table that a task needs to write files of one attempt, including credentials."""
 
     attempt: str
     name: tuple[str, ...]
@@ -155,13 +154,13 @@ class TableWork:
         iceberg = table.iceberg
         properties = _shipped(iceberg.metadata.properties)
         metadata = iceberg.metadata.model_copy(update={**FORGOTTEN, "properties": properties})
-        io = type(iceberg.io)(_shipped(iceberg.io.properties))  # it has the table's properties too
+        io = type(iceberg.io)(_shipped(iceberg.io.properties))  # the file access has the table's properties too
         return cls(attempt.id, iceberg.name(), metadata, io, table.registry)
 
     def outcome(self, task: Task, split: PlannedSplit, batches: Iterator[pa.RecordBatch]) -> Attempt | Columns:
-        """Write the rows. Columns as a result: those that the table must grow to first."""
+        """Write the rows. Returns columns instead if the table must first grow to them."""
         table = LakeTable(Table(self.name, self.metadata, "", self.io, NoopCatalog("")), self.registry)
-        # of this run of the task alone: a lost executor may have left a file, or still be writing it
+        # a new id for each run of the task: a lost executor may have left a file, or may still be writing it
         mine = Attempt(f"{self.attempt}-{FactId.of(RandomIds().uuid())}")
         made_by = table.new_rows()
         try:

@@ -1,6 +1,6 @@
-"""Evolves the columns of a table: fields are added, types widened, and nothing is removed.
+"""Evolves the columns of a table: fields are added, types are widened, and nothing is removed.
 
-Existing rows stay as they were written: null where a field was added, and what did not parse stays in `_corrupt`.
+Existing rows are not rewritten. An added field is null in them, and bytes that did not parse stay in `_corrupt`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .table_place import TablePlace
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One change. ``before`` None: the field is added."""
+    """One change of a field. ``before`` is its old type, or None if the field is added."""
 
     field: str
     before: str | None
@@ -32,9 +32,9 @@ class FieldChange:
 
 
 def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
-    """Raise InvalidRequest where the columns changed so often since the last row that they seem to never settle.
+    """Raise InvalidRequest if the columns evolved ``most`` times since the last row: they may never settle.
 
-    The table itself has the count, so a follower that starts again counts on.
+    The count comes from the table itself, so a restarted follower continues it.
     """
     used = max((reach.versions[-1].version for reach in place.partitions.values() if reach.versions), default=0)
     if table.facts.version - used >= most:
@@ -51,7 +51,7 @@ def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
 def evolve_table(
     table: LakeTable, forms: Mapping[str, Form], attempt_id: Callable[[], str], *, execute: bool
 ) -> list[FieldChange]:
-    """Evolve to these forms of `key` and `value`; return the changes. Raises InvalidRequest where it cannot."""
+    """Evolve `key` and `value` to these forms; return the changes. Raises InvalidRequest if that is impossible."""
     while True:
         columns = evolved_columns(table.facts.columns, forms)
         changed = list(changes(table.facts.columns.schema(), columns.schema()))
@@ -62,7 +62,7 @@ def evolve_table(
 
 
 def evolved_columns(now: Columns, forms: Mapping[str, Form]) -> Columns:
-    """Return the evolved columns. Raises InvalidRequest, which names the field, where that is impossible."""
+    """Return the evolved columns. Raises InvalidRequest with the field's name if that is impossible."""
     for name, form in forms.items():
         now = now.with_form(name, evolved(now.forms[name], form))
     return now
@@ -72,7 +72,7 @@ Fields: TypeAlias = pa.Schema | pa.StructType
 
 
 def changes(before: Fields, after: Fields, path: str = "") -> Iterator[FieldChange]:
-    """Yield the changes of fields, by their names with dots."""
+    """Yield the changes of fields. The names of nested fields have dots."""
     for each in after:
         name = f"{path}{each.name}"
         if each.name not in before.names:

@@ -1,5 +1,5 @@
-"""The facts of a table, which are its properties: which topic it follows and how. Written once, when it is created; a
-schema that evolves adds one, `tierstate.columns.1` and so on.
+"""The facts of a table, stored as its properties: which topic it follows, and how. They are written when the table is
+created. Each evolution of the schema adds a property: `tierstate.columns.1` and so on.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ WRITTEN = {
     "write.metadata.previous-versions-max": "20",
     "write.metadata.metrics.column.value": "none",
 }
-"""Properties of every table. Retries*: pyiceberg repeats an append by itself when another writer was first, on top of
-that writer's commit; both of two followers would then land. 0 makes the second fail, and it reads its place again.
+"""Properties of every table. If ``RETRIES`` were not 0, pyiceberg would repeat a failed append on top of another
+writer's commit. Two followers would then both add the same records. With 0 the second commit fails, and its follower
+reads the place again.
 """
 NEEDED = ("partition", "offset", "timestamp")
-"""Without these no row can be distinguished from another, or removed."""
+"""Every table has these columns: without them a row could not be identified or removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """``versions`` of the columns, the newest last: each row was written by one. ``keep``: the table is an archive,
-    whose rows stay when the log deletes its own. ``grows``: those of `key` and `value` with schemas of the registry.
+    """``versions``: the versions of the columns, the newest last. Each row was written with one version. ``keep``: the
+    table is an archive, which keeps rows that the log deleted. ``grows``: which of `key` and `value` grow with the
+    registry.
     """
 
     topic: str
@@ -61,7 +63,7 @@ class TableFacts:
 
     @property
     def version(self) -> int:
-        """Return the version of these columns."""
+        """Return the number of the newest version, which new rows have."""
         return len(self.versions) - 1
 
     def as_properties(self) -> dict[str, str]:
@@ -78,8 +80,8 @@ class TableFacts:
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str], table: str) -> TableFacts:
-        """Return the facts. Raises InvalidRequest for a table that tierstate did not create, and where properties let
-        pyiceberg repeat commits; CorruptData for incomplete properties.
+        """Return the facts. Raises InvalidRequest if tierstate did not create the table, or if pyiceberg may repeat
+        commits. Raises CorruptData if properties are incomplete or invalid.
         """
         if TOPIC not in properties:
             raise InvalidRequest("the table was not created by tierstate", table=table)
@@ -109,7 +111,7 @@ def columns_property(version: int, columns: Columns) -> dict[str, str]:
 
 
 def _versions(properties: Mapping[str, str]) -> Iterator[Columns]:
-    """Yield the versions from 0 on. Raises KeyError where there is none, ValueError and such for an unreadable one."""
+    """Yield the versions from 0 on. Raises KeyError if there is none, and ValueError or similar if one is invalid."""
     for version in count():
         if version and f"{COLUMNS}.{version}" not in properties:
             return
@@ -117,7 +119,7 @@ def _versions(properties: Mapping[str, str]) -> Iterator[Columns]:
 
 
 def require_columns(columns: Columns) -> None:
-    """Raise InvalidRequest where a column is missing that every table needs."""
+    """Raise InvalidRequest if a column that every table needs is missing."""
     missing = [name for name in NEEDED if name not in columns.names]
     if missing:
         raise InvalidRequest("a table needs this column", column=missing[0], columns=",".join(columns.names))
@@ -137,11 +139,11 @@ def iceberg_schema(columns: pa.Schema) -> Schema:
 
 
 class _Conversion(_ConvertToIcebergWithoutIDs):
-    """pyiceberg's conversion, which fails for a record without fields: Parquet has none."""
+    """pyiceberg's conversion, but a record without fields raises InvalidRequest: Parquet cannot store it."""
 
     @property
     def column(self) -> str:
-        """Return the field that is converted now, with dots."""
+        """Return the name of the field that is being converted, with dots."""
         return ".".join(self._field_names)
 
     def struct(self, struct: pa.StructType, field_results: list[Any]) -> StructType:

@@ -1,8 +1,8 @@
-"""Writes rows into new files of a table, and reads its files: each has one partition and one day, by offset.
+"""Writes rows into new files of a table, and reads the files. Each file has one partition and one day, by offset.
 
-A file's name is its attempt's own, so no two writers ever write the same file; files that an attempt leaves behind are
-in no snapshot. Rows are read with the table's present columns: a file that was written before a field was added has
-null there; one that was written before a type was widened has its values in the wider type.
+A file's name has the id of its attempt, so no two writers ever write the same file. Files that an attempt leaves behind
+are in no snapshot. Rows are read with the table's current columns. A file older than an added field has null for the
+field. A file older than a widened type has its values in the wider type.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ ROW_GROUP_BYTES = 32 * 2**20
 
 @dataclass
 class Attempt:
-    """The work of one writer for one commit. ``files``: written, and the table's once the commit landed. ``corrupt``:
-    those of ``rows`` whose key or value does not parse. ``dropped``: rows of files that the commit removes.
+    """The work of one writer for one commit. ``files``: written files, which the table has once the commit succeeded.
+    ``corrupt``: how many of ``rows`` have a key or value that does not parse. ``dropped``: rows in files that the
+    commit removes.
     """
 
     id: str
@@ -51,9 +52,9 @@ class Attempt:
 def write_rows(
     table: LakeTable, attempt: Attempt, task: Task, batches: Iterable[pa.RecordBatch], made_by: Rows
 ) -> Operation[None]:
-    """Write the records of a task as files by day. ``batches``: as `row_groups.laid_out` takes them.
+    """Write the records of a task into files by day. ``batches``: the records, as `row_groups.laid_out` takes them.
 
-    Raises what ``batches`` and ``made_by`` raise, and DiskFull.
+    Raises the errors of ``batches`` and ``made_by``, and DiskFull.
     """
     schema = table.schema
     groups = laid_out(map(within_years, batches), ROW_GROUP_BYTES, partial(table_file, attempt.id, task))
@@ -68,8 +69,8 @@ def write_rows(
 
 
 def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Operation[None]:
-    """Write rows of one partition and day, by offset and in the table's schema, as one file: each of ``groups`` is a
-    row group. Without rows no file is written.
+    """Write rows of one partition and day as one file. Each of ``groups`` becomes a row group; its rows are in order of
+    offset and in the table's schema. Without rows no file is written.
     """
     count = 0
     with closing(ParquetFile(table.schema)) as output:
@@ -82,7 +83,7 @@ def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.T
 
 
 def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
-    """Yield the same rows, in groups of one chunk each, of about so many bytes in memory. No group is empty."""
+    """Yield the same rows in tables of one chunk, of about ``group_bytes`` bytes in memory. No table is empty."""
     waiting, size = [], 0
     for each in parts:
         if each.num_rows:
@@ -96,7 +97,7 @@ def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> It
 
 
 def give_back(table: LakeTable, attempt: Attempt) -> Operation[None]:
-    """Remove the files of an attempt that did not land."""
+    """Remove the files of an attempt that did not succeed, and reset its counts."""
     for each in attempt.files:
         yield f"remove {each.file_path}"
         table.remove(each.file_path)
@@ -106,7 +107,7 @@ def give_back(table: LakeTable, attempt: Attempt) -> Operation[None]:
 
 @contextmanager
 def nothing_left(table: LakeTable, attempt: Attempt) -> Iterator[None]:
-    """Remove the attempt's files when the block fails: no commit that names them was sent yet."""
+    """Remove the attempt's files if the block fails. The block must not send a commit that names them."""
     try:
         yield
     except Exception:
@@ -123,7 +124,7 @@ def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Op
 
 
 def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
-    """Return the offsets (end exclusive) of each Kafka partition in a file. A file of several partitions is read."""
+    """Return the offsets (end exclusive) of each Kafka partition in a file. Reads a file of several partitions."""
     if (own := table.extent_of(file)) is not None:
         return dict([own])
     with table.opened(file.file_path) as source:
@@ -135,10 +136,10 @@ def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
 
 
 def rows_of_file(table: LakeTable, file: DataFile, start: int = 0, end: int = 2**63) -> Iterator[pa.Table]:
-    """Yield row group by row group, in the schema of the table. Memory: one group.
+    """Yield the row groups of a file one by one, in the schema of the table. Memory: one group.
 
-    Row groups without an offset of ``[start, end)`` are left out. pyiceberg's own scan is not used: it shows the
-    headers of a record that has none as an empty list.
+    Row groups without an offset in ``[start, end)`` are left out. pyiceberg's own scan is not used, because it returns
+    an empty list for a record without headers.
     """
     with table.opened(file.file_path) as source:
         parquet = pq.ParquetFile(source)
@@ -150,7 +151,7 @@ def rows_of_file(table: LakeTable, file: DataFile, start: int = 0, end: int = 2*
 
 
 def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.Table:
-    """Return the rows of these offsets, by offset, in the schema of the table."""
+    """Return the rows of the offsets ``[start, end)``, by offset, in the schema of the table."""
     tables = [table.schema.empty_table()]
     for file in table.data_files(between(partition, start, end)):
         for rows in rows_of_file(table, file, start, end):
@@ -167,5 +168,5 @@ def of_partition(rows: pa.Table, partition: int) -> pa.Table:
 
 
 def between(partition: int, start: int, end: int) -> str:
-    """Return a condition for the rows of these offsets."""
+    """Return an Iceberg filter for the rows of the offsets ``[start, end)``."""
     return f"partition == {partition} and offset >= {start} and offset < {end}"

@@ -1,12 +1,12 @@
-"""Keeps a table like its topic: one commit after another, each computed from the table's own place.
+"""Follows a topic with a table: one commit after another, each computed from the table's place.
 
-    topic of another id              the table stops
-    rows of a branch the log left    removed, by a commit of their own
-    rows below the log start         removed, unless the table is an archive
-    new records                      appended
-    what the columns lack            added first, by a commit of its own: a field of a schema that the registry has
+    the topic has another id            the table stops with an error
+    rows of a branch that the log lost  are removed, in a commit of their own
+    rows below the log start            are removed, unless the table is an archive
+    new records                         are appended
+    new fields in a registered schema   are added to the columns first, in a commit of their own
 
-Any number of followers may keep one table: of two that commit, one is first, and the other reads the place again.
+Several followers may keep one table. If two commit at once, one commit fails, and its follower reads the place again.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class Step(StrEnum):
     LOST_BRANCH = "lost branch"
     """Rows that the log lost were removed."""
     EVOLVED = "evolved"
-    """Fields were added or types widened, as the registry has them; new records are read again. `TableLimits` bounds
-    how often this happens in a row: a schema that grows again and again while it is read would evolve for ever.
+    """Fields were added or types widened, as in the registry. The new records are read again. `TableLimits` bounds the
+    evolutions in a row, because a schema that grows each time it is read would evolve forever.
     """
     RACED = "raced"
-    """Another writer was first, or the log changed its lineage: nothing was done."""
+    """Another writer committed first, or the log changed its lineage. The round changed nothing."""
 
 
 @dataclass
 class Round:
-    """``waiting``: partitions that cannot be read now, and why. ``missed``: offsets that the log lost before they were
-    rows: of an archive by deleting them, of any table where a person accepted the gap. ``corrupt``: those of ``rows``
-    whose key or value does not parse. Where rows were removed, ``rows`` are those, and ``rewritten`` the other rows of
-    their files.
+    """The result of a round. ``waiting``: partitions that cannot be read now, and why. ``missed``: how many offsets the
+    log lost before they became rows. These are gaps that a person accepted and, in an archive, records deleted before
+    they were read. ``corrupt``: how many of ``rows`` have a key or value that does not parse. If rows were removed,
+    ``rows`` counts them, and ``rewritten`` counts the other rows of their files.
     """
 
     step: Step
@@ -68,7 +68,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class TableLimits:
-    """Bytes of log in a file and in a commit. ``evolutions``: in a row, with no row between them."""
+    """Bytes of log in a file and in a commit. ``evolutions``: the maximum in a row, with no new row between them."""
 
     file_bytes: int = FILE_BYTES
     commit_bytes: int = COMMIT_BYTES
@@ -77,7 +77,7 @@ class TableLimits:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The functions of a round. ``keep`` keeps records while they are read; ``write`` makes the files."""
+    """The functions of a round. ``keep`` protects records while they are read. ``write`` writes the files."""
 
     keep: Keep = no_lease
     write: Write = write_here
@@ -88,7 +88,10 @@ ALONE = Means()
 
 @dataclass
 class Look:
-    """The table compared with the log, as both are now."""
+    """A comparison of the table with the log, by partition. ``waiting``: the error of a partition that cannot be read.
+    ``lost``: the end (exclusive) of the rows that equal the log, if the log lost others. ``starts``: the log start.
+    ``news``: the offsets to append.
+    """
 
     place: TablePlace
     waiting: dict[int, TierstateError] = field(default_factory=dict)
@@ -98,17 +101,17 @@ class Look:
 
     @property
     def lag(self) -> int:
-        """Return the number of offsets that are to become rows."""
+        """Return the number of offsets to append."""
         return sum(end - start for start, end in self.news.values())
 
     def leave_out(self, waiting: Mapping[int, TierstateError]) -> None:
-        """Add nothing of these partitions. Each comes with the error that is the reason."""
+        """Append nothing of these partitions. ``waiting`` has the error of each partition."""
         for number, error in waiting.items():
             self.news.pop(number, None)
             self.waiting[number] = error
 
     def at_fault(self, error: TierstateError) -> int | None:
-        """Return the partition whose records could not be read; None for an error that is about more than one."""
+        """Return the partition that could not be read, or None if the error concerns more than one partition."""
         place = error.facts.get("partition")
         number = getattr(place, "partition", place)
         return number if isinstance(number, int) and number in self.news and not is_of_all(error) else None
@@ -117,7 +120,7 @@ class Look:
 def follow_round(
     table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: TableLimits, means: Means = ALONE
 ) -> Operation[Round]:
-    """Make one commit, or none. ``look``: at this table as it was loaded. Raises what reading and writing raise."""
+    """Make at most one commit. ``look`` is for the table as it was loaded. Raises errors of reading and writing."""
     attempt, reaches = Attempt(attempt_id), look.place.partitions
     if look.lost:
         step = Step.LOST_BRANCH
@@ -138,14 +141,14 @@ def follow_round(
 def _append(
     table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: TableLimits, means: Means
 ) -> Operation[Round]:
-    """Add new records, and set the place that they bring the table to."""
+    """Append new records and set the new place, or evolve the columns if a record needs new fields."""
     means.keep(look.news)
     share = max(1, limits.commit_bytes // len(look.news) // limits.file_bytes)
     lineages = {number: log.lineage(number) for number in look.news}
     splits, reaches, missed = {}, {}, 0
     for number, (start, end) in look.news.items():
         parts = log.splits(number, start, end, limits.file_bytes)[:share]
-        if parts:  # else a person accepted all of it as lost
+        if parts:  # without parts, a person accepted the whole range as lost
             splits[number], end = parts, parts[-1].end
         before = look.place.partitions.get(number, Reach(start, start))
         missed += end - before.end - sum(each.end - each.start for each in parts)
@@ -165,10 +168,10 @@ def _append(
 
 
 def look_at(table: LakeTable, log: TopicLog) -> Look:
-    """Return what is to be done. The table has just been loaded, or was `refresh`ed.
+    """Return the comparison of the table with the log. The table must have just been loaded or refreshed.
 
-    A partition that cannot be looked at is in `Look.waiting`. Raises InvalidRequest and CorruptData where the table
-    cannot go on, Unavailable where Kafka or the store is away.
+    A partition that cannot be compared is in `Look.waiting`. Raises InvalidRequest and CorruptData if the table cannot
+    continue, and Unavailable if Kafka or the store is unavailable.
     """
     facts = table.facts
     if (topic_id := log.topic_id()) != facts.topic_id:
@@ -191,7 +194,7 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
 
 
 def require_tiered(table: LakeTable, log: TopicLog) -> None:
-    """Raise InvalidRequest for a topic of which the tier-state topic never had a fact."""
+    """Raise InvalidRequest if the tier-state topic never had a fact of the topic."""
     is_tiered = any(log.lineage(number).last_epoch is not None for number in range(log.partitions()))
     if not is_tiered and log.topic_id() == table.facts.topic_id:
         raise InvalidRequest(
@@ -205,7 +208,7 @@ def _look_at(look: Look, log: TopicLog, number: int) -> None:
     start, end = log.extent(number)
     lineage = log.lineage(number)
     if lineage.last_epoch is None:
-        return  # there is no fact about it, and nothing was copied
+        return  # no fact names the partition: nothing was copied
     look.starts[number] = start
     reach = look.place.partitions.get(number)
     if reach is None:
@@ -214,7 +217,7 @@ def _look_at(look: Look, log: TopicLog, number: int) -> None:
         return
     last_epoch = reach.lineage.last_epoch
     if last_epoch is not None and last_epoch > lineage.last_epoch:
-        # another follower knows more: what looks like a lost branch here is not in this view yet
+        # another follower has a newer view: rows that seem lost may be of an epoch that this view does not have yet
         raise ViewBehind("the table has rows of a later leader epoch than this view knows", partition=number)
     if (shared := common_end(reach, lineage, start)) < reach.end:
         look.lost[number] = shared
@@ -225,7 +228,7 @@ def _look_at(look: Look, log: TopicLog, number: int) -> None:
 
 
 def below(table: LakeTable, look: Look) -> dict[int, Reach]:
-    """Return the partitions with rows that the log deleted; none for an archive."""
+    """Return the partitions with rows below the log start. The result is empty for an archive, which keeps them."""
     if table.facts.keep:
         return {}
     return {

@@ -1,7 +1,7 @@
-"""Keeps tables like their topics, as long as a process runs: looks at each in turn, independently of the others.
+"""Follows topics with their tables as long as a process runs. Each table is checked in turn and independently.
 
-A table that cannot go on shows why and is looked at again, so that it goes on once the reason is gone; the others never
-wait for it longer than one commit takes.
+If a table cannot continue, the reason is shown and the table is checked again. So it continues once the reason is
+removed. Other tables never wait for it longer than one commit takes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, f
 from .table_upkeep import expire_some
 
 LOOK_S = 5.0
-"""Seconds between two looks at a table that has nothing to commit yet."""
+"""The longest time in seconds between two checks of the tables if the first check had nothing to commit."""
 AGAIN = (*MOVED, UnknownOutcome)
-"""Records were deleted while they were read, or a commit's outcome is unknown: the table's place shows how to go on."""
+"""Errors after which a round is tried again: records were deleted meanwhile, or a commit's outcome is unknown."""
 
 
 @dataclass
 class CaughtUp:
-    """The commits of one call. ``waiting``: partitions that cannot be read now, and why."""
+    """The totals of a table's commits. ``waiting``: partitions that the last round could not read, and why."""
 
     commits: int = 0
     rows: int = 0
@@ -55,7 +55,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class FollowPace:
-    """``interval_s``: how long new records wait for more. ``snapshot_age_s``: how long old snapshots stay."""
+    """``interval_s``: seconds that new records wait for more. ``snapshot_age_s``: seconds that snapshots are kept."""
 
     clock: Clock
     interval_s: float
@@ -70,16 +70,17 @@ class FollowPace:
 
 @dataclass
 class Rounds:
-    """Rounds of one table. ``left_out``: partitions whose records could not be read, and why."""
+    """The rounds of one table. ``left_out``: the partitions whose records could not be read, and why."""
 
     done: CaughtUp = field(default_factory=CaughtUp)
     left_out: dict[int, TierstateError] = field(default_factory=dict)
     tries: int = TRIES
 
     def take(self, operation: Operation[Round], look: Look, stopping: threading.Event) -> Round | None:
-        """Take a round. None: it failed and can be taken again, or it was stopped.
+        """Run one round. Returns None if the round failed and can be tried again, or if it was stopped.
 
-        After `TRIES` failures the partition that is at fault is left out. Raises an error that is about more than one.
+        The partition at fault is left out at once, or after `TRIES` failures if the error is one of `AGAIN`. Raises the
+        error if it concerns more than one partition.
         """
         try:
             round_ = run(operation, stopping)
@@ -101,9 +102,9 @@ class Rounds:
 def catch_up(
     catalog: LakeCatalog, name: str, log: TopicLog, limits: TableLimits, pace: FollowPace, means: Means = ALONE
 ) -> CaughtUp:
-    """Commit until the table has all that is there now. A partition that cannot be read is in ``waiting``.
+    """Commit until the table has all readable records of the log. A partition that cannot be read is in ``waiting``.
 
-    Raises what a round raises, and InvalidRequest for a topic that is not tiered.
+    Raises the errors of a round, and InvalidRequest if the topic is not tiered.
     """
     require_tiered(catalog.table(name), log)
     rounds = Rounds()
@@ -121,8 +122,8 @@ def catch_up(
 
 @dataclass
 class Kept(Rounds):
-    """The state of a table. ``stopped``: why it cannot go on, for people. Times are those of the monotonic clock:
-    ``retry_at`` is when partitions that are left out are tried again.
+    """The state of a followed table. ``stopped``: why the table cannot continue, as text for people. Times are in
+    seconds of the monotonic clock. ``retry_at``: when partitions that are left out are tried again.
     """
 
     lag: int = 0
@@ -135,13 +136,13 @@ class Kept(Rounds):
 
     @property
     def format(self) -> str:
-        """Return the format of values; bytes where they are not typed, or the table was not loaded yet."""
+        """Return the format of values. Returns ``bytes`` if values are not typed or the table was not loaded yet."""
         form = None if self.facts is None else self.facts.columns.value
         return "bytes" if form is None else form.format
 
 
 class Keeper:
-    """`work` runs in a service's thread; other threads may call the other methods."""
+    """Follows topics. `work` runs in a service's thread; other threads may call `stopped` and `lag_seconds`."""
 
     def __init__(
         self,
@@ -152,12 +153,12 @@ class Keeper:
         pace: FollowPace,
         logger: FilteringBoundLogger,
     ) -> None:
-        """``names``: empty for all tables of the catalog that follow a topic, also new ones."""
+        """``names``: the tables to follow. Empty means all tables that follow a topic, including new tables."""
         self._catalog, self._names, self._log, self._limits = catalog, names, log, limits
         self._pace, self._logger = pace, logger
         self.tables: dict[str, Kept] = {}
         self._unread: set[str] = set()
-        """Tables that cannot be loaded. One that never could may be another team's: /readyz does not depend on it."""
+        """Tables that cannot be loaded. /readyz ignores one that was never loaded: it may be another team's."""
 
     def work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -165,7 +166,7 @@ class Keeper:
                 stopping.wait(min(LOOK_S, max(self._pace.interval_s, 0.1)))
 
     def turn(self, stopping: threading.Event) -> bool:
-        """Look at each table, and commit where it is due. False: nothing was done."""
+        """Check each table, and commit if a commit is due. Returns False if nothing was done."""
         acted = False
         names = self._ours()
         # a dropped table is no longer reported; other threads may be iterating over the earlier dictionary
@@ -188,7 +189,7 @@ class Keeper:
         kept.stopped = reason
 
     def lag_seconds(self, kept: Kept) -> float:
-        """Return the seconds since records were first seen that the table still lacks."""
+        """Return the seconds since the table began to lack records, or 0.0 if it lacks none."""
         return 0.0 if kept.behind_since is None else self._pace.clock.monotonic() - kept.behind_since
 
     def stopped(self) -> list[str]:

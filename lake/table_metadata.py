@@ -1,8 +1,8 @@
-"""Metadata files of a table that its catalog does not know.
+"""Foreign metadata files: metadata files of a table that its catalog does not know.
 
-Each commit writes a metadata file, and then the catalog names it. A file below the table's location that is neither the
-catalog's nor one of its ancestors was written by another catalog over the same files, by this one before it was
-restored from a backup, or by a writer that died in the middle of its commit.
+Each commit writes a metadata file, and then the catalog names it. A file below the table's location is foreign if it is
+neither the one that the catalog names nor an ancestor of it. Another catalog over the same files wrote it, or this
+catalog before a restore from a backup, or a writer that died during its commit.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .table import LakeTable, foreign
 
 SUFFIX = ".metadata.json"
 Place = tuple[str, str]
-"""Bucket and path: catalogs written in Java write ``file:/lake`` and ``s3a://`` where the table's location differs."""
+"""Bucket and path of a file. Java catalogs write ``file:/lake`` and ``s3a://`` where the table's location differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignMetadata:
-    """A metadata file of this table, and the file that it was made from."""
+    """A metadata file of a table: its URL and its content."""
 
     url: str
     metadata: TableMetadataV2 | TableMetadataV3
 
     def is_after(self, url: str) -> bool:
-        """Return whether this file was made from the one at ``url``, directly or over other files."""
+        """Return whether this file was made from the file at ``url``, directly or through other files."""
         return place_of(url) in {place_of(each.metadata_file) for each in self.metadata.metadata_log}
 
 
@@ -45,7 +45,7 @@ def place_of(url: str) -> Place:
 
 
 def listed(io: FileIO, location: str, name: str) -> Iterator[tuple[str, FileInfo]]:
-    """List the files below a location. Raises InvalidRequest for a store that has no listing."""
+    """Yield the URL and details of each file below a location. Raises InvalidRequest if the store has no listing."""
     if not isinstance(io, PyArrowFileIO):
         raise InvalidRequest("only files that pyarrow reads can be listed", table=name, io=type(io).__name__)
     location = location.rstrip("/")
@@ -58,9 +58,9 @@ def listed(io: FileIO, location: str, name: str) -> Iterator[tuple[str, FileInfo
 
 
 def metadata_below(io: FileIO, location: str, name: str, own_files: Container[Place] = ()) -> list[ForeignMetadata]:
-    """Return the metadata files below a table's location, except ``own_files``; the newest last.
+    """Return the metadata files below a table's location, except ``own_files``, with the newest last.
 
-    An incomplete file is left out: no catalog can name it.
+    An incomplete file is left out, because no catalog can name it.
     """
     files = []
     for url, _ in listed(io, f"{location.rstrip('/')}/metadata", name):
@@ -73,7 +73,7 @@ def metadata_below(io: FileIO, location: str, name: str, own_files: Container[Pl
 
 
 def foreign_metadata(table: LakeTable) -> list[ForeignMetadata]:
-    """Return the metadata files of this table that its catalog, as it was loaded, does not know; the newest last."""
+    """Return the metadata files of this table that its loaded catalog entry does not know, with the newest last."""
     iceberg = table.iceberg
     own = {place_of(each.metadata_file) for each in iceberg.metadata.metadata_log}
     files = metadata_below(iceberg.io, iceberg.location(), table.name, own | {place_of(iceberg.metadata_location)})
@@ -81,7 +81,7 @@ def foreign_metadata(table: LakeTable) -> list[ForeignMetadata]:
 
 
 def lost_its_race(table: LakeTable, metadata: TableMetadata, existing: Container[Place]) -> bool:
-    """Return whether this metadata belongs to an attempt that another writer preceded and that removed its files.
+    """Return whether this metadata belongs to a failed attempt: another writer was first, and the files were removed.
 
     ``existing``: the places of the files below the table's location.
     """

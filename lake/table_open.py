@@ -1,4 +1,4 @@
-"""Opens a catalog of the settings, and the log that a table follows."""
+"""Opens the catalog that the settings name, and the log that a table follows."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_catalog(settings: Settings, *, new: bool) -> Iterator[LakeCatalog]:
-    """Yield the open catalog. Raises as `catalog_properties`, and StorageUnavailable, AccessDenied."""
+    """Yield the open catalog. Raises the errors of `catalog_properties`, StorageUnavailable and AccessDenied."""
     with closing(LakeCatalog(catalog_properties(settings, new=new), registry_access(settings.registry))) as catalog:
         yield catalog
 
 
 def catalog_properties(settings: Settings, *, new: bool) -> Mapping[str, str]:
-    """Return ``[catalog]``, or the properties of the embedded one, which is created if ``new``, else InvalidRequest."""
+    """Return ``[catalog]``, or else the properties of the embedded catalog. If the embedded catalog does not exist, it
+    is created with ``new``, and otherwise InvalidRequest is raised.
+    """
     if settings.catalog:
         return settings.catalog
     folder = settings.table.folder.absolute()
@@ -64,7 +66,7 @@ def log_of(settings: Settings, reader: LogReader, facts: TableFacts, *, local: b
 def open_log(
     connection: Connection | BucketConnection, facts: TableFacts, tell: Callable[[str], None], *, local: bool
 ) -> Iterator[tuple[TopicLog, Keep]]:
-    """Yield the log that a command reads, and the function that keeps its records while they are read."""
+    """Yield the log that a command reads, and the `Keep` that protects its records while they are read."""
     view = connection.view(None)
     reader = connection.reader(view)
     with leased(connection, view, facts.topic_id, "table", tell) as keep:
@@ -72,5 +74,5 @@ def open_log(
 
 
 def fresh_attempt() -> str:
-    """Return a new attempt id, which the attempt's files are named after."""
+    """Return a new attempt id. The names of the attempt's files begin with it."""
     return FactId.of(RandomIds().uuid())

@@ -1,14 +1,14 @@
-"""The place of a table, which is how far it is: each commit writes it into its snapshot's summary.
+"""The place of a table: which offsets of each partition it has. Each commit writes it into its snapshot's summary.
 
-tierstate.offsets   {"0": 1200}                 rows of partition 0 end there, exclusive
-tierstate.starts    {"0": 0}                    and begin there: records below were deleted, or never followed
-tierstate.epochs    {"0": [[3, 0], [5, 900]]}   the newest leader epochs of its rows, and where each began
-tierstate.versions  {"0": [[0, 0], [1, 700]]}   which columns (tierstate.columns.N) wrote its rows, from which offset on
-tierstate.topic-id  x2Qk…                       of this topic, not of another topic of the same name
+tierstate.offsets   {"0": 1200}                 the rows of partition 0 end at this offset, exclusive
+tierstate.starts    {"0": 0}                    and begin here: lower records were deleted, or never followed
+tierstate.epochs    {"0": [[3, 0], [5, 900]]}   the newest leader epochs of its rows, and the start of each
+tierstate.versions  {"0": [[0, 0], [1, 700]]}   version N (tierstate.columns.N) of the columns, and its first offset
+tierstate.topic-id  x2Qk…                       the topic's id: another topic may have the same name
 tierstate.attempt   4f…                         the attempt that made the snapshot
 
 The same commit writes the place into a property of the table, tierstate.place, with the snapshot's sequence number and
-the rows of the table. It is read only where every snapshot with a place was expired by another tool.
+the table's number of rows. The property is read only if another tool expired every snapshot with a place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLACE, ROWS = "tierstate.place", "total-records"
 
 EMPTY = Lineage()
 KEPT_EPOCHS = 8
-"""The newest epochs of a partition: every commit repeats them. A branch that was lost further down stops the table."""
+"""The newest epochs that each commit repeats per partition. A branch lost further down stops the table."""
 
 
 class VersionStart(NamedTuple):
@@ -43,7 +43,7 @@ class VersionStart(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The offsets ``[start, end)``, by the version of the columns that wrote their rows."""
+    """The offsets ``[start, end)``, whose rows this version of the columns wrote."""
 
     version: int
     start: Offset
@@ -52,8 +52,8 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The rows of one partition: ``[start, end)``, written under ``lineage``, as far down as that is known, and by
-    ``versions`` of the columns, ascending.
+    """The rows ``[start, end)`` of one partition. ``lineage``: their leader epochs, as far down as they are known.
+    ``versions``: the versions of the columns that wrote them, ascending.
     """
 
     start: Offset
@@ -62,7 +62,7 @@ class Reach:
     versions: tuple[VersionStart, ...] = ()
 
     def to(self, end: Offset, log: Lineage, version: int) -> Reach:
-        """Return the reach with rows up to ``end``. New ones have the lineage ``log``, and ``version`` wrote them."""
+        """Return the reach extended to ``end``. New rows have the lineage ``log``, and ``version`` wrote them."""
         entries = {entry.epoch: entry for entry in _within(log, self.end, end)}
         if self.end > self.start:  # an epoch that continues keeps its start
             entries.update({entry.epoch: entry for entry in self.lineage.entries})
@@ -82,11 +82,11 @@ class Reach:
         return Reach(start, end, Lineage(_within(self.lineage, start, end)), self.versions)
 
     def missing(self, end: Offset) -> Reach:
-        """Return the reach up to ``end``, of offsets whose records no longer exist."""
+        """Return the reach extended to ``end`` over offsets whose records no longer exist."""
         return replace(self, end=end)
 
     def written(self, start: Offset, end: Offset) -> list[Written]:
-        """Return which version wrote which of these offsets. An archive has missed those below the first."""
+        """Return which version wrote which of these offsets. An archive missed the offsets below the first version."""
         ends = [each.start for each in self.versions[1:]] + [self.end]
         parts = [
             Written(each.version, max(each.start, start), min(until, end))
@@ -96,10 +96,11 @@ class Reach:
 
 
 def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
-    """Return the offset up to which (exclusive) rows equal the log: below ``reach.end`` where the log lost a branch.
+    """Return the exclusive end of the rows that equal the log. It is below ``reach.end`` if the log lost a branch.
 
-    An epoch has one leader, so an offset that both have under one epoch is the same record, and all below it are
-    (decision 0016). Offsets that the log deleted count as its own. Raises InvalidRequest where that cannot be known.
+    An epoch has one leader. So an offset that rows and log have under one epoch is the same record, and so are all
+    below it (decision 0016). Offsets that the log deleted count as equal. Raises InvalidRequest if the end cannot be
+    known.
     """
     lowest = max(reach.start, log_start)
     if not reach.lineage.entries or log.first_offset is None or reach.end <= max(lowest, log.first_offset):
@@ -113,7 +114,7 @@ def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
         if shared > max(owned[0], entry.start_offset):
             return shared
     if max(reach.lineage.entries[0].start_offset, log.first_offset) <= lowest:
-        return lowest  # of the offsets that the log still has, no row is its own
+        return lowest  # no row equals a record that the log still has
     raise InvalidRequest(
         "the log left the branch that this table follows further down than the table knows its leader epochs; "
         "drop the table and create it again",
@@ -124,7 +125,7 @@ def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """The reach of each partition. A partition without one has no row yet."""
+    """The reach of each partition. A partition without a reach has no row yet."""
 
     partitions: Mapping[int, Reach]
 
@@ -148,7 +149,7 @@ class TablePlace:
 
     @classmethod
     def of_summary(cls, summary: Mapping[str, str], topic_id: TopicId) -> TablePlace:
-        """Parse a place. Raises CorruptData for what is none, or is another topic's."""
+        """Parse a place. Raises CorruptData if it is not a valid place, or belongs to another topic."""
         if summary.get(TOPIC_ID) != str(topic_id):
             raise CorruptData(
                 "a snapshot of this table is of another topic", topic_id=summary.get(TOPIC_ID), expected=topic_id
@@ -184,10 +185,10 @@ def place_property(snapshot: Snapshot) -> dict[str, str]:
 
 
 def place_kept(properties: Mapping[str, str], topic_id: TopicId, now: Snapshot | None = None) -> TablePlace | None:
-    """Return the place that the table's property has, or None where there is none for this topic.
+    """Return the place that the table's property has. Returns None if it has no valid place for this topic.
 
-    ``now``: the current snapshot. The place is then returned only if this snapshot is not older than the place and has
-    as many rows: it is the same rows in other files, as far as metadata can show.
+    ``now``: the current snapshot. With it, the place is returned only if this snapshot is not older than the place and
+    has as many rows. Then it has the same rows in other files, as far as metadata can show.
     """
     try:
         properties_place = json.loads(properties[PLACE])

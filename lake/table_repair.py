@@ -1,6 +1,6 @@
-"""Repairs a table whose place is lost, or whose catalog is behind its files, from what is in the store.
+"""Repairs a table whose place is lost, or whose catalog is older than its files, from the files in the store.
 
-the catalog names older metadata     it is brought to the newest metadata that was made from it
+the catalog names older metadata     the catalog is set to the newest metadata that was made from it
 no snapshot and no property fits     the place is computed from the rows, and proven: each row equals its record
 """
 
@@ -23,9 +23,9 @@ from .table_place import Reach, TablePlace, VersionStart, place_kept
 
 
 def newer_metadata(table: LakeTable) -> ForeignMetadata | None:
-    """Return the newest metadata that was made from the catalog's, or None where the catalog has the newest.
+    """Return the newest metadata that was made from the catalog's. Returns None if the catalog has the newest.
 
-    Raises InvalidRequest where two catalogs went on from there: a person must decide which is the table's.
+    Raises InvalidRequest if two catalogs committed after that: a person must decide which metadata is the table's.
     """
     existing = {place_of(url) for url, _ in listed(table.iceberg.io, table.iceberg.location(), table.name)}
     later = [
@@ -44,10 +44,10 @@ def newer_metadata(table: LakeTable) -> ForeignMetadata | None:
 
 
 def place_of_rows(table: LakeTable, log: TopicLog) -> TablePlace:
-    """Return the place that the rows have: where those of each partition begin and end, in the present lineage.
+    """Return the place computed from the rows: where those of each partition begin and end, in the current lineage.
 
-    It holds only if every row equals its record. Raises InvalidRequest where the columns evolved and it is unknown
-    which of their versions wrote which rows.
+    The place is valid only if every row equals its record; the caller checks that. Raises InvalidRequest if the columns
+    evolved and it is unknown which version wrote which rows.
     """
     ranges: dict[int, tuple[Offset, Offset]] = {}
     for file in table.data_files():
@@ -70,7 +70,9 @@ def place_of_rows(table: LakeTable, log: TopicLog) -> TablePlace:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """``place``: None where the table's place is known. ``checked``: the proof; findings mean that nothing was done."""
+    """The result of a repair. ``place``: the computed place, or None if the table's place was not lost. ``checked``:
+    the proof. If it has findings, nothing was changed.
+    """
 
     place: TablePlace | None = None
     checked: CheckedTable | None = None
@@ -79,7 +81,7 @@ class Repaired:
 def repair(
     table: LakeTable, log: TopicLog, attempt_id: Callable[[], str], *, execute: bool, keep: Keep = no_lease
 ) -> Repaired:
-    """Find the place of a table again, prove it, and commit it. Raises what reading and writing raise."""
+    """Compute, prove and commit the place of a table that lost it. Raises the errors of reading and writing."""
     try:
         table.place()
     except PlaceLost:

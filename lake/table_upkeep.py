@@ -1,10 +1,10 @@
-"""The upkeep of a table: large files instead of many small ones, and no files that are not needed.
+"""Maintenance of a table: joins small files into large ones, and removes files that are not needed.
 
-    compact   the small files of a partition's day become one; the rows are compared one by one
-    expire    snapshots that are old and not among the newest; never the one that has the table's place
-    sweep     files that no snapshot names, once they are older than any attempt can be
+    compact   joins the small files of one partition and day, and compares the rows one by one
+    expire    removes snapshots that are old and not among the newest, but never the snapshot with the table's place
+    sweep     removes files that no snapshot names and that are older than any running attempt can be
 
-Run again, each of them does nothing.
+If nothing changed since, a second run does nothing. Rules marked * prevent a loss that a model or a review found.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from .table_metadata import Place, foreign_metadata, listed, lost_its_race, plac
 from .table_place import OFFSETS, summary_of
 
 TARGET_BYTES = 128 * 2**20
-"""The size of a compacted file; a file of half of that is left as it is."""
+"""The size of a compacted file, at most. Files of at least half this size are left as they are."""
 COMMIT_BINS = 8
 """The number of compacted files in one commit."""
 KEPT_SNAPSHOTS = 10
-"""The number of newest snapshots that stay, however old."""
+"""The number of newest snapshots that are kept, whatever their age."""
 EXPIRED_AT_ONCE = 100
-"""How many a follower expires at once: that is a commit of its own."""
+"""A follower expires old snapshots once there are this many, because expiring costs an additional commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Small files that follow each other, of one partition and one day; or one file of several partitions, which
-    another engine wrote, with the rows of one of them.
+    """The sources of one compacted file: consecutive small files of one partition and day. Or the rows of ``partition``
+    in one file of several partitions, which another engine wrote.
     """
 
     partition: int
@@ -55,7 +55,7 @@ class Bin:
 
 
 def bins(table: LakeTable, target_bytes: int = TARGET_BYTES) -> list[Bin]:
-    """Return what is to be compacted now; files of several partitions first, one after another."""
+    """Return the bins to compact now. Files of several partitions come first, with one bin for each partition."""
     groups: dict[tuple[int, int], list[tuple[int, DataFile]]] = defaultdict(list)
     all_bins = []
     for file in table.data_files():
@@ -72,7 +72,7 @@ def bins(table: LakeTable, target_bytes: int = TARGET_BYTES) -> list[Bin]:
 
 
 def _runs(files: Sequence[tuple[int, DataFile]], target_bytes: int) -> Iterator[list[tuple[int, DataFile]]]:
-    """Yield runs of at least two small files, in the order of offsets, of ``target_bytes`` at most."""
+    """Yield runs of at least two small files in order of offset. Each run has at most ``target_bytes`` bytes."""
     run: list[tuple[int, DataFile]] = []
     size = 0
     for each in files:
@@ -91,7 +91,7 @@ def _runs(files: Sequence[tuple[int, DataFile]], target_bytes: int) -> Iterator[
 
 @dataclass
 class Compacted:
-    """The number of small files that became large ones, or would."""
+    """The numbers of small files that were joined, of large files that were written, and of commits."""
 
     small: int = 0
     large: int = 0
@@ -99,7 +99,9 @@ class Compacted:
 
 
 def compact(table: LakeTable, attempt_id: Callable[[], str], *, execute: bool, bins_of: int = COMMIT_BINS) -> Compacted:
-    """Compact until no small files are left that can be joined. Raises what reading and writing raise."""
+    """Compact until no more files can be joined. Without ``execute``, only return the numbers. Raises the errors of
+    reading and writing.
+    """
     compacted = Compacted()
     while to_compact := bins(table):
         groups = list(_groups(to_compact, bins_of))
@@ -113,7 +115,7 @@ def compact(table: LakeTable, attempt_id: Callable[[], str], *, execute: bool, b
 
 
 def _groups(all_bins: Sequence[Bin], bins_of: int) -> Iterator[Sequence[Bin]]:
-    """Yield the bins of each commit. A file of several partitions has its own commit, for all of its rows."""
+    """Yield the bins of each commit. A file of several partitions has a commit of its own, with all of its bins."""
     parts: dict[str, list[Bin]] = defaultdict(list)
     for each in all_bins:
         if len(each.files) == 1:
@@ -128,9 +130,10 @@ def _files(group: Sequence[Bin]) -> list[DataFile]:
 
 
 def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Operation[bool]:
-    """Make one commit for these. False: files that were read are no longer the table's, or a writer was always first.
+    """Make one commit for these bins. Returns False if files that were read no longer belong to the table.
 
-    Rows that are added at the same time do not matter: only that all of its files are still there counts.
+    Other writers may add rows meanwhile. The commit is repeated as long as the table still has the files that were
+    read.
     """
     with nothing_left(table, attempt):
         for each in group:
@@ -152,7 +155,7 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Op
 
 
 def _require_same(table: LakeTable, file: DataFile, small: Bin) -> None:
-    """Compare the written file with its sources: no file is removed before its rows are in another."""
+    """Raise CorruptData if the written file differs from its sources, which are removed only afterwards."""
     pairs = zip_longest(rows_of_file(table, file), _rows_of(table, small), fillvalue=table.schema.empty_table())
     if any(have.num_rows != want.num_rows or first_difference(have, want) for have, want in pairs):
         raise CorruptData(
@@ -161,16 +164,16 @@ def _require_same(table: LakeTable, file: DataFile, small: Bin) -> None:
 
 
 def _rows_of(table: LakeTable, small: Bin) -> Iterator[pa.Table]:
-    """Yield its rows in the row groups of the file that they become."""
+    """Yield the rows of a bin in the row groups of the compacted file."""
     rows = chain.from_iterable(rows_of_file(table, file) for file in small.files)
     return grouped(of_partition(each, small.partition) for each in rows)
 
 
 def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[int]:
-    """Return the snapshots of the main branch, but for the newest ``keep`` (with the current one) and those as young.
+    """Return the ids of the snapshots older than ``older_than`` that are not among the newest ``keep``.
 
-    Snapshots that a branch or a tag names stay, and the way from the current one to the newest with the table's place*:
-    it is found by going from child to parent.
+    Snapshots that a branch or a tag names are kept. The snapshots from the current one back to the newest with the
+    table's place are kept too*: the place is found by going from child to parent.
     """
     if keep < 1:
         raise InvalidRequest("a table keeps one snapshot at least", keep=keep)
@@ -186,7 +189,7 @@ def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[
 
 
 def expire(table: LakeTable, snapshots: Sequence[int]) -> bool:
-    """Expire snapshots. False: another writer was first, and nothing changed."""
+    """Expire snapshots. Returns False if another writer committed first; then nothing changed."""
     if not snapshots:
         return True
     with foreign(table=table.name):
@@ -200,10 +203,10 @@ def expire(table: LakeTable, snapshots: Sequence[int]) -> bool:
 
 
 def expire_some(table: LakeTable, older_than: TimestampMs) -> bool:
-    """Expire older snapshots once there are `EXPIRED_AT_ONCE` of them, as a follower does after its commits.
+    """Expire old snapshots once there are `EXPIRED_AT_ONCE` of them. A follower calls this after its commits.
 
-    Each commit writes all snapshots again, so without this a follower's commits cost ever more: after a week with one
-    commit a minute many seconds each. False: nothing was to expire, or another writer was first.
+    Each commit writes the list of all snapshots again. Without this, commits would take many seconds each after a week
+    with one commit a minute. Returns False if there was nothing to expire, or another writer committed first.
     """
     old = old_snapshots(table, KEPT_SNAPSHOTS, older_than)
     return len(old) >= EXPIRED_AT_ONCE and expire(table, old)
@@ -218,11 +221,11 @@ class Stray:
 
 
 def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
-    """Return the strays. Files are listed before snapshots are asked for*: a file committed in between is named then.
+    """Return the strays. Files are listed before snapshots are read*, which then name each file committed meanwhile.
 
-    A file that only a foreign metadata file names is no stray: another catalog may keep the table, or this one was
-    restored from a backup (`table_metadata`). ``older_than``: no attempt that still works can have begun before it.
-    Raises InvalidRequest for a store that cannot be listed, Unavailable while another catalog commits.
+    A file that only a foreign metadata file (`table_metadata`) names is not a stray. Another catalog may keep the
+    table, or this catalog was restored from a backup. ``older_than``: no running attempt can have begun before it.
+    Raises InvalidRequest if the store cannot be listed, and Unavailable if another catalog commits meanwhile.
     """
     files = list(listed(table.iceberg.io, table.iceberg.location(), table.name))
     existing = {place_of(url) for url, _ in files}
@@ -232,7 +235,7 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     for each in others:
         if not lost_its_race(table, each.metadata, existing):
             needed |= {place_of(each.url), *map(place_of, _named(table, each.metadata, missing=True))}
-    table.refresh()  # a commit of this catalog in between is not another catalog's
+    table.refresh()  # so that a commit by this catalog meanwhile is not taken for another catalog's
     if {each.url for each in foreign_metadata(table)} - {each.url for each in others}:
         raise Unavailable("another catalog commits to this table now; try again", table=table.name)
     own = None if table.has_own_location else _once_named(table)
@@ -248,9 +251,9 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
 
 
 def _once_named(table: LakeTable) -> set[Place]:
-    """Return what the table's earlier metadata files name, as far as those and their manifests still exist.
+    """Return the places of files that the table's earlier metadata names. Deleted metadata and manifests are skipped.
 
-    This is the only proof for a table of an earlier version, whose location another table may share.
+    In a location that tables share (earlier versions), only this proves that a file belongs to the table.
     """
     places: set[Place] = set()
     for entry in table.iceberg.metadata.metadata_log:
@@ -272,9 +275,9 @@ def sweep(table: LakeTable, stray_files: Sequence[Stray], advance: Callable[[int
 
 
 def _named(table: LakeTable, metadata: TableMetadata, *, missing: bool = False) -> set[str]:
-    """Return every file that a snapshot of this metadata, or the table itself, needs.
+    """Return the URLs of all files that a snapshot of this metadata, or the table itself, needs.
 
-    ``missing``: skip manifests that were deleted. Without it they raise CorruptData.
+    ``missing``: skip manifests that were deleted. Otherwise a deleted manifest raises CorruptData.
     """
     needed = {table.iceberg.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
     needed |= {each.statistics_path for each in metadata.statistics}

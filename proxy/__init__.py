@@ -1,1 +1,1 @@
-"""Kafka's protocol in front of both tiers: any Kafka client, unchanged."""
+"""A proxy that serves both tiers to unchanged Kafka clients, by Kafka's protocol."""

@@ -1,9 +1,9 @@
-"""Answers that name brokers' addresses: host and port become those of the proxy's own listeners, the rest stays.
+"""Replace brokers' addresses in answers with the addresses of the proxy's listeners. All other bytes are unchanged.
 
-    node of an answer  ->  a listener for it exists  ->  the answer that names it goes out
+    find the nodes in an answer  ->  open a listener for each node  ->  send the changed answer
 
-An answer is therefore first searched (`nodes`), and written (`rewritten`) once every node it names can be reached. Only
-the part of a Metadata answer that names nodes is held (`read_brokers`): the part after it is as large as the cluster.
+`nodes` finds the addresses, and `rewritten` replaces them once each node has a listener. Of a Metadata answer only the
+part with the brokers is held in memory (`read_brokers`), because the rest may be as large as the cluster.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Named:
 
 
 def nodes(key: Key, body: bytes, version: int) -> list[Named]:
-    """Return every broker that an answer names with an address. Raises Malformed."""
+    """Return every node that has an address in the answer. Raises Malformed."""
     frame, flexible = Frame(body), APIS[key].is_flexible(version)
     read = {Key.METADATA: _metadata, Key.FIND_COORDINATOR: _coordinators, Key.DESCRIBE_CLUSTER: _cluster}[key]
     return list(read(frame, version, flexible))
 
 
 def named(brokers: Mapping[int, Address]) -> list[Named]:
-    """Return ``brokers`` in the form in which `nodes` returns them, for addresses that are not from an answer."""
+    """Return ``brokers`` in the form of `nodes`, for addresses that come from another source than an answer."""
     return [Named(node, host, port, 0, 0) for node, (host, port) in brokers.items()]
 
 
 def rewritten(body: bytes, named_nodes: list[Named], listeners: Mapping[int, Address], *, flexible: bool) -> bytes:
-    """Return the answer's body with listeners' addresses. A node without a listener (-1: no node) stays unchanged."""
+    """Return the body with the listeners' addresses. Nodes without a listener, as -1 for none, are unchanged."""
     parts, at = [], 0
     for node in named_nodes:
         address = listeners.get(node.node)
@@ -55,7 +55,7 @@ def rewritten(body: bytes, named_nodes: list[Named], listeners: Mapping[int, Add
 
 
 def read_brokers(frame: Frame, version: int) -> int:
-    """Read a Metadata answer's header and its brokers, for `nodes`. Return where the body begins. Raises Malformed."""
+    """Read the header and the brokers of a Metadata answer. Return the position of its body. Raises Malformed."""
     flexible = APIS[Key.METADATA].is_flexible(version)
     frame.tags(flexible)
     body = frame.at

@@ -1,7 +1,7 @@
-"""Which requests pass, up to which version, and what is done to them: the table of docs/proxy.md.
+"""The requests and versions that the proxy supports, and how it changes them: the source of a table in docs/proxy.md.
 
-Other requests are not offered to clients: a future one may carry an address, or records, that must not pass unchanged.
-Numbers, names, versions: the message definitions of Apache Kafka 4.3 (`clients/src/main/resources`).
+Other requests are not offered to clients: a new request may contain addresses or records that must not pass unchanged.
+Numbers, names and versions are from the message definitions of Apache Kafka 4.3 (`clients/src/main/resources`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Key(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """``oldest``, ``newest``: versions offered, where the broker has them. ``flexible``: the first flexible, if any.
+    """One request type. Versions ``oldest`` to ``newest`` are offered if the broker supports them.
 
-    ``changes``: the request changes the cluster, not only its own group or transaction. A read-only proxy refuses it.
+    ``flexible``: the first flexible version (KIP-482), if any. ``changes``: a read-only proxy does not offer it.
     """
 
     key: int

@@ -1,7 +1,7 @@
-"""Read the beginning of a frame that is still arriving, in the way `wire.Frame` reads a complete one.
+"""Parse the beginning of a frame that is still arriving, with functions for `wire.Frame`.
 
-The bytes that have arrived are parsed. If they end too early, parsing starts again once more have arrived. The first
-attempt is nearly always enough, and one parse costs a fraction of waiting for each field.
+The bytes that have arrived are parsed. If they are too few, parsing starts again after more bytes have arrived. The
+first attempt nearly always succeeds. Waiting for each field separately would cost several times as much.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from ..broker.wire import Frame, Malformed
 
 MOST = 256 * 1024
-"""Bytes that one parse may need. The largest is the list of a cluster's brokers."""
+"""The most bytes that one parse may need. The longest part is the list of a cluster's brokers."""
 R = TypeVar("R")
 
 
@@ -21,11 +21,11 @@ class Source(Protocol):
 
     @property
     def left(self) -> int:
-        """Return how many bytes of the frame have not been taken yet."""
+        """Return the number of bytes of the frame that were not taken yet."""
         ...
 
     def at_hand(self) -> memoryview:
-        """Return the bytes that arrived and were not taken. The view is valid until the next wait."""
+        """Return the bytes of the frame that arrived and were not taken. The view is valid until the next wait."""
         ...
 
     def taken(self, size: int) -> bytes:
@@ -33,7 +33,7 @@ class Source(Protocol):
         ...
 
     async def more(self) -> None:
-        """Wait until more bytes of the frame have arrived. The frame must have bytes left to arrive."""
+        """Wait until more bytes of the frame have arrived. The frame must be incomplete."""
         ...
 
     async def exactly(self, size: int) -> bytes:
@@ -42,9 +42,9 @@ class Source(Protocol):
 
 
 async def begun(source: Source, read: Callable[[Frame], R]) -> tuple[R, bytes]:
-    """Return the result of ``read``, and the bytes that it read, which are taken from ``source``.
+    """Return the result of ``read``, and the bytes that it read. These bytes are taken from ``source``.
 
-    ``read`` may be called several times. Raises Malformed if it does with the whole frame, or with `MOST` bytes.
+    ``read`` may be called several times. Raises Malformed if ``read`` does with the complete frame, or `MOST` bytes.
     """
     while True:
         frame = Frame(source.at_hand())

@@ -1,9 +1,9 @@
-"""The memory that all connections together may hold, in addition to the fixed part of each (`peer.py`).
+"""The memory that all connections together may hold, in addition to the fixed buffers of each connection (`peer.py`).
 
-No connection waits for this memory, so no two connections can wait for each other. If there is not enough, the proxy
-does without: a local answer is streamed, a remote one comes later. Remote reads leave a quarter of it to frames. A
-frame of up to `FREE` bytes needs none: it counts as its connection's own. If memory is needed while a client has
-stopped reading its answer, that client's connection is closed. The client fetches again when it continues.
+No connection waits for this memory, so there is no deadlock. If memory is short, local answers are streamed, and remote
+records come later. Remote reads leave a quarter of the memory to frames. Frames of up to `FREE` bytes do not count.
+If memory is short and a client has read nothing for `STALLED_S`, that client's connection is closed. The client fetches
+again when it continues.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 FREE = 256 * 1024
 STALLED_S = 10.0
-"""A client may read nothing for this long, in seconds, while others are refused memory."""
+"""Seconds without progress after which a client may be closed because memory is refused to others."""
 
 
 class Taker(Protocol):
@@ -22,7 +22,7 @@ class Taker(Protocol):
 
     @property
     def stalled_s(self) -> float:
-        """Return the seconds since the client last read any of it."""
+        """Return the seconds since the client last accepted bytes of the answer."""
         ...
 
     @property
@@ -32,7 +32,7 @@ class Taker(Protocol):
 
 
 class Budget:
-    """``size`` bytes, used by one event loop. ``close`` aborts a client, which then gives its memory back."""
+    """A budget of ``size`` bytes, for one event loop. ``close`` must abort a client, which returns its memory."""
 
     def __init__(self, size: int, close: Callable[[Taker], None]) -> None:
         self.size, self.used, self.refused = size, 0, 0
@@ -41,15 +41,15 @@ class Budget:
 
     @property
     def of_a_read(self) -> int:
-        """Return the bytes that one remote read takes at most, so that several fit."""
+        """Return the most bytes that one remote read may take, so that several reads fit."""
         return self.size // 8
 
     def for_a_read(self, size: int) -> bool:
-        """Take ``size`` bytes for a remote read. Return False if they are not free."""
+        """Take ``size`` bytes for a remote read. If they are not free, return False; a stalled client may be closed."""
         return self._take(size, self.size - self.size // 4)
 
     def for_a_frame(self, size: int) -> Share | None:
-        """Take ``size`` bytes for the length of a `with` block. Return None if they are not free."""
+        """Take ``size`` bytes for a `with` block. If they are not free, return None; a stalled client may be closed."""
         if size <= FREE:
             return Share(self, 0)
         return Share(self, size) if self._take(size, self.size) else None
@@ -71,7 +71,7 @@ class Budget:
 
     @contextmanager
     def sent_to(self, client: Taker) -> Iterator[None]:
-        """Register ``client`` for as long as memory that was taken here is being sent to it."""
+        """Register ``client`` while data that counts in this budget is sent to it, so that it can be closed."""
         self._takers.add(client)
         try:
             yield
@@ -79,12 +79,12 @@ class Budget:
             self._takers.discard(client)
 
     def adjust(self, size: int) -> None:
-        """Add ``size``, which may be negative, to the bytes in use: the real size differs from the size taken."""
+        """Add ``size``, which may be negative, to the bytes in use, if a read returns memory or its size differs."""
         self.used += size
 
 
 class Share:
-    """A part of the budget, given back when its `with` block ends."""
+    """A part of the budget. The end of its `with` block returns it."""
 
     __slots__ = ("_budget", "_size")
 

@@ -1,9 +1,9 @@
-"""The errors of tierstate as Kafka's error codes, chosen by what clients do about them.
+"""Kafka's error codes for tierstate's errors, chosen by the reaction of clients.
 
-56  KAFKA_STORAGE_ERROR     every client asks again (observed: 7 ended Java's consumer)
-2   CORRUPT_MESSAGE         reported to the application: a person must look
-44  POLICY_VIOLATION        reported to a client that deletes records of a tiered topic: there is a command for that
-1   OFFSET_OUT_OF_RANGE     the consumer seeks by ``auto.offset.reset``: only where the logical log has no such offset
+56  KAFKA_STORAGE_ERROR     every client retries (observed: REQUEST_TIMED_OUT, 7, ended Java's consumer)
+2   CORRUPT_MESSAGE         the client reports it to the application: it needs an operator
+44  POLICY_VIOLATION        for DeleteRecords of a tiered topic: `tierstate delete-records` does it instead
+1   OFFSET_OUT_OF_RANGE     the consumer applies ``auto.offset.reset``: only if the log over both tiers lacks the offset
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _TABLE: tuple[tuple[type[TierstateError], int], ...] = (
     (IllegalTransition, CORRUPT_MESSAGE),
     (TierStateLost, CORRUPT_MESSAGE),
 )
-"""Any other error is 56: it may be over when the client asks again, and until then nothing is skipped. This includes
-UnknownTopic: the broker has just answered for the topic, so it is the proxy's own principal that may not see it."""
+"""Codes by error type. Any other error is 56: it may be over when the client retries, and nothing is skipped. This
+includes UnknownTopic: the broker answered for the topic, so the proxy's principal probably lacks the permission."""
 
 
 def code_of(error: BaseException) -> int:

@@ -1,11 +1,11 @@
-"""Remote reads of one connection: begun when the broker reports that it lacks an offset, kept until they are fetched.
+"""Remote reads of one connection. A read begins when the broker reports that it lacks an offset.
 
-    nothing  ->  reading  ->  ready, kept for `KEPT_S`  ->  handed out; the next one begins at once
-                          ->  failed, kept for `AGAIN_S`: a client that asks again at once causes no request
+    reading  ->  ready: kept for `KEPT_S` seconds  ->  sent with a Fetch answer; the next read begins at once
+             ->  failed: kept for `AGAIN_S` seconds, so that a client that retries at once causes no other read
 
-A read never delays an answer (`fetches.py` waits a moment where there is nothing else): a cold partition must not
-starve the hot ones fetched with it. A read begins only if its memory can be taken from the common budget before.
-Records are given only to a fetch that the broker answered with "out of range": clients without the permission get none.
+A read does not delay local records of other partitions in the same Fetch. An answer without any records waits a short
+time (`fetches.py`). A read begins only after its memory was taken from the common budget. Remote records are sent only
+for a partition that the broker answered with "out of range". So clients without the permission get no records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .budget import Budget
 from .fetch_request import FetchRequest, Place, Wanted
 
 READ_BYTES = LARGER_THAN_READS - 64 * 1024
-"""Bytes of one read, at most, so that its memory is reused. A larger piece would get new pages (`allocator.py`)."""
+"""The most bytes of one read. The memory of a larger piece would not be reused (`allocator.py`)."""
 KEPT_S = 30.0
 AGAIN_S = 1.0
 
@@ -41,7 +41,7 @@ class RemoteReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Parts that the remote reads of all connections share. ``seen`` is called with every error of a remote read."""
+    """Parts that the remote reads of all connections use. ``seen`` is called with every error of a remote read."""
 
     reader: RemoteReader
     pool: Pool
@@ -50,7 +50,7 @@ class Shared:
 
 
 class ColdRead:
-    """One piece of one partition. Its read is running, has finished or has failed."""
+    """A read of one piece of one partition. It is running, or has finished with `piece` or `error`."""
 
     def __init__(self, place: Place, position: Wanted, isolation: Isolation, shared: Shared, size: int) -> None:
         self.place, self.offset, self.isolation = place, position.offset, isolation
@@ -67,7 +67,7 @@ class ColdRead:
         return position is not None and (self.offset, self.isolation) == (position.offset, isolation)
 
     def release(self) -> None:
-        """Give the memory of this read back. Idempotent."""
+        """Cancel this read, and return its memory to the budget. Idempotent."""
         self.task.cancel()
         self._shared.budget.adjust(-self._taken)
         self._taken, self.piece = 0, None
@@ -79,7 +79,7 @@ class ColdRead:
             piece = reader.fetch(
                 topic, partition, self.offset, max_bytes=size, isolation=self.isolation, tier=Tier.AUTO
             )
-            # the broker gives what is local, but not for an offset of an accepted gap before it
+            # the broker returns local records itself, unless the offset is in an accepted gap before them
             kept = piece.tier is Tier.REMOTE or piece.offset > self.offset
             if not kept:
                 return replace(piece, data=b"")
@@ -90,7 +90,7 @@ class ColdRead:
             piece = await self._shared.pool.run(read)
         except TierstateError as error:
             self._fail(error)
-        except Exception as error:  # a bug of ours must not look like the end of the log
+        except Exception as error:  # a bug in the proxy must not look like the end of the log
             self._fail(error)
         else:
             self._shared.budget.adjust(len(piece.data) - self._taken)
@@ -110,13 +110,13 @@ class ColdReads:
         self._reads: dict[Place, ColdRead] = {}
 
     def of(self, request: FetchRequest) -> list[ColdRead]:
-        """Return the reads of the partitions in ``request`` for which the broker is expected to lack the offset."""
+        """Return the existing reads of the offsets in ``request``. The broker is expected to lack these offsets."""
         return [
             read for place, read in self._reads.items() if read.is_of(request.positions.get(place), request.isolation)
         ]
 
     def get(self, place: Place, position: Wanted, isolation: Isolation) -> ColdRead | None:
-        """Return the read of this offset, and begin it if necessary. Return None if there is no memory for it."""
+        """Return the read at ``position``, and begin it if necessary. Returns None if there is no memory for it."""
         current = self._reads.get(place)
         if current is not None and current.is_of(position, isolation):
             return current
@@ -130,14 +130,14 @@ class ColdReads:
         return read
 
     def handed_out(self, read: ColdRead, position: Wanted) -> None:
-        """Pass the bytes of ``read`` to the caller, which must call `release`. Begin the read that is likely next."""
+        """Remove ``read``; its caller must call `release`. Begin the next read, unless the broker has that offset."""
         piece = read.piece
         self._reads.pop(read.place, None)
         if piece is not None and piece.data and piece.next_offset < piece.bounds.local_start:
             self.get(read.place, Wanted(piece.next_offset, position.max_bytes), read.isolation)
 
     def drop(self, place: Place) -> None:
-        """Forget the read of ``place``: the client fetches elsewhere, or the read is no longer of use."""
+        """Cancel and remove the read of ``place``, if any, because the client no longer needs it."""
         if (read := self._reads.pop(place, None)) is not None:
             read.release()
 
@@ -155,9 +155,9 @@ class ColdReads:
 
 
 async def wait_for_one(reads: list[ColdRead], seconds: float) -> None:
-    """Wait until a read has records to give, or until ``seconds`` have passed.
+    """Wait until a read has succeeded, or until ``seconds`` have passed.
 
-    A failed read does not end the wait: clients ask again at once, some of them without end.
+    A failed read does not end the wait, because some clients retry at once and endlessly.
     """
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds

@@ -12,7 +12,7 @@ CODES = (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, POLICY_VIOLATION, KAFKA_STORAGE_E
 
 @dataclass(slots=True)
 class Counts:
-    """Counters of one process, written by its event loop only. ``refused``: refused requests, by the API's name."""
+    """Counters of one process. Only its event loop changes them. ``refused``: refused requests by API name."""
 
     connections: int = 0
     turned_away: int = 0

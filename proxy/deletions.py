@@ -1,11 +1,11 @@
 """DeleteRecords: refused for tiered topics, because a broker deletes from its own tier only.
 
-    delete up to 45 of a log that has 0..40 in the remote tier and 41.. at the broker
-    carried out by the broker alone: 0..40 stay readable, and 41..44 become a gap that stops every reader
+    example: delete records before 45; offsets 0..40 are in the remote tier, and 41 and higher are at the broker
+    if only the broker did this, 0..40 would stay readable, and 41..44 would become a gap that stops every reader
 
-The broker is asked nevertheless, to delete up to offset 0. That deletes nothing, and the broker checks the client's
-permission. If the broker has no objection, the answer becomes POLICY_VIOLATION. The answer has no field for an
-explanation, so the explanation is logged. Requests for topics that are not tiered pass unchanged.
+The request still goes to the broker, changed to delete up to offset 0. That deletes nothing, but the broker checks the
+client's permission. If the broker reports no error, the proxy changes the answer to POLICY_VIOLATION. The answer has no
+field for an explanation, so the proxy logs it. Entries of topics that are not tiered pass unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .fetch_request import Place
 from .older_offsets import Older
 
 NOTHING = 0
-"""Every log begins at this offset or above it: a broker that deletes the records below it deletes none."""
+"""No log has an offset below this one, so a request to delete up to it deletes no record."""
 _ASKED = struct.Struct(">iq")
 _ANSWERED = struct.Struct(">iqh")
 _INT64 = struct.Struct(">q")
@@ -34,7 +34,7 @@ _NO_LOW_WATERMARK = -1
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """One entry of a DeleteRecords request. ``at``: the position of its offset in the request."""
+    """One entry of a DeleteRecords request. ``at``: the position of the field ``before`` in the request."""
 
     place: Place
     before: int
@@ -43,7 +43,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The error code and the requested offset of each partition whose records the broker is not asked to delete."""
+    """The proxy's error code and the requested offset, for each partition that the proxy refuses."""
 
     codes: dict[Place, int] = field(default_factory=dict)
     before: dict[Place, int] = field(default_factory=dict)
@@ -84,15 +84,15 @@ def read_answers(body: bytes | bytearray, version: int) -> Iterator[tuple[Place,
 
 
 class Deletions:
-    """The DeleteRecords requests of all connections."""
+    """Handles the DeleteRecords requests of all connections."""
 
     def __init__(self, reader: Older, metadata: Pool, counts: Counts, warn: Callable[..., object]) -> None:
         self._reader, self._metadata, self._counts, self._warn = reader, metadata, counts, warn
 
     async def hold(self, data: bytearray, at: int, version: int) -> Held:
-        """Change a request so that it deletes nothing of a tiered topic. Return what the proxy answers instead.
+        """Change ``data`` so that no record of a tiered topic is deleted. Return the refused partitions.
 
-        Raises Malformed.
+        Also refuses topics if the proxy does not know whether they are tiered. Raises Malformed.
         """
         held, deletions = Held(), read_deletions(data, at, version)
         code_by_topic = {topic: await self._code_of(topic) for topic in {each.place[0] for each in deletions}}
@@ -111,7 +111,7 @@ class Deletions:
         return codes.POLICY_VIOLATION if tiered else codes.NONE
 
     async def patch(self, held: Held, client: str, version: int, body: bytes) -> bytearray:
-        """Return the broker's answer with the proxy's refusals in it. Raises Malformed."""
+        """Return the broker's answer with the proxy's error codes. Logs each POLICY_VIOLATION. Raises Malformed."""
         patched = bytearray(body)
         for place, error, at in read_answers(body, version):
             code = held.codes.get(place, codes.NONE)
@@ -125,7 +125,7 @@ class Deletions:
 
 
 def refusal(place: Place, before: int) -> str:
-    """Return why a deletion is refused, and the command that carries it out."""
+    """Return the reason of a refusal as text, with the command that deletes from both tiers."""
     topic, number = place
     limit = "latest" if before < 0 else str(before)
     return (

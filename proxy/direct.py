@@ -1,10 +1,10 @@
-"""Large transfers on a plain TCP socket, past its asyncio transport, without copies in this process.
+"""Large transfers on a TCP socket without TLS. They bypass the asyncio transport, and copy nothing in this process.
 
-A transport of asyncio copies the bytes that a socket does not accept at once, and reads into a buffer of ours. Between
-two plain sockets splice(2) moves pages and no byte enters this process; our own data is written from where it is. Both
-need Linux. With TLS every byte has to pass through this process (`peer.py` does that).
+An asyncio transport copies the bytes that a socket does not accept at once, and reads into a buffer of this process.
+Between two sockets splice(2) moves the bytes within the kernel. Data of this process is written directly from its
+memory. This module needs Linux. With TLS every byte has to pass through this process (`peer.py`).
 
-Memory of a transfer: `PIPE` bytes of the kernel's while it lasts.
+During a transfer the kernel holds up to `PIPE` bytes.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any
 AVAILABLE = hasattr(os, "splice")
 FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK if AVAILABLE else 0
 PIPE = 256 * 1024
-"""Bytes on their way between two sockets."""
+"""The most bytes in the pipe between two sockets."""
 
 
 class Gone(Exception):
-    """The connection's other end closed it, or it broke."""
+    """The connection was closed by either end, or failed."""
 
 
 class Direct:
-    """A socket used by one event loop, with one reading and one writing task. It owns a descriptor: call `close`."""
+    """A socket for one event loop, with one reading and one writing task. It has its own descriptor: call `close`."""
 
     def __init__(self, connection: socket.socket) -> None:
         """``connection`` must be a non-blocking socket."""
         self._fd = os.dup(connection.fileno())
         self._waiting: set[asyncio.Future[None]] = set()
         self.took_at = 0.0
-        """When the other end last accepted written bytes, by the loop's clock."""
+        """The time of the loop's clock when the socket last accepted bytes of `write`."""
 
     def close(self) -> None:
         """Close the descriptor. Waiting tasks get Gone. Idempotent."""
@@ -59,7 +59,7 @@ class Direct:
                 await self._writable()
 
     async def pass_on(self, size: int, to: Direct) -> None:
-        """Pass the next ``size`` bytes that arrive to the other socket. Raises Gone if either end closes."""
+        """Pass the next ``size`` bytes that arrive here on to the socket ``to``. Raises Gone if either end closes."""
         with _pipe() as (leaves, enters):
             inside = 0
             while size or inside:
@@ -78,7 +78,7 @@ class Direct:
                     await to._writable()
 
     def _at_once(self, call: Callable[..., int], *arguments: Any) -> int | None:
-        """Return the result of ``call``, or None if it would have to wait. Raises Gone."""
+        """Return the result of ``call``, or None if it would block. Raises Gone."""
         if self._fd < 0:
             raise Gone
         try:
@@ -117,7 +117,7 @@ def _set(ready: asyncio.Future[None]) -> None:
 def _pipe() -> Iterator[tuple[int, int]]:
     leaves, enters = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        with suppress(PermissionError):  # the user's share of pipe memory is used up: this pipe stays small
+        with suppress(PermissionError):  # the user's limit of pipe memory is reached: this pipe keeps its default size
             fcntl.fcntl(enters, fcntl.F_SETPIPE_SZ, PIPE)
         yield leaves, enters
     finally:

@@ -1,9 +1,9 @@
-"""A Fetch answer, read entry by entry: up to the records' length, but never the records themselves.
+"""Read a Fetch answer entry by entry, each up to the length of its records. Records are not read here.
 
     header | throttle | error | session | [topic, [entry: index, error, bounds, aborted, replica, records], tags], tags
 
-An entry's error code and bounds have fixed positions, so an entry without records is changed in place. An entry that
-gets records is written again (`filled`).
+An entry's error code and bounds have fixed positions, so an entry without records is changed in place. An entry to
+which remote records are added is built again (`filled`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNKNOWN = -1
 
 
 class Said(NamedTuple):
-    """Bounds of one partition, as in a Fetch answer; -1 for an unknown bound."""
+    """The offset bounds of one partition in a Fetch answer. An unknown bound is -1."""
 
     high_watermark: int
     last_stable_offset: int
@@ -42,10 +42,10 @@ def _lead(version: int, partition: int, error: int, bounds: Said) -> bytes:
 
 @dataclass(slots=True)
 class AnsweredPartition:
-    """``head``: all bytes since the entry before, up to the records; ``lead``: where in ``head`` the entry begins.
+    """One entry of a Fetch answer of ``version``. ``head``: all bytes after the previous entry, up to the records.
 
-    ``size``: bytes of records that follow in the answer; ``after``: bytes that follow the records of the last entry.
-    ``version``: the answer's version.
+    ``lead``: the position in ``head`` at which the entry begins. ``size``: the bytes of records that follow ``head``.
+    ``after``: the bytes that follow the records if this is the last entry, otherwise 0.
     """
 
     topic: str
@@ -58,14 +58,14 @@ class AnsweredPartition:
     version: int
 
     def says(self, error: int, bounds: Said) -> None:
-        """Replace what the broker reported of a partition for which it returned no records."""
+        """Replace the error code and the bounds in the entry. The entry must have no records."""
         lead = _lead(self.version, self.partition, error, bounds)
         self.head[self.lead : self.lead + len(lead)] = lead
         self.error = error
 
 
 class _Begun(NamedTuple):
-    """Progress in an answer: topics to come, partitions to come of this one, tagged fields to read before the next."""
+    """Progress: remaining topics, remaining partitions of ``topic``, and tagged sections before the next entry."""
 
     topics: int
     partitions: int
@@ -74,7 +74,7 @@ class _Begun(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """An entry: where it begins, partition, error code, aborted transactions. ``size``: 0 if there are any of those."""
+    """An entry. ``aborted``: its number of aborted transactions. ``size`` is 0 if there are any: it is read later."""
 
     lead: int
     partition: int
@@ -84,17 +84,17 @@ class _Entry(NamedTuple):
 
 
 class FetchAnswer:
-    """Reads entry by entry: take the records of each entry before you call `next` again. Then `rest` is complete."""
+    """Reads a Fetch answer. Take the records of each entry from the source before you call `next` again."""
 
     def __init__(self, source: Source, version: int) -> None:
         self._source, self._version, self._flexible = source, version, APIS[Key.FETCH].is_flexible(version)
         self._lead_size = _LEAD.size if version >= 5 else _LEAD.size - 8
         self._begun: _Begun | None = None
         self.rest = b""
-        """Bytes read since the last entry. The tagged fields that end the answer are not read: they pass unchanged."""
+        """The bytes read after the last entry, once `next` has returned None. Tagged fields at the end are not read."""
 
     async def next(self) -> AnsweredPartition | None:
-        """Return the next entry, or None if there is no other."""
+        """Return the next entry, or None after the last entry. Raises Malformed."""
         if self._begun is not None and not (self._begun.topics or self._begun.partitions):
             return None
         (self._begun, entry), read = await begun(self._source, self._next)
@@ -115,7 +115,7 @@ class FetchAnswer:
             topic, entry.partition, entry.error, head, entry.lead, size, after if last else 0, self._version
         )
 
-    # each of these is one parse, and is repeated if too few bytes have arrived
+    # `begun` calls each of these functions again if too few bytes have arrived
 
     def _next(self, frame: Frame) -> tuple[_Begun, _Entry | None]:
         """Read an entry, and the bytes before it."""
@@ -159,7 +159,7 @@ def said_of(bounds: LogicalBounds) -> Said:
 
 
 def filled(entry: AnsweredPartition, piece: Fetched) -> list[bytes | memoryview]:
-    """Return buffers, to be written in order: what preceded the entry, and the entry with the records of ``piece``."""
+    """Return buffers to send in order: the bytes before the entry, and the entry with the records of ``piece``."""
     flexible = APIS[Key.FETCH].is_flexible(entry.version)
     head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, said_of(piece.bounds))
     ends = b"\0" if flexible else b""

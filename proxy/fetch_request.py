@@ -1,7 +1,7 @@
-"""The contents of a Fetch request, and the three fields of it that the proxy overwrites in place.
+"""Read a Fetch request, and overwrite three of its fields in place.
 
-Session id 0 and epoch -1: the broker opens no fetch session (KIP-227), so every request lists all its partitions.
-``max_bytes`` is lowered if the answer will be held whole, because remote records are added to it.
+The session id becomes 0 and the session epoch -1. The broker then opens no fetch session (KIP-227), so every request
+lists all its partitions. ``max_bytes`` is lowered if remote records are expected, because such an answer is held.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .apis import APIS, Key
 Place = tuple[str, int]
 """Topic and partition."""
 _LEAD = struct.Struct(">ii4xib")
-"""Replica, longest wait, (fewest bytes,) most bytes, isolation level."""
+"""Replica, max wait, (min bytes, skipped,) max bytes, isolation level."""
 _MAX_BYTES_AT = 12
 _INT32 = struct.Struct(">i")
 _SESSION = struct.Struct(">ii")
@@ -26,14 +26,14 @@ NO_SESSION = (0, -1)
 
 
 class Wanted(NamedTuple):
-    """The position to read in one partition. ``max_bytes``: a limit for whole batches; the first is always returned."""
+    """The position to read in one partition. The first batch is returned even if it is larger than ``max_bytes``."""
 
     offset: Offset
     max_bytes: int
 
 
 class FetchRequest(NamedTuple):
-    """A Fetch request. ``follower``: another broker sent it, whose log must be the leader's own."""
+    """A Fetch request. ``follower``: a broker sent it, which must get the leader's answer unchanged."""
 
     version: int
     max_wait_ms: int
@@ -45,7 +45,7 @@ class FetchRequest(NamedTuple):
 
 
 def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
-    """Read the request whose body is at ``at``, and overwrite its session fields. Raises Malformed."""
+    """Return the request whose body begins at ``at``. Overwrites its session fields in ``data``. Raises Malformed."""
     frame, flexible, entry = Frame(data, at), APIS[Key.FETCH].is_flexible(version), _asked(version)
     replica, max_wait_ms, max_bytes, isolation = _LEAD.unpack_from(data, frame.skip(_LEAD.size))
     if version >= 7:
@@ -59,7 +59,7 @@ def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
             frame.tags(flexible)
         frame.tags(flexible)
     if version >= 7:
-        for _ in range(frame.count(flexible, 3)):  # forgotten in a session
+        for _ in range(frame.count(flexible, 3)):  # partitions to remove from a session
             frame.raw_string(flexible)
             frame.skip(4 * frame.count(flexible, 4))
             frame.tags(flexible)
@@ -73,13 +73,13 @@ def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
 
 @cache
 def _asked(version: int) -> struct.Struct:
-    """Return the layout of partition, offset and most bytes. It skips the current leader epoch (the broker checks it),
-    the epoch of the last fetched record, and the log start offset of a follower."""
+    """Return the layout of an entry: partition, offset and max bytes. It skips the current leader epoch (the broker
+    checks it), the epoch of the last fetched record, and the log start offset of a follower."""
     epoch, last_epoch, start = 4 * (version >= 9), 4 * (version >= 12), 8 * (version >= 5)
     return struct.Struct(f">i{epoch}xq{last_epoch + start}xi")
 
 
 def lower(data: bytearray, request: FetchRequest, most: int) -> None:
-    """Lower ``max_bytes``: the broker then answers about ``most`` bytes, and more only for one batch that is larger."""
+    """Lower ``max_bytes`` to ``most`` in ``data``. The broker returns more only if a single batch is larger."""
     if request.max_bytes > most:
         _INT32.pack_into(data, request.max_bytes_at, most)

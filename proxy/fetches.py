@@ -1,12 +1,12 @@
-"""Fetch answers of one connection: streamed through, or held for a moment and filled.
+"""Fetch answers of one connection. An answer is streamed to the client, or held for a short time and filled.
 
-    no remote records are ready  streamed; an entry that is out of range becomes "nothing yet", in place, and its remote
-                                 read begins
-    some are ready, or the       held: remote records are added within the limits; entries without become "nothing yet".
-    answer may have no records   If remote records are expected, the request's ``max_bytes`` was lowered before
+    no remote records are ready  streamed: an out-of-range entry becomes "nothing yet" (no error, no records) in place,
+                                 and its remote read begins
+    some are ready, or the       held: remote records are added within the limits, and other out-of-range entries become
+    answer may have no records   "nothing yet". The request's ``max_bytes`` was lowered for this before it was sent
 
-A cold partition must not starve the hot ones fetched with it: an answer with records of the broker never waits for
-remote ones. An answer without records waits, longer each time up to `remote_wait`, to avoid a busy loop.
+An answer with records of the broker never waits for remote records, so that partitions at the end of their log are not
+delayed. An answer without records waits, each time longer, up to `remote_wait`. This avoids a busy loop.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .read_log import Reads
 
 FIRST_WAIT_S = 0.02
 HELD_BYTES = 8 * 1024 * 1024
-"""Bytes of the broker's own records in an answer that is held: less than that, or one batch."""
+"""The most bytes of the broker's records in an answer that is held, unless one batch is larger."""
 EMPTY_BYTES, EMPTY_ENTRY_BYTES = 1024, 320
-"""An answer larger than this, with as much again for each partition, has records: a topic name has up to 249 bytes."""
+"""An answer larger than the first, plus the second per partition, has records: topic names have up to 249 bytes."""
 _INT32 = struct.Struct(">i")
 
 
 @dataclass(slots=True)
 class _Held:
-    """An entry with the broker's own records. ``read``: the remote read whose records may replace them."""
+    """An entry and the broker's records in it. ``position`` and ``read``: set if the broker lacks the offset."""
 
     entry: AnsweredPartition
     records: bytes
@@ -42,7 +42,7 @@ class _Held:
 
 
 class Fetches:
-    """The Fetch requests and answers of one connection. Both of the connection's tasks use it."""
+    """Handles Fetch requests and answers of one connection. Both tasks of the connection use it."""
 
     def __init__(self, client: Peer, broker: Peer, parts: ProxyParts, reads: Reads) -> None:
         self._client, self._broker, self._parts, self._reads = client, broker, parts, reads
@@ -53,12 +53,12 @@ class Fetches:
         self._cold.close()
 
     def asked(self, request: FetchRequest, data: bytearray) -> None:
-        """Prepare ``data``, which holds ``request``, before it goes to the broker."""
+        """Lower ``max_bytes`` in ``data``, the bytes of ``request``, if remote records are expected for it."""
         if self._cold.of(request):
             lower(data, request, HELD_BYTES if self._parts.budget.has(HELD_BYTES) else FREE // 2)
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
-        """Send the client the answer in a frame of ``size`` bytes that begins with ``lead``."""
+        """Send the client the answer, streamed or filled. ``size`` is its frame's, and ``lead`` its first bytes."""
         answer = FetchAnswer(self._broker, request.version)
         expected = self._cold.of(request)
         may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.positions)
@@ -127,11 +127,11 @@ class Fetches:
                 read.release()
 
     def _fits(self, data: bytes | memoryview, room: int, local: int, filled_reads: list[ColdRead]) -> bool:
-        """Return whether ``data`` fits. An answer's first records always do, as at brokers: readers must advance."""
+        """Return whether ``data`` fits. The first records of an answer always fit, so that consumers advance."""
         return len(data) <= room or not (local or filled_reads)
 
     def _remote(self, entry: AnsweredPartition, request: FetchRequest) -> tuple[Wanted | None, ColdRead | None]:
-        """Return what to read from the remote tier, and its read, if the broker reported that it lacks the offset."""
+        """Return the position and its remote read, if one began. Both are None if the broker has the offset."""
         place = (entry.topic, entry.partition)
         position = request.positions.get(place)
         if position is None or request.follower:
@@ -142,7 +142,7 @@ class Fetches:
         return position, self._cold.get(place, position, request.isolation)
 
     def _not_yet(self, entry: AnsweredPartition, position: Wanted, read: ColdRead | None) -> None:
-        """Answer "nothing yet" or the read's error. "Nothing yet" has a later end: the log must not look ended."""
+        """Change ``entry`` to the read's error, or to "nothing yet": its end is higher, so clients fetch again."""
         if read is not None and read.error is not None:
             code = codes.code_of(read.error)
             self._parts.counts.errors[code] += 1
@@ -154,7 +154,7 @@ class Fetches:
         beyond = position.offset + 1
         entry.says(codes.NONE, Said(beyond, beyond, UNKNOWN) if piece is None else said_of(piece.bounds))
         if read is not None and piece is not None and not piece.data:
-            self._cold.drop(read.place)  # the broker has it, or the log continues elsewhere: ask the broker again
+            self._cold.drop(read.place)  # the read found no remote records: ask the broker again
 
     def _passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
         self._parts.counts.passed_bytes += size

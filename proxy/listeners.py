@@ -1,11 +1,11 @@
-"""The addresses at which clients reach each broker. Every node's port is open before an answer names it.
+"""The listeners at which clients reach each broker. A node's port is open before an answer contains its address.
 
     port P      bootstrap: any broker
     P + 1 + n   the broker with node id n
 
 With P = 0 every listener takes a free port. With ``proxy.sni`` there is one port, and the server name in the client's
-TLS handshake (RFC 6066, 3) selects the broker. A listener stays when its node vanishes from the metadata, because a
-restarted node comes back. Until then a connection to it is closed at once, as on the machine of a dead broker.
+TLS handshake (RFC 6066, 3) selects the broker. A listener stays open when its node vanishes from the metadata, because
+the node may be restarting. Until the node is back, connections to this listener are closed at once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .peer import Peer
 
 BACKLOG = 1024
 ANY = None
-"""The node of the bootstrap listener: any broker that answers."""
+"""The node of the bootstrap listener, which connects to any broker."""
 Accept = Callable[[Peer, int | None], None]
 NODE = "{node}"
 
 
 class Listeners:
-    """The listeners of one event loop. ``accept`` gets every connection, and the node it is meant for."""
+    """The listeners of one event loop. ``accept`` is called with every connection and its node, or `ANY`."""
 
     def __init__(self, first: socket.socket, settings: Proxy, tls: LiveTls | None, accept: Accept) -> None:
         """``first``: the bound socket of the bootstrap listener."""
@@ -43,7 +43,7 @@ class Listeners:
         self._names = None if settings.sni is None or tls is None else _Names(settings.sni, tls)
         self._lock = asyncio.Lock()
         self.nodes: dict[int, tuple[str, int]] = {}
-        """The addresses of the brokers themselves, from their own latest answers."""
+        """The brokers' own addresses by node id, from the latest answers."""
 
     async def open(self) -> None:
         """Start the bootstrap listener on its socket."""
@@ -52,11 +52,11 @@ class Listeners:
         self._servers[ANY] = await server
 
     async def ensure(self, named: Iterable[Named]) -> dict[int, tuple[str, int]]:
-        """Return the advertised address of every named node. Raises Unavailable if a port cannot be opened."""
+        """Return the advertised address of every node, and open missing listeners. Raises Unavailable if this fails."""
         address_of: dict[int, tuple[str, int]] = {}
         for broker in named:
             if broker.node < 0 or not broker.host:
-                continue  # the answer names no broker here
+                continue  # the answer has no broker in this entry
             self.nodes[broker.node] = (broker.host, broker.port)
             if self._names is not None:
                 address_of[broker.node] = (self._names.host_of(broker.node), self._first.getsockname()[1])
@@ -89,7 +89,7 @@ class Listeners:
 
 
 class _Names:
-    """Host names on one port, from ``pattern`` with ``{node}`` in it. ``tls`` gets a callback for server names."""
+    """Host names of brokers on one port. ``pattern`` contains ``{node}``. Sets a server-name callback in ``tls``."""
 
     def __init__(self, pattern: str, tls: LiveTls) -> None:
         before, _, after = pattern.partition(NODE)
@@ -101,7 +101,7 @@ class _Names:
         return f"{self._before}{node}{self._after}"
 
     def node_of(self, connection: object) -> int | None:
-        """Return the node that an `SSLObject` asked for in its handshake; `ANY` if the name is no broker's."""
+        """Return the node of the server name in an `SSLObject`'s handshake, or `ANY` if it is no broker's name."""
         name = self._server_names.get(connection, "")
         number = name.removeprefix(self._before).removesuffix(self._after)
         return int(number) if number.isdecimal() and name == self.host_of(int(number)) else ANY
@@ -129,7 +129,7 @@ def _port(server: asyncio.Server) -> int:
 
 
 def listen_on(listen: Address) -> socket.socket:
-    """Return a listening socket. Raises InvalidSettings if the address is in use, or not this machine's."""
+    """Return a listening socket. Raises InvalidSettings if the address is in use or not of this host."""
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
         return socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
@@ -138,7 +138,7 @@ def listen_on(listen: Address) -> socket.socket:
 
 
 def tls_of(settings: Proxy) -> LiveTls | None:
-    """Return the TLS context for clients, None without TLS. Raises InvalidSettings for unusable files."""
+    """Return the TLS context for clients, or None without TLS. Raises InvalidSettings for unusable files or `sni`."""
     tls = settings.tls
     if settings.sni is not None and (settings.sni.count(NODE) != 1 or tls.certificate is None):
         raise InvalidSettings([f"proxy.sni: a host name with {NODE} in it is needed, and proxy.tls"])

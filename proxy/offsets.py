@@ -1,7 +1,7 @@
-"""Patch the entries that the broker can no longer answer in answers to ListOffsets and OffsetForLeaderEpoch.
+"""Requests and answers of ListOffsets and OffsetForLeaderEpoch: read them, and patch entries of answers in place.
 
-Only entries without an error are patched: the broker has checked the client's permission for them. If the remote answer
-is unavailable, the entry gets a retriable error: by the broker's answer a consumer would begin at the local tier.
+`older_offsets.py` patches only entries without an error, for which the broker has checked the client's permission. If
+the remote tier cannot be read, it writes an error: with the broker's answer consumers would skip remote records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INT16 = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAsked:
-    """A ListOffsets request: for each partition a timestamp, or one of the constants above."""
+    """A ListOffsets request. It has for each partition a timestamp, or one of the negative constants above."""
 
     timestamps: dict[Place, int]
     isolation: Isolation
@@ -55,7 +55,7 @@ def read_list_offsets(data: bytes | bytearray, at: int, version: int) -> Offsets
 
 @dataclass(frozen=True, slots=True)
 class OffsetSaid:
-    """One entry of a ListOffsets answer, and its position in it. ``offset`` -1: no such record."""
+    """One entry of a ListOffsets answer. ``at``: its position. ``offset`` is -1 if there is no such record."""
 
     place: Place
     error: int
@@ -94,7 +94,7 @@ def offsets_said(body: bytes | bytearray, version: int) -> Iterator[OffsetSaid]:
 
 
 def read_epochs(data: bytes | bytearray, at: int, version: int) -> dict[Place, int]:
-    """Return the epoch that an OffsetForLeaderEpoch request asks for in each partition. Raises Malformed."""
+    """Return the requested epoch of each partition in an OffsetForLeaderEpoch request. Raises Malformed."""
     frame, flexible = Frame(data, at), APIS[Key.OFFSET_FOR_LEADER_EPOCH].is_flexible(version)
     if version >= 3:
         frame.int32()  # replica
@@ -113,7 +113,7 @@ def read_epochs(data: bytes | bytearray, at: int, version: int) -> dict[Place, i
 
 @dataclass(frozen=True, slots=True)
 class EpochSaid:
-    """One entry of an OffsetForLeaderEpoch answer. ``end`` is exclusive; both are -1 if the broker lacks the epoch."""
+    """One entry of an OffsetForLeaderEpoch answer. ``end`` is exclusive; it and ``epoch`` are -1 if unknown."""
 
     place: Place
     error: int

@@ -1,12 +1,12 @@
 """Offsets and epochs that the broker no longer knows, added to its answers from the view and the remote tier.
 
 request                      source of the answer
-earliest (-2)                the log start of both tiers
-a time                       the remote tier's first record at or after it, if there is one; else the broker
-max timestamp (-3)           the remote tier, where a segment of it has a later one than the broker's
-last tiered (-5)             the highest offset of the remote tier, where there is one
+earliest (-2)                the log start offset over both tiers
+a time                       the remote tier's first record at or after it, if any; otherwise the broker
+max timestamp (-3)           the remote tier, if its latest time is not before the broker's; otherwise the broker
+last tiered (-5)             the highest offset in the remote tier, if any; otherwise the broker
 latest, earliest local, …    the broker
-an epoch                     the lineage, where that epoch ended below the local tier; else the broker
+an epoch                     the lineage, if that epoch ended below the local tier; otherwise the broker
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Answer:
 
 
 class OlderOffsets:
-    """Answers for all connections. ``remote``: threads that read the store. ``seen`` is called with every error."""
+    """Patches answers of all connections. ``remote``: threads for object reads. ``seen`` gets every error."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Wiring: make a listening proxy from settings and a reader that the caller has."""
+"""Open a listening proxy, from settings and the caller's reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .server import BothTiers, BrokerAddress, Brokers, ProxyServer, Warn
 def open_proxy(
     reader: BothTiers, nodes: Mapping[int, BrokerAddress], settings: Settings, clock: Clock, warn: Warn
 ) -> Iterator[ProxyServer]:
-    """Open a proxy. ``nodes``: the current brokers, by node id.
+    """Open a proxy, and close it after the `with` block. ``nodes``: the current brokers' addresses, by node id.
 
     Raises InvalidSettings for an address in use, unusable TLS files or an access log that cannot be written."""
     kafka = in_their_name(settings.kafka)

@@ -15,7 +15,7 @@ from .read_log import ReadLog
 
 @dataclass(frozen=True, slots=True)
 class ProxyParts:
-    """The shared parts. ``remote_wait_s``: how long an answer that would be empty waits for remote records."""
+    """The shared parts. ``remote_wait_s``: the most seconds that an answer without records waits for remote records."""
 
     shared: Shared
     older: OlderOffsets

@@ -1,13 +1,13 @@
-"""One end of a relayed connection: bytes in their order, with back-pressure both ways, and frames read from them.
+"""One of the two connections of a relay, to the client or to the broker. Frames are read with back-pressure.
 
-The socket is read into one buffer, and only as much as is asked for. Small writes are gathered and written together,
-because each write is a packet, and with TLS a record. Large data that only passes through bypasses this class where
-both ends are plain (`direct.py`). With TLS it is copied out of the buffer in pieces of `PIPED` bytes: larger pieces
-would be freed and allocated each time, which costs more than the copy. (A view of the buffer cannot be written: a
-transport keeps data that it could not send at once.)
+The socket is read into one buffer, which fills up when no more is requested. Small writes are combined, because each
+write is a packet, and with TLS a record. If both connections are without TLS, large data that only passes through does
+not go through this class (`direct.py`). With TLS it is copied out of the buffer in pieces of `PIPED` bytes. Larger
+pieces would be allocated and freed each time, which costs more than the copy. (A view of the buffer cannot be written,
+because a transport keeps data that it could not send at once.)
 
-Memory of an end: its buffer (`SMALL`, or `HELD` bytes), one piece, and `WRITE_HIGH` bytes that the other end's machine
-has not accepted. In addition it has only the memory that a frame to be parsed is granted (`budget.py`).
+A connection holds its buffer (`SMALL` or `HELD` bytes), one piece, and `WRITE_HIGH` bytes that the remote host has not
+accepted. A frame that is parsed takes memory from the common budget (`budget.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..broker.wire import Malformed
 from .direct import AVAILABLE, Direct, Gone
 
 HELD = 256 * 1024
-"""Bytes that arrived and were not taken, at most: the buffer of an end from which more than `SMALL` is requested."""
+"""The size of the buffer while more than `SMALL` bytes are requested."""
 WRITE_HIGH = 64 * 1024
 PIPED = 64 * 1024
-"""Bytes moved in one step from one end to the other."""
+"""The most bytes copied in one step from one connection to the other."""
 SMALL = 16 * 1024
-"""Bytes read when the next size is unknown. Parts up to this size are copied together instead of written separately."""
+"""The size of the buffer before a frame's size is known. Parts up to this size are combined into one write."""
 _LENGTH = struct.Struct(">i")
 LARGEST_FRAME = 2**31 - 1
 
@@ -35,7 +35,7 @@ Part = bytes | bytearray | memoryview
 
 
 class Peer(asyncio.BufferedProtocol):
-    """One end, used by one event loop. One task reads, and one writes."""
+    """One connection, used by one event loop. One task reads, and one writes."""
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(SMALL))
@@ -56,7 +56,7 @@ class Peer(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         plain = AVAILABLE and transport.get_extra_info("sslcontext") is None
         self._direct = Direct(transport.get_extra_info("socket")) if plain else None
-        # a transport that buffers nothing after `flush` can be bypassed
+        # only a transport that buffers nothing after `flush` can be bypassed
         self.transport.set_write_buffer_limits(high=0 if plain else WRITE_HIGH)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -96,9 +96,9 @@ class Peer(asyncio.BufferedProtocol):
     # called by the relay
 
     async def frame(self) -> int | None:
-        """Return the size of the next frame; None if the other end closed between two frames. Raises Malformed, Gone.
+        """Return the size of the next frame, or None if the other end closed between frames. Raises Malformed and Gone.
 
-        The previous frame must have been read to its end; anything else is a bug in the proxy.
+        The previous frame must have been read to its end.
         """
         assert not self._frame, self._frame
         if not self.held:
@@ -120,16 +120,16 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def left(self) -> int:
-        """Return how many bytes of the frame were not read."""
+        """Return the number of bytes of the current frame that were not taken yet."""
         return self._frame
 
     @property
     def held(self) -> int:
-        """Return how many bytes arrived and were not taken."""
+        """Return the number of bytes in the buffer: they arrived and were not taken yet."""
         return self._end - self._start
 
     def at_hand(self) -> memoryview:
-        """Return the bytes of the frame that arrived and were not taken. The view is valid until the next wait."""
+        """Return the buffered bytes of the current frame. The view is valid until the next wait."""
         return self._view[self._start : min(self._end, self._start + self._frame)]
 
     def taken(self, size: int) -> bytes:
@@ -139,14 +139,14 @@ class Peer(asyncio.BufferedProtocol):
         return taken
 
     async def more(self) -> None:
-        """Wait until more of the frame has arrived, up to `HELD` bytes in all. Raises Gone."""
+        """Wait until more of the frame is in the buffer, which has `HELD` bytes. Raises Gone."""
         held = self.held
         await self._more(HELD)
         if self.held == held:
             raise Gone
 
     async def exactly(self, size: int) -> bytes:
-        """Take and return ``size`` bytes. Raises Malformed beyond the frame's end, Gone if they never arrive."""
+        """Take and return ``size`` bytes. Raises Malformed if the frame has fewer, and Gone if they never arrive."""
         if size > self._frame:
             raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         if size <= self.held:
@@ -161,7 +161,7 @@ class Peer(asyncio.BufferedProtocol):
         return bytes(parts)
 
     async def pipe(self, size: int, to: Peer) -> None:
-        """Pass ``size`` bytes of the frame to ``to``, after earlier writes to it. Raises Gone for either end."""
+        """Pass ``size`` bytes of the frame to ``to``, after earlier writes to it. Raises Gone and Malformed."""
         if size > self._frame:
             raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         while size:
@@ -202,11 +202,11 @@ class Peer(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def write(self, part: Part) -> None:
-        """Append a small part to the bytes that the next `flush` sends."""
+        """Append a small part to the bytes that the next `flush` sends, without sending it."""
         self._together += part
 
     async def flush(self) -> None:
-        """Send all written bytes. Wait while the other end does not accept them. Raises Gone."""
+        """Send all written bytes. Waits until the transport accepts more. Raises Gone."""
         if self.transport.is_closing():
             raise Gone
         if self._together:
@@ -221,7 +221,7 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def stalled_s(self) -> float:
-        """Return the seconds since the other end last accepted bytes of a `send`."""
+        """Return the seconds since the remote host last accepted bytes of a `send`."""
         took_at = self._took_at if self._direct is None else max(self._took_at, self._direct.took_at)
         return asyncio.get_running_loop().time() - took_at
 
@@ -247,7 +247,7 @@ class Peer(asyncio.BufferedProtocol):
         await self.flush()
 
     def close(self) -> None:
-        """Close the connection after sending what was written, as far as the other end accepts it."""
+        """Close the connection. The transport first tries to send its buffered bytes."""
         if self.transport is not None:
             self.transport.close()
 
@@ -257,7 +257,7 @@ class Peer(asyncio.BufferedProtocol):
             self.transport.abort()
 
     async def _more(self, byte_count: int) -> None:
-        """Wait until bytes have arrived, or until none can. The buffer is sized for ``byte_count`` bytes."""
+        """Wait until bytes have arrived or the connection has ended. Resizes the buffer for ``byte_count`` bytes."""
         if self._over:
             return
         size = HELD if byte_count > SMALL else SMALL
@@ -278,7 +278,7 @@ class Peer(asyncio.BufferedProtocol):
 
 
 def framed(parts: list[Part]) -> list[Part]:
-    """Return ``parts`` with their length before them. Raises Malformed if they are more than a frame can hold."""
+    """Return ``parts`` with their total length before them. Raises Malformed if this is too large for a frame."""
     size = sum(len(part) for part in parts)
     if size > LARGEST_FRAME:
         raise Malformed("more than a frame can have", size=size)

@@ -1,11 +1,11 @@
-"""The access log: a JSON line per connection, partition and tier, once a minute and when the connection ends.
+"""The access log. For each connection, partition and tier it gets a JSON line a minute, and at the connection's end.
 
     {"time": "2026-01-01T00:00:00Z", "user": "ann", "client": "10.0.0.7:51234", "topic": "orders", "partition": 0,
      "tier": "remote", "first_offset": 0, "last_fetch_offset": 45000, "bytes": 10485760}
 
-``user``: the name that the broker accepted by SASL; empty without a login. ``first_offset`` and ``last_fetch_offset``:
-the lowest and the highest offset of a fetch. A failed write of a line does not end the read: it is counted, and the
-log of the process reports it.
+``user`` is the SASL user name that the broker accepted, or empty without a login. ``first_offset`` and
+``last_fetch_offset`` are the lowest and the highest offset at which a fetch began. A failed write of a line does not
+end the client's connection: it is logged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Seen:
 
 
 class ReadLog:
-    """``write`` writes one line; it is None if no access log is kept."""
+    """The access log. ``write`` writes one line; it is None without an access log."""
 
     def __init__(self, write: Callable[[str], None] | None, clock: Clock) -> None:
         self.write, self.clock = write, clock
@@ -39,7 +39,7 @@ class ReadLog:
 
 
 class Reads:
-    """The reads of one connection. ``user``: set when the broker has accepted it."""
+    """The reads of one connection. ``user`` is empty until the broker has accepted it."""
 
     def __init__(self, log: ReadLog, client: str) -> None:
         self._log, self._client = log, client
@@ -61,7 +61,7 @@ class Reads:
             self.close()
 
     def close(self) -> None:
-        """Write the reads since the last call."""
+        """Write a line for each partition and tier that was read since the last call. Reads may continue."""
         write, now = self._log.write, self._log.clock
         self._since = now.monotonic()
         seen, self._seen = self._seen, {}

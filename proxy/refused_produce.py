@@ -1,7 +1,7 @@
-"""Produce requests that a read-only proxy refuses: read to their end, and answered in the broker's place.
+"""Refuse Produce requests of a read-only proxy: read each request to its end, and return the answer.
 
-The request must be offered to clients: librdkafka derives from its versions which record batches a broker supports.
-The other requests that write are not offered at all.
+Produce must still be offered to clients: librdkafka derives from its versions which record batches a broker supports.
+Other requests that write are not offered at all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PIPED = 256 * 1024
 
 
 async def refused_produce(source: Source, version: int, correlation: int) -> bytes | None:
-    """Return the answer without its length, or None if the client waits for none. Raises Malformed.
+    """Return the answer without its length, or None if the client expects no answer. Raises Malformed.
 
     ``source`` is positioned after the request's correlation id. Only the request's topics are kept in memory.
     """
@@ -68,7 +68,7 @@ def _refused(partition: int, version: int, flexible: bool) -> bytes:
     if version >= 5:
         answer += _UNKNOWN  # log start
     if version >= 8:
-        answer += length_of(0, flexible) + (b"\0" if flexible else b"\xff\xff")  # no record's error, no message
+        answer += length_of(0, flexible) + (b"\0" if flexible else b"\xff\xff")  # no record errors, no message
     return answer
 
 

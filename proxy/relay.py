@@ -1,11 +1,11 @@
-"""One client's connection and its own connection to the broker. Everything passes, byte for byte, in its order.
+"""Relay one client's connection over a separate connection to the broker, in order. Most frames pass unchanged.
 
-    client ── frame ──> look at its first bytes ──────────────────────────────> broker
-                         └─ Fetch, ListOffsets, epochs, DeleteRecords: the request is remembered, in order
-    client <── frame ── nothing to do: passed · addresses: replaced · offsets: patched · Fetch: filled <── broker
+    client ── frame ──> its first bytes are read ─────────────────────────────> broker
+                         └─ Fetch, ListOffsets, epochs, DeleteRecords: the parsed request is kept for its answer
+    client <── frame ── most: passed · addresses: replaced · offsets: patched · Fetch: filled <── broker
 
-The broker is always asked first, as the client's own principal. Only records and offsets that it then reports as
-missing are looked for in the remote tier (`fetches.py`, `older_offsets.py`).
+Requests go to the broker first, with the client's own principal. The remote tier is read only for records and offsets
+that the broker reports as missing (`fetches.py`, `older_offsets.py`). A read-only proxy refuses Produce by itself.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from .sasl_user import user_of
 from .versions import offered
 
 LARGEST_WHOLE = 64 * 1024 * 1024
-"""Bytes of a frame that is parsed, at most."""
+"""The most bytes of a frame that is held in memory to be parsed."""
 FIRST_BYTES = 70_000
-"""The most bytes of a request's header and a transactional id."""
+"""Bytes of a Produce request that contain ``acks``: more than the largest header and transactional id."""
 MOST_PENDING = 1000
-"""Requests on their way, at most: a broker handles one of a connection at a time, the others wait in sockets."""
+"""The most requests without an answer. A broker handles one at a time; the others wait in sockets."""
 _HEADER = struct.Struct(">hhi")
 _INT32 = struct.Struct(">i")
 LOOKED_INTO = frozenset(
@@ -58,12 +58,12 @@ WITH_ADDRESSES = frozenset({Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER})
 
 
 class Refused(InvalidRequest):
-    """A request that does not pass. Its connection is closed, as a broker does for a request that it does not know."""
+    """Raised for a refused request. The connection is closed, as brokers do for unknown requests."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """A request without an answer yet. ``answer``: the proxy's own, without its length; None if the broker answers."""
+    """A request without an answer yet. ``answer``: the proxy's, without length, or None if the broker answers."""
 
     key: int
     version: int
@@ -76,7 +76,7 @@ class Pending:
 
 
 class Relay:
-    """Relays one connection: call `run` once. ``client`` and ``broker`` are connected; `run` closes both at its end."""
+    """Relays one connection. Call `run` once. It closes the connected peers ``client`` and ``broker`` when it ends."""
 
     def __init__(self, client: Peer, broker: Peer, parts: ProxyParts) -> None:
         self._client, self._broker, self._parts = client, broker, parts
@@ -87,7 +87,7 @@ class Relay:
         self._mechanism = self._claimed = ""
 
     async def run(self) -> None:
-        """Relay until either end closes. Raises Malformed and Refused; a closed end is not an error."""
+        """Relay until either end closes, which is no error. Raises Malformed, Refused and Unavailable."""
         both = [asyncio.create_task(coroutine) for coroutine in (self._requests(), self._answers())]
         done: set[asyncio.Task[None]] = set()
         try:
@@ -101,7 +101,7 @@ class Relay:
             try:
                 await asyncio.gather(*both, return_exceptions=True)
             finally:  # also if the proxy is stopped during the wait
-                del both, done, task  # else their errors keep, through this frame, the data that they were reading
+                del both, done, task  # otherwise this frame keeps their exceptions, and with them the data being read
                 self._fetches.close()
                 self._reads.close()
                 self._client.close()
@@ -144,11 +144,11 @@ class Relay:
             raise Refused("this proxy is read-only, and the client waits for no answer", request="Produce")
         pending.answer = answer
         self._pending.append(pending)
-        if len(self._pending) == 1:  # else earlier requests are answered first
+        if len(self._pending) == 1:  # otherwise earlier requests are answered first
             await self._answer_ready()
 
     async def _answer_ready(self) -> None:
-        """Send the proxy's own answers, up to the first request that the broker has to answer."""
+        """Send the proxy's own answers, until a pending request needs the broker's answer."""
         while self._pending and (answer := self._pending[0].answer) is not None:
             await self._client.send(framed([answer]))
             self._pending.popleft()
@@ -157,7 +157,7 @@ class Relay:
     def _check(self, key: int, version: int) -> None:
         api = APIS.get(key)
         if key == Key.API_VERSIONS:
-            return  # any version passes: a broker that does not support it answers with those that it does
+            return  # any version passes: a broker answers an unsupported version with its supported versions
         read_only = api is not None and api.changes and self._parts.read_only
         if api is None or not api.oldest <= version <= api.newest or read_only:
             name = f"api key {key}" if api is None else api.name
@@ -216,7 +216,7 @@ class Relay:
                     await client.send(framed([lead, whole[:at], await change(whole[at:])]))
             if broker.left:
                 raise Malformed("the broker's answer has more than its version says", left=broker.left)
-            self._pending.popleft()  # only now: until then the client is being written to
+            self._pending.popleft()  # only now: a refused Produce must not be answered while this answer is being sent
             self._room.set()
             await self._answer_ready()
 
@@ -238,7 +238,7 @@ class Relay:
         return None
 
     async def _metadata(self, size: int, lead: bytes, version: int) -> None:
-        """Replace the addresses in a Metadata answer. The part after the brokers has no size limit: it is streamed."""
+        """Replace the addresses in a Metadata answer. The part after the brokers may be large, so it is streamed."""
         at, begin = await begun(self._broker, partial(addresses.read_brokers, version=version))
         header, brokers = begin[:at], begin[at:]
         changed = await self._addresses(Key.METADATA, version, brokers)
@@ -262,7 +262,7 @@ class Relay:
         return body
 
     def _memory(self, size: int) -> Share:
-        """Return memory for a frame that is parsed. Raises Refused if there is not enough, now or ever."""
+        """Return memory for a frame to be parsed. Raises Refused if none is free, or if the frame is too large."""
         budget = self._parts.budget
         most = min(LARGEST_WHOLE, budget.size)
         if size > most:
@@ -274,7 +274,7 @@ class Relay:
 
 
 def _body_at(data: bytes | bytearray, flexible: bool) -> int:
-    """Return where a request's header ends."""
+    """Return the position at which a request's body begins."""
     frame = Frame(data, _HEADER.size)
     frame.raw_string(False)  # client id
     frame.tags(flexible)
@@ -282,7 +282,7 @@ def _body_at(data: bytes | bytearray, flexible: bool) -> int:
 
 
 def _answer_at(body: bytes, pending: Pending) -> int:
-    """Return where an answer's header ends. ApiVersions' has no tagged fields: its reader may not know them yet."""
+    """Return the position of an answer's body. ApiVersions has no tagged fields in its header, in any version."""
     frame = Frame(body)
     frame.tags(pending.key != Key.API_VERSIONS and APIS[pending.key].is_flexible(pending.version))
     return frame.at

@@ -1,7 +1,7 @@
 """The user name that a client presents by SASL, for the access log. Its password is never kept.
 
 PLAIN: RFC 4616. SCRAM: RFC 5802, 5.1. OAUTHBEARER: RFC 7628 with a JWT (RFC 7519), whose ``sub`` brokers use as the
-principal by default. The broker decides whether the name is true; until it has, no name is logged.
+principal by default. The name is logged only after the broker has accepted the login.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BEARER = re.compile(rb"auth=Bearer ([A-Za-z0-9_.~+/=-]+)", re.IGNORECASE)
 
 
 def user_of(mechanism: str, message: bytes) -> str:
-    """Return the user in the first message of ``mechanism``; empty if it has none, or the mechanism is unknown."""
+    """Return the user in the first message of ``mechanism``, or `NOBODY` if there is none or it cannot be read."""
     if mechanism == "PLAIN":
         parts = message.split(b"\0")
         return parts[1].decode("utf-8", "replace") if len(parts) == 3 else NOBODY

@@ -1,6 +1,6 @@
-"""A listening proxy: the event loop in a thread of its own, every connection a task of it.
+"""The proxy server: an event loop on a separate thread, with one task for each connection.
 
-Its first port is taken when it is opened, so the caller knows the port; no client is answered before `process` runs.
+The constructor binds the first port, so the caller knows it. Clients are accepted once `process` runs.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from .relay import Relay
 CONNECT_S = 10.0
 TICK_S = 1.0
 RESERVED_FILES = 128
-"""Descriptors that are not clients': the view, the store, the chunk cache, and connections that are turned away."""
+"""File descriptors kept for other uses: the view, the store, the chunk cache and connections that are refused."""
 SAID_EVERY_S = 60.0
 STOP_S = 3.0
-"""Seconds after a stop in which connections may still send what was written."""
+"""The longest time that a stop waits for connections to end, in seconds."""
 METADATA_CALLS = 8
 BrokerAddress = tuple[str, int]
 Warn = Callable[..., object]
@@ -56,9 +56,9 @@ class BothTiers(RemoteReader, Older, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """The brokers' addresses, for bootstrap and by node id as far as they are known, and the TLS context for them.
+    """The brokers' addresses, for bootstrap and by node id, and the TLS context for connections to them.
 
-    TLS uses no certificate of the proxy's own: all clients would have its identity (`client_config.in_their_name`).
+    The proxy presents no client certificate: all clients would get its identity (`client_config.in_their_name`).
     """
 
     bootstrap: Sequence[BrokerAddress]
@@ -67,7 +67,7 @@ class Brokers:
 
 
 def most_clients(connections: int) -> tuple[int, str]:
-    """Return how many clients are served at a time, and by which limit. Each needs a connection to a broker, too."""
+    """Return the most clients at a time, and the name of the limit. Each client also needs a connection to a broker."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(1, (files - RESERVED_FILES) // 2)
     if files == resource.RLIM_INFINITY or connections <= most:
@@ -76,7 +76,7 @@ def most_clients(connections: int) -> tuple[int, str]:
 
 
 class ProxyServer:
-    """The proxy. It binds its port when constructed, and serves while its `process` runs. Raises InvalidSettings."""
+    """The proxy. The constructor binds its port, or raises InvalidSettings. `process` serves the clients."""
 
     def __init__(
         self, reader: BothTiers, brokers: Brokers, settings: Proxy, clock: Clock, read_log: ReadLog, warn: Warn
@@ -98,7 +98,7 @@ class ProxyServer:
         self._said_full = float("-inf")
 
     def process(self) -> Service:
-        """Return the service, which the caller starts, stops and joins with the others."""
+        """Return the service that serves clients. The caller starts, stops and joins it."""
         return Service("proxy", self._serve, on_stop=self._stop)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class ProxyServer:
             remote_wait_s=self._settings.remote_wait,
         )
         await listeners.open()
-        # open all now: behind one address several proxies answer, and each needs every port that another announced
+        # open all now: several proxies may share one address, and each needs every port that the others advertise
         await listeners.ensure(named(self._brokers.nodes))
         try:
             while not (stopping.is_set() or self._over.is_set()):

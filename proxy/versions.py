@@ -1,4 +1,4 @@
-"""ApiVersions: the versions that the broker offers, without those that cannot pass unchanged (`apis.py`)."""
+"""ApiVersions: offer the broker's versions of requests, reduced to those that the proxy supports (`apis.py`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _RANGE = struct.Struct(">hhh")
 
 
 def offered(body: bytes, version: int, *, read_only: bool) -> bytes:
-    """Return the answer's body, reduced to the versions that pass. Raises Malformed.
+    """Return the body of an ApiVersions answer, reduced to the supported versions. Raises Malformed.
 
-    ``version`` is the request's. A broker that does not support it answers in version 0, with an error.
+    ``version`` is the request's version. A broker that does not support it answers in version 0, with an error.
     """
     frame = Frame(body)
     error = frame.int16()

@@ -1,13 +1,13 @@
 """Fetch jars, mainly of a Kafka broker, once per machine, and check them against committed SHA-256 sums.
 
-Python and Java are enough: pyspark's own jars contain Apache Ivy, which fetches from Maven Central. Behind a proxy,
+Only Python and Java are needed: Apache Ivy, which is among pyspark's jars, fetches from Maven Central. Behind a proxy,
 Java's usual settings apply (``JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"``).
 
     <cache>/tierstate/kafka-<release>.lock      held by the process that fetches
     <cache>/tierstate/kafka-<release>/libs/     the jars
-    <cache>/tierstate/kafka-<release>/verified  the sums they were checked against, and the size of each file
+    <cache>/tierstate/kafka-<release>/verified  the size of each jar, and the sums that the jars were checked against
 
-The folder appears whole, by one rename, after every sum was checked. Later runs need no network and compare sizes only.
+One rename creates the complete folder after every sum was checked. Later runs need no network and compare sizes only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """A set of jars in the folder ``name``. ``ivy``: Ivy's file, uses ``release``. ``sums``: as `committed_sums`."""
+    """A set of jars in the cache folder ``name``.
+
+    ``ivy`` is Ivy's file, which uses ``release``. ``sums`` is SHA-256 by file name, as `committed_sums` returns it.
+    """
 
     name: str
     title: str
@@ -48,12 +51,12 @@ class Jars:
 
 
 def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
-    """Return the folder of this release's jars. Fetches them if this machine has none, or damaged ones.
+    """Return the folder of this release's jars. Fetches the jars if this machine lacks them or they are damaged.
 
-    ``TIERSTATE_KAFKA_LIBS`` names a folder with jars of the user. They are used unchecked in place of the newest
-    release, and in place of an older one if they have that release. ``progress`` gets one short line at a time.
-    Errors: InvalidRequest (no Java, wrong folder, another release), MissingExtra (no pyspark), Unavailable
-    (cannot fetch), CorruptData (the fetched jars differ from the committed sums).
+    ``TIERSTATE_KAFKA_LIBS`` names a folder with the user's own jars. They are used unchecked for the newest release,
+    and for an older release if they have that release. ``progress`` gets one short line at a time.
+    Raises InvalidRequest (no Java, wrong folder, unknown release), MissingExtra (no pyspark), Unavailable
+    (cannot fetch) or CorruptData (the fetched jars differ from the committed sums).
     """
     sums = committed_sums(release)
     folder = os.environ.get("TIERSTATE_KAFKA_LIBS")
@@ -67,7 +70,7 @@ def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
 
 
 def cached(jars: Jars, progress: Progress | None = None) -> Path:
-    """Return the jars' folder. Fetches them if this machine has none, or damaged ones. Errors: as `kafka_libs`."""
+    """Return the folder of ``jars``. Fetches them if they are missing or damaged. Raises as `kafka_libs`."""
     home = cache_folder() / jars.name
     if not _is_whole(home, jars.sums):
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -128,14 +131,14 @@ def _digest(sums: dict[str, str]) -> str:
 
 @contextmanager
 def only_one(lock: Path) -> Iterator[None]:
-    """Let one process of this machine at a time into the block."""
+    """Wait for the lock file, so that one process of this machine at a time runs the ``with`` block."""
     with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # freed by the kernel when the process ends, however it ends
+        fcntl.flock(held, fcntl.LOCK_EX)  # the kernel releases the lock whenever the process ends
         yield
 
 
 def _bring(home: Path, jars: Jars, progress: Progress) -> None:
-    for abandoned in home.parent.glob(home.name + ".*.part"):  # left by a fetch that was killed: we hold the lock
+    for abandoned in home.parent.glob(home.name + ".*.part"):  # left by a killed fetch, as this process holds the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     damaged = fresh.with_name("damaged-" + fresh.name)
@@ -144,7 +147,7 @@ def _bring(home: Path, jars: Jars, progress: Progress) -> None:
         shutil.rmtree(fresh / "ivy")
         check_sums(fresh / "libs", jars.sums)
         write_stamp(fresh, jars.sums)
-        if home.exists():  # damaged, or of an older list; a broker that runs from it keeps its open files
+        if home.exists():  # damaged or of an older list; brokers that run from it keep their open files
             home.rename(damaged)
         fresh.rename(home)
     finally:
@@ -182,7 +185,7 @@ def _fetch(folder: Path, jars: Jars, progress: Progress) -> None:
 
 
 def _ivy_jar() -> Path:
-    spark = importlib.util.find_spec("pyspark")  # found, not imported: importing takes a second
+    spark = importlib.util.find_spec("pyspark")  # not imported, because that takes a second
     jars = sorted((Path(spark.origin).parent / "jars").glob("ivy-*.jar")) if spark and spark.origin else []
     if not jars:
         raise MissingExtra("spark", "fetching Kafka for the sandbox (Apache Ivy is among pyspark's jars)")

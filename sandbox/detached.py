@@ -1,7 +1,7 @@
 """A sandbox that keeps running: ``tierstate sandbox up``, ``down``, ``status``.
 
-The brokers run in sessions of their own and outlive the command. ``sandbox.json`` in the folder lists their processes:
-a process id counts only together with its start time, so a recycled id is never taken for a broker.
+The brokers run in sessions of their own and outlive the command. ``sandbox.json`` in the folder lists their processes.
+Each process id is compared together with its start time, so that a reused id is never taken for a broker.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def default_folder() -> Path:
 def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, release: str = NEWEST) -> DetachedSandbox:
     """Start brokers that outlive this process.
 
-    Raises InvalidRequest where a sandbox runs in this folder, or has ended and left its records there, and where
-    something else is in it.
+    Raises InvalidRequest if the folder is not empty, for example because it has records of a sandbox, even of one
+    that has ended. Raises CorruptData as `status`.
     """
     before = status(folder)
     if before is not None and before.alive:
@@ -96,7 +96,10 @@ def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, rele
 
 
 def down(folder: Path, *, keep: bool = False) -> bool:
-    """Stop the sandbox and remove its files, unless ``keep``. Returns False if there was no sandbox."""
+    """Stop the sandbox. Removes its files, or only ``sandbox.json`` with ``keep``.
+
+    Returns False if there was no sandbox. Raises CorruptData as `status`.
+    """
     running = status(folder)
     if running is None:
         return False
@@ -115,7 +118,7 @@ def down(folder: Path, *, keep: bool = False) -> bool:
 
 
 def status(folder: Path) -> DetachedSandbox | None:
-    """Return the sandbox that was started here, or None. Its brokers tell whether they are `alive` and `answers`."""
+    """Return the sandbox that was started in ``folder``, or None. Raises CorruptData for a damaged state file."""
     path = folder / "sandbox.json"
     try:
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -133,7 +136,7 @@ def process_started(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces; proc(5) counts from field 3
+    fields = stat.rpartition(")")[2].split()  # the name before ")" may have spaces; fields[0] is field 3 of proc(5)
     return None if fields[0] == "Z" else int(fields[19])
 
 
@@ -158,7 +161,7 @@ def _signal(broker: DetachedBroker, number: signal.Signals) -> None:
         try:
             os.kill(broker.pid, number)
         except ProcessLookupError:
-            pass  # it ended between the check and the call
+            pass  # the process ended between the check and the call
 
 
 def _remove(running: DetachedSandbox) -> None:

@@ -15,9 +15,9 @@ INSTALL = "sudo apt-get install openjdk-17-jre-headless (Debian, Ubuntu) or brew
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> str:
-    """Return the path of ``java``: ``$JAVA_HOME/bin/java`` if it exists, else the one on ``$PATH``.
+    """Return the path of ``java``: ``$JAVA_HOME/bin/java`` if it exists, else the ``java`` on ``$PATH``.
 
-    Raises InvalidRequest, which names the install command, if there is none or it is older than Java 17.
+    Raises InvalidRequest, which names the install command, if no Java is found or Java is older than 17.
     """
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME")

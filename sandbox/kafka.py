@@ -1,10 +1,10 @@
-"""A real Kafka cluster of one or three brokers, for as long as a ``with`` block lasts.
+"""A real Kafka cluster of one or three brokers, which runs during a ``with`` block.
 
     with KafkaSandbox() as kafka:
         kafka.bootstrap                    # "127.0.0.1:23817"
         kafka.brokers[0].log_dir           # Kafka's own files
 
-All processes that it starts end with it: at the end of the block, on Ctrl-C, and when this process is killed.
+All broker processes end at the end of the block, on Ctrl-C, and (on Linux) when this process is killed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ READY_SECONDS = 240.0
 class KafkaSandbox:
     """Brokers on free loopback ports, in a folder of their own.
 
-    ``release``: one of `artifacts.RELEASES`.
-    ``folder`` is kept with everything in it; None creates a temporary one that is removed at the end (except for logs
-    if the block ends in an error). ``properties`` are added to those of every broker. If they require TLS or SASL,
-    ``client`` has the settings to connect (librdkafka's names). ``tethered=False`` leaves the brokers running when
-    this process ends (`detached.py`).
+    ``release`` is one of `artifacts.RELEASES`. ``folder`` is kept with everything in it. None creates a temporary
+    folder that is removed at the end (except for logs if the block ends in an error). ``properties`` are added to
+    those of every broker. If they require TLS or SASL, ``client`` has the settings to connect (librdkafka's names).
+    ``tethered=False`` leaves the brokers running when this process ends (`detached.py`).
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class KafkaSandbox:
     ) -> None:
         if brokers not in (1, 3):
             raise InvalidRequest("a sandbox has 1 or 3 brokers", brokers=brokers)
-        committed_sums(release)  # refuses an unknown release before anything is started
+        committed_sums(release)  # raises for an unknown release before anything is started
         self.release = release
         self._count = brokers
         self._user_folder = folder
@@ -62,7 +61,7 @@ class KafkaSandbox:
         self._client = dict(client or {})
         self._progress = progress
         self._ports = PortLease()
-        # One thread that starts every process and lives as long as we do: the kernel ties them to it (tether.py).
+        # The thread that starts every broker. It must live as long as this object: the brokers die with it (tether.py).
         self._starter = ThreadPoolExecutor(1, "sandbox-starter") if tethered else None
         self.folder = Path()
         self.cluster_id = ""
@@ -79,7 +78,7 @@ class KafkaSandbox:
         return {"bootstrap.servers": self.bootstrap, **self._client}
 
     def open(self) -> Self:
-        """Start all brokers at once. Returns when each of them answers and knows the others."""
+        """Start all brokers at once. Returns when each broker answers and lists the others."""
         java, libs = find_java(), kafka_libs(self._progress, self.release)
         self.folder = (self._user_folder or Path(tempfile.mkdtemp(prefix="tierstate-kafka-"))).resolve()
         try:
@@ -103,12 +102,12 @@ class KafkaSandbox:
         self.brokers[index].stop()
 
     def start(self, index: int) -> None:
-        """Start a killed or stopped broker again, on its own port and folder. Returns when it answers."""
+        """Start a killed or stopped broker again, with the same port and folder. Returns when it answers."""
         self.brokers[index].launch()
         self._wait_ready([self.brokers[index]])
 
     def freeze(self, index: int) -> None:
-        """Stop a broker with SIGSTOP: it is alive, but silent when this returns."""
+        """Stop a broker with SIGSTOP, and wait until it no longer answers. Its process stays alive."""
         self.brokers[index].signal(signal.SIGSTOP)
         self.brokers[index].wait_stopped()
 
@@ -116,7 +115,10 @@ class KafkaSandbox:
         self.brokers[index].signal(signal.SIGCONT)
 
     def close(self, *, keep_logs: bool = False) -> None:
-        """End every broker. A temporary folder is removed; ``keep_logs`` keeps the brokers' logs in it."""
+        """End every broker: with a clean shutdown if the folder is the user's, else with SIGKILL.
+
+        A temporary folder is removed; ``keep_logs`` keeps it and removes only Kafka's data.
+        """
         if self._user_folder is not None:
             with ThreadPoolExecutor(self._count) as pool:
                 list(pool.map(BrokerProcess.stop, self.brokers))
@@ -140,7 +142,7 @@ class KafkaSandbox:
     def _prepare(self, java: str, libs: Path) -> None:
         node_ids = range(1, self._count + 1)
         addresses = [BrokerAddress(node_id, self._ports.take(), self._ports.take()) for node_id in node_ids]
-        self.cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15))[:22].decode()  # "-" in front: an option
+        self.cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15))[:22].decode()  # never "-" first: an option
         self.brokers = tuple(
             BrokerProcess(address, self.folder / f"broker-{address.node_id}", java, libs, self._starter)
             for address in addresses

@@ -1,7 +1,7 @@
 """Reserve free TCP ports on loopback until they are released.
 
-Ports come from below the range that the kernel uses for outgoing connections, so no such connection takes one while a
-broker is down. Each is locked by a file, so two sandboxes never choose the same between probing and binding.
+Ports come from below the range that the kernel uses for outgoing connections, so no such connection takes a port while
+its broker is down. A file locks each port, so two sandboxes never choose the same port between probing and binding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PortLease:
                     self._held.append(lock)
                     return port
             except BlockingIOError:
-                pass  # another sandbox has it
+                pass  # another sandbox has the port
             lock.close()
         raise Unavailable("no free TCP port found on loopback", first=FIRST, last=LAST)
 
@@ -51,7 +51,7 @@ class PortLease:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java's server sockets on Linux
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java sets it for server sockets on Linux
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

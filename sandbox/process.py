@@ -37,7 +37,7 @@ class BrokerProcess:
     def __init__(
         self, address: BrokerAddress, folder: Path, java: str, libs: Path, starter: Executor | None = None
     ) -> None:
-        """``starter`` runs the thread that starts a tethered process and keeps it alive. None: it outlives us."""
+        """The broker dies with ``starter``'s thread (`tether.py`). With None, the broker outlives this process."""
         self.address = address
         self.folder = folder
         self._java, self._classes, self._archive = [java, *JVM], ["-cp", f"{libs}/*"], ClassArchive(java, libs)
@@ -54,11 +54,11 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id, or None if it was never started or has ended."""
+        """Return the process id, or None if the process was never started or has ended."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def format(self, cluster_id: str) -> None:
-        """Format Kafka's storage. Does nothing if it is formatted already."""
+        """Format Kafka's storage unless it is formatted already. Raises BrokerUnavailable if that fails."""
         command = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id]
         command += ["-c", str(self.folder / "server.properties")]
         process = self._spawn([*self._java, *self._archive.options(make=True), *self._classes, *command])
@@ -68,13 +68,16 @@ class BrokerProcess:
         self._archive.keep()
 
     def launch(self) -> None:
-        """Start the process, without waiting for an answer."""
+        """Start the process unless it runs, without waiting for an answer."""
         if self.pid is None:
             command = ["kafka.Kafka", str(self.folder / "server.properties")]
             self._process = self._spawn([*self._java, *self._archive.options(), *self._classes, *command])
 
     def wait_ready(self, brokers: int, deadline: float, client_config: Mapping[str, str]) -> None:
-        """Wait until this broker answers and lists ``brokers`` of them. Raises TimedOut, BrokerUnavailable (ended)."""
+        """Wait until this broker answers and lists at least ``brokers`` brokers.
+
+        Raises TimedOut at ``deadline`` (of `time.monotonic`), and BrokerUnavailable if the process ended.
+        """
         own: dict[str, Any] = {"bootstrap.servers": str(self.address), "log_level": 0, "reconnect.backoff.max.ms": 100}
         client = AdminClient({**client_config, **own})
         while time.monotonic() < deadline:
@@ -84,7 +87,7 @@ class BrokerProcess:
                 if len(client.list_topics(timeout=0.5).brokers) >= brokers:
                     return
             except KafkaException:
-                pass  # not yet; the deadline bounds the wait
+                pass  # the broker does not answer yet
             time.sleep(0.05)
         raise TimedOut("a broker did not answer in time", broker=self.address.node_id, log=self.log_file)
 
@@ -94,9 +97,9 @@ class BrokerProcess:
             os.kill(pid, number)
 
     def wait_stopped(self) -> None:
-        """After SIGSTOP, wait until no thread runs. On a busy machine some still answer for a moment (seen).
+        """After SIGSTOP, wait until no thread runs. On a busy machine, some threads run for a moment longer (seen).
 
-        Raises TimedOut.
+        Raises TimedOut after ``STOP_SECONDS``.
         """
         deadline = time.monotonic() + STOP_SECONDS
         while not all(state == "T" for state in self._thread_states()):
@@ -107,7 +110,7 @@ class BrokerProcess:
     def _thread_states(self) -> list[str]:
         states = []
         for thread in Path(f"/proc/{self.pid}/task").glob("*"):
-            with suppress(OSError):  # it ended
+            with suppress(OSError):  # the thread ended
                 states.append((thread / "stat").read_text().rpartition(") ")[2][0])
         return states
 
@@ -118,7 +121,7 @@ class BrokerProcess:
             self._process.wait()
 
     def stop(self) -> None:
-        """Send SIGTERM for a clean shutdown that hands leadership over; SIGKILL if that takes too long."""
+        """Send SIGTERM for a clean shutdown that hands leadership over. Sends SIGKILL after ``STOP_SECONDS``."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         if self._process is not None:
@@ -135,7 +138,7 @@ class BrokerProcess:
 
     def _popen(self, command: list[str]) -> subprocess.Popen[bytes]:
         with self.log_file.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal must reach only us, and we stop the brokers.
+            # A new session, because Ctrl-C in the terminal must reach only this process, which stops the brokers.
             return subprocess.Popen(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

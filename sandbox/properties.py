@@ -1,4 +1,4 @@
-"""The server.properties of a sandbox broker: KRaft, broker and controller in one process, short timers."""
+"""The server.properties of a sandbox broker: broker and KRaft controller in one process, with short timers."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def broker_properties(
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
-    """Write Java's properties format. In values like ours, only backslashes need an escape."""
+    """Write Java's properties format. Only backslashes are escaped, as sandbox properties need no other escape."""
     lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in properties.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def kafkas_own_tiers(folder: Path) -> dict[str, str]:
-    """Return properties that give every broker Kafka's own tiered storage (KIP-405), with its reference store in
-    ``folder``. Topics enable it by ``remote.storage.enable=true``. For runs that compare with Kafka's own tiers:
-    `LocalTieredStorage` is in Kafka's test jars.
+    """Return properties that enable Kafka's own tiered storage (KIP-405), for runs that compare it with tierstate.
+
+    The store is `LocalTieredStorage` of Kafka's test jars, in ``folder``. Topics set ``remote.storage.enable=true``.
     """
     return {
         "remote.log.storage.system.enable": "true",

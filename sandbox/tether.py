@@ -3,8 +3,8 @@
     python tether.py PARENT_PID PROGRAM ARGUMENT…
 
 This script uses the standard library only and is run by its path, because it must start in milliseconds. It asks Linux
-for SIGKILL at the parent's death and becomes the program, so its process id is the program's. The kernel watches the
-parent's *thread* that started us, so that thread must live as long as the program. Other systems just run the program.
+for SIGKILL at the parent's death and executes the program in the same process. The kernel watches the parent's *thread*
+that started this script, so that thread must live as long as the program. Other systems only run the program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     if sys.platform == "linux":
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl")
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # the parent died before prctl
             sys.exit(1)
     os.execv(command[0], command)
 

@@ -18,7 +18,7 @@ if find_spec("pyspark") is None or not columns_installed():
 
 
 def __getattr__(name: str) -> object:
-    """Every session imports this package to learn what sources there are: PySpark's sessions are not loaded for it."""
+    """Import `session` at its first use: every Spark session imports this package, and few need `session`."""
     if name != "session":
         raise AttributeError(f"module 'tierstate.spark' has no attribute {name!r}")
     from .sessions import session

@@ -1,7 +1,8 @@
-"""The batch reader: planned once in the driver, read in the executors straight from the object store and the brokers.
+"""The batch reader. The driver plans the query once; executors read directly from the object store and the brokers.
 
-The reader is pickled to every executor with all its options, credentials included: anyone who can read a job's memory,
-spill files or event log can read them. Memory of a task: that of a split (`fetch/split.py`), and one decoded piece.
+Spark pickles the reader to every executor with all its options, credentials included. Anyone who can read a job's
+memory, spill files or event log can read the credentials. A task needs the memory of a split (`fetch/split.py`), and of
+one decoded piece.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from .options import SourceOptions
 from .plainly import plainly
 
 BATCH_BYTES = 2 * 1024 * 1024
-"""Spark is fastest with batches of 1 to 2 MB (measured); larger ones are slower."""
+"""The target size of an Arrow batch. Spark is fastest with 1 to 2 MB (measured), and slower with larger batches."""
 
 
 class SplitGroup(InputPartition):
-    """The work of one task; ``value``: its packed splits."""
+    """The splits of one task. ``value`` has the splits as `SplitWriter` packed them."""
 
     value: bytes
 
@@ -42,20 +43,21 @@ def tasks_of(groups: Iterable[tuple[PlannedSplit, ...]]) -> list[InputPartition]
 
 
 class BatchReader(DataSourceReader):
-    """Reads exactly the planned offsets, once each, also when Spark repeats a task.
+    """Reads exactly the planned offsets. A repeated task reads the same offsets again.
 
-    The driver loads only the planning code, an executor only the reading code: each is half a second of CPU.
+    The driver imports only the planning code, and an executor only the reading code. Each import takes 0.5 s of CPU
+    time.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the query, once, in the driver. Spark needs a list; an empty one becomes one partition without data."""
+        """Plan the query once, in the driver. Spark turns an empty list into one partition without data."""
         from ..follower.uncollected import uncollected
         from .planning import plan_groups
 
-        # in a process of its own, which makes millions of objects without cycles, and ends afterwards
+        # Spark plans in a separate process, which makes millions of objects without cycles and then ends
         with plainly, uncollected():
             return tasks_of(plan_groups(self._options, SystemClock()))
 
@@ -95,7 +97,7 @@ class BatchReader(DataSourceReader):
 
 @cache
 def tell_if_cold() -> None:
-    """Report on stderr, once a process, that this executor compiled for seconds what it could have loaded."""
+    """Report on stderr, once per process, if this executor compiled kernels (seconds) instead of loading them."""
     from ..log import kernel_cache, lazy_kernel
 
     if lazy_kernel.compiled_here():

@@ -1,4 +1,4 @@
-"""The columns of the source: those of Spark's Kafka source, same names, types and order.
+"""The columns of the source. Their names, types and order are those of Spark's Kafka source.
 
 Spark refuses Arrow batches whose schema is not exactly the declared one; `log.decode.record_schema` is that schema.
 """
@@ -40,7 +40,9 @@ SPARK_TYPES: dict[str, DataType] = {
 def chosen_columns(
     text: str | None, include_headers: bool, types: Mapping[str, DataType] = SPARK_TYPES
 ) -> tuple[str, ...]:
-    """Return the option ``columns``, in its order, else all columns (headers if asked for). Raises InvalidRequest."""
+    """Return the columns of the option ``columns`` (``text``), in its order. If it is None, return all columns,
+    ``headers`` only with ``include_headers``. Raises InvalidRequest for a wrong option.
+    """
     if text is None:
         more = tuple(types.keys() - SPARK_TYPES.keys())
         return PLAIN_COLUMNS + ((HEADERS,) if include_headers else ()) + more
@@ -64,9 +66,9 @@ def spark_schema(columns: tuple[str, ...], types: Mapping[str, DataType] = SPARK
 def declared_columns(
     schema: StructType, chosen: str | None, types: Mapping[str, DataType] = SPARK_TYPES
 ) -> tuple[str, ...]:
-    """Return the columns of ``.schema(…)``, in its order. ``chosen``: the option ``columns``.
+    """Return the columns of ``schema``, in its order. ``chosen``: the option ``columns``.
 
-    Without ``.schema(…)`` Spark hands our own back. Raises InvalidRequest that names the column.
+    Without ``.schema(…)`` Spark passes the schema of `spark_schema`. Raises InvalidRequest that names the column.
     """
     for field in schema.fields:
         expected = types.get(field.name)

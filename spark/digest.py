@@ -1,7 +1,8 @@
 """The record digest (`log/record_digest.py`) of the records that Spark reads, for ``tierstate digest --via spark``.
 
-The executors do all work: records are shuffled by partition, sorted by offset within it, and hashed as a stream; the
-driver gets one row for each range. Memory of a task: that of Spark's sort, which spills to disk, and one batch.
+The executors do all work. Spark shuffles the records by partition and sorts them by offset; then they are hashed as a
+stream. The driver gets one row for each range. A task needs the memory of Spark's sort, which spills to disk, and of
+one batch.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ def digest_via_spark(
     session: SparkSession | None = None,
     cores: int = 2,
 ) -> dict[DigestRange, tuple[int, str]]:
-    """Return ``range -> (record count, digest in hex)``; several ranges of one partition are read together.
+    """Return ``range -> (record count, digest in hex)``. Several ranges of one partition are read together.
 
-    ``options``: of the source; without what says which offsets are read, which the ranges do. Without a ``session`` one
-    is started for this call. Raises what reading does.
+    ``options``: the source's options, except those that choose partitions and offsets, which ``ranges`` determine.
+    Without ``session``, a local session with ``cores`` is started for this call. Raises InvalidRequest for an invalid
+    range, and the errors of reading.
     """
     unique = sorted(set(ranges))
     if any(each.start < 0 or each.end < each.start for each in unique):
@@ -73,7 +75,7 @@ def digest_via_spark(
 
 
 def of_executor(error: PySparkException) -> TierstateError:
-    """Return the error of ours that ended a task: Spark brings it as text. Raises ``error`` where there is none."""
+    """Return the tierstate error that ended a task, parsed from Spark's text. Raises ``error`` if the text has none."""
     named = re.search(r"tierstate(?:\.\w+)*\.(\w+): (.+)", str(error))
     if named is None:
         raise error
@@ -82,9 +84,10 @@ def of_executor(error: PySparkException) -> TierstateError:
 
 
 def digest_ranges(ranges: Sequence[DigestRange], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each range that has records. Runs in an executor, on whole partitions in order of offset.
+    """Yield one batch with a row for each range that has records. Runs in an executor, on complete partitions in order
+    of offset.
 
-    Raises InvalidRequest for an offset that comes twice: such records exist in no log, and their digest means nothing.
+    Raises InvalidRequest if an offset occurs twice: no log has such records, so their digest has no meaning.
     """
     digests: dict[int, RecordDigest] = {}
     for batch in batches:
@@ -105,7 +108,7 @@ def digest_ranges(ranges: Sequence[DigestRange], batches: Iterable[pa.RecordBatc
 
 
 def runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """Yield slices of one partition each; the batch is sorted by topic and partition."""
+    """Yield ``(topic, partition, records)`` for each partition of a batch that is sorted by topic and partition."""
     topics, partitions = batch.column("topic"), batch.column("partition")
     start = 0
     while start < batch.num_rows:

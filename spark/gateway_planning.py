@@ -1,6 +1,7 @@
-"""Plans that a gateway makes: the driver needs neither the tier-state topic nor a key to the bucket.
+"""Plan queries with a gateway: the driver needs neither the tier-state topic nor credentials for the bucket.
 
-As `planning.py`, with the gateway in the place of the view; its answers leave out what the user may not read.
+The functions correspond to those of `planning.py`, but query the gateway instead of a view. The gateway's answers omit
+topics that the user is not allowed to read.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from .ranges import resolve_ranges
 
 log = logging.getLogger("tierstate.spark")
 RANGES = 1000
-"""Number of ranges in one call for a plan."""
+"""The maximum number of ranges in one request for a plan."""
 
 
 def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[PlannedRange]:
-    """Return the ranges, routed and leased, in order of topic and partition.
+    """Return the ranges that the options choose, routed and leased, in order of topic and partition.
 
     Raises InvalidRequest, UnknownTopic, OffsetOutOfRange, LogGap, AccessDenied, Unavailable.
     """
@@ -37,12 +38,12 @@ def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[Planne
         try:
             return _planned(options, client, resolve_ranges(options, reader, partitions))
         except OffsetOutOfRange:
-            # the log start may have moved before the lease was written: this call raises if requested offsets are gone
+            # the log start may have moved before the lease was written: this raises if requested offsets were deleted
             return _planned(options, client, resolve_ranges(options, reader, partitions))
 
 
 def gateway_splits(access: GatewayAccess, rest: PlannedSplit) -> list[PlannedSplit]:
-    """Return the rest of a split as it is routed now, for an executor that has its plan. Raises as `gateway_ranges`."""
+    """Return ``rest``, the unread part of a split, as it is routed now. Raises as `gateway_ranges`."""
     with closing(access.client()) as client:
         ranges = {(rest.topic, rest.partition): (rest.start, rest.end)}
         _, ranges_now = asked_plan(client, ranges, rest.isolation, Tier.PREFER_REMOTE, 0.0)
@@ -50,7 +51,7 @@ def gateway_splits(access: GatewayAccess, rest: PlannedSplit) -> list[PlannedSpl
 
 
 def is_live(access: GatewayAccess, split: PlannedSplit, segment: RemoteSegment) -> bool | None:
-    """Return whether readers may still expect the segment's objects; None if the gateway cannot be asked."""
+    """Return whether the segment's objects should still exist. Returns None if the gateway cannot be queried."""
     try:
         with closing(access.client()) as client:
             segments = client.segments(split.topic, split.partition)
@@ -91,7 +92,7 @@ def _chosen(choice: Choice, client: GatewayClient) -> Iterator[TopicPartition]:
 
 
 class _Log:
-    """The protocol `ranges.Extents`, answered by a gateway."""
+    """The implementation of `ranges.Extents` that queries a gateway."""
 
     def __init__(self, client: GatewayClient) -> None:
         self._client = client

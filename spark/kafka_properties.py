@@ -1,8 +1,8 @@
-"""``kafka.*`` options -> the ``[kafka]`` table of our settings (librdkafka's names).
+"""Convert ``kafka.*`` options to tierstate's ``[kafka]`` settings, which have librdkafka's names.
 
-A job written for Spark's Kafka source has the Java client's names; a job written for us may have librdkafka's. Options
-for the address and the login are passed on, or translated, or refused by name. Options that only tune the Java consumer
-(``max.poll.records``, ``fetch.max.wait.ms``, …) have no meaning here and are left out.
+A job written for Spark's Kafka source has the Java client's names; a job for tierstate may have librdkafka's names.
+Options for addresses and logins are passed on, translated, or refused with an error that names the option. Options that
+only tune the Java consumer (``max.poll.records``, ``fetch.max.wait.ms``, …) are ignored.
 """
 
 from __future__ import annotations

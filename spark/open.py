@@ -1,4 +1,4 @@
-"""Open one reader from options, of both tiers or of the bucket alone, over a view of just the partitions to be read."""
+"""Open a log reader of the partitions that the options choose: of both tiers, or of the bucket alone."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ TakeLeases = Callable[[Mapping[TopicPartition, Extent]], bool]
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """``partitions``: those that the options choose, as the broker has them now, in order.
+    """An open reader, and the partitions that the options choose: as they exist now, in ascending order.
 
-    ``take_leases``: takes leases on these ranges, for ``tierstate.lease``, before they are planned; returns whether it
-    wrote any. If it cannot, it logs a warning.
+    ``take_leases`` takes leases on the ranges that are about to be planned, for the duration ``tierstate.lease``. It
+    returns whether it wrote a lease. If leases are not possible, it logs a warning and returns False.
     """
 
     reader: LogReader
@@ -42,10 +42,11 @@ class OpenLog:
 
 @contextmanager
 def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None) -> Iterator[OpenLog]:
-    """Open the log for as long as the block lasts; ``choice`` replaces the choice of the options.
+    """Open the log for the duration of the block. ``choice`` replaces the choice of the options.
 
-    The view is replayed into memory, or follows into ``tierstate.state_dir``; it has every fact of the moment of the
-    call. Raises UnknownTopic (the tier-state topic too), InvalidRequest, InvalidSettings, AccessDenied, Unavailable.
+    The view is in memory or, if it is set, in ``tierstate.state_dir``. It has every fact that was written before the
+    call; a view from the bucket has the facts that the bucket has. Raises UnknownTopic, also if there is no tier-state
+    topic. Also raises InvalidRequest, InvalidSettings, AccessDenied and Unavailable.
     """
     settings = options.settings
     with open_connection(settings, clock) as connection:
@@ -67,10 +68,10 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
 
 
 class KeptLog:
-    """The log of a stream, kept from one micro-batch to the next: a view of 10,000 segments is not read twice.
+    """The log of a stream, kept open between micro-batches so that a view of 10,000 segments is read only once.
 
-    Opened on first use, and opened again when partitions are chosen whose facts its view does not follow. It need not
-    be closed: its thread ends with the process, and it only reads from what it has open.
+    It is opened at the first use, and opened again if its view does not follow the facts of newly chosen partitions.
+    Closing it is optional: the view's thread ends with the process, and the log is only read.
     """
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
@@ -80,7 +81,7 @@ class KeptLog:
         self._reader: LogReader | None = None
 
     def chosen(self, choice: Choice) -> dict[TopicPartition, TopicIdPartition]:
-        """Return the chosen partitions, as the broker has them now. Raises as `chosen_partitions`."""
+        """Return the ids of the chosen partitions, as the broker has them now. Raises as `chosen_partitions`."""
         return chosen_partitions(choice, self.control, self._settings.tier_state.topic)
 
     @property
@@ -111,9 +112,9 @@ def _assigned(control: TopicDirectory, topic: str, partition: int) -> TopicIdPar
 def chosen_partitions(
     choice: Choice, control: TopicDirectory, tier_state_topic: str
 ) -> dict[TopicPartition, TopicIdPartition]:
-    """Return the chosen partitions, ascending; ``assign`` names a deleted topic by its topic id.
+    """Return the ids of the chosen partitions, in ascending order. ``assign`` can name a deleted topic by its topic id.
 
-    A pattern chooses neither Kafka's own topics nor the tier-state topic. Raises UnknownTopic for a named topic or
+    A pattern chooses neither Kafka's internal topics nor the tier-state topic. Raises UnknownTopic for a named topic or
     partition that does not exist.
     """
     if isinstance(choice, Assigned):

@@ -1,5 +1,5 @@
-"""The options of ``spark.read.format("tierstate")``: name, default, meaning. `options.py` takes names and defaults from
-here, and so does `docs/options.md`. Options that begin with ``kafka.`` are in `kafka_properties.py`.
+"""The options of ``spark.read.format("tierstate")``: name, default, meaning. `options.py` and `docs/options.md` take
+names and defaults from this table. Options that begin with ``kafka.`` are in `kafka_properties.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``default``: as people write it; None: no default. ``setting``: the same setting in `docs/settings.md`."""
+    """One option. ``default``: None if there is none. ``setting``: the name of the setting in `docs/settings.md`."""
 
     name: str
     meaning: str
@@ -160,7 +160,7 @@ KAFKA_SOURCE: dict[str, tuple[str, str]] = {
     "kafka.isolation.level": ("`read_uncommitted`", ""),
     "kafka.*": ("", "[Passed on, translated, refused or left out](options.md#spark-the-kafka-client)."),
 }
-"""Every option of Spark's Kafka source 4.2: its default there, and how it differs here; empty: it is the same."""
+"""Every option of Spark 4.2's Kafka source: its default there, and its difference here. An empty text means none."""
 OPTIONS = tuple(option for group in GROUPS.values() for option in group)
 OURS = tuple(
     option.name.removeprefix("tierstate.").lower() for option in OPTIONS if option.name.startswith("tierstate.")
@@ -168,9 +168,9 @@ OURS = tuple(
 SETTINGS = {
     option.name.removeprefix("tierstate.").lower(): option.setting for option in OPTIONS if option.setting is not None
 }
-"""The setting of each option that has another name than its setting."""
+"""The setting of each option that sets one, by the option's lower-case name without ``tierstate.``."""
 READ_BY = ("store.", "cache.", "view.topic_id", "view.history", "format.key_prefix", "format.salt_bits")
-"""Settings with these prefixes are options too, ``tierstate.store.path_style``: readers depend on them."""
+"""Settings with these prefixes are options, too, such as ``tierstate.store.path_style``: readers depend on them."""
 DEFAULTS = {option.name.lower(): option.default for option in OPTIONS if option.default is not None}
 
 

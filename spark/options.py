@@ -1,9 +1,9 @@
-"""The options of ``spark.read.format("tierstate")``: those of Spark's Kafka source, and ours.
+"""Parse the options of ``spark.read.format("tierstate")``: those of Spark's Kafka source, and tierstate's.
 
-Spark passes options with lower-case names; messages name them as people write them. Unknown options are ignored, as
-Spark's Kafka source ignores them, except unknown ``tierstate.*`` ones: those are typing errors.
-``failOnDataLoss=false`` forgives offsets that are missing when the query is planned. A planned range that is lost later
-always fails the query (PlannedRangeLost, SegmentExpired), and so do gaps and corrupt data.
+Spark passes option names in lower case; error messages have the documented spelling. Unknown options are ignored, as in
+Spark's Kafka source, but an unknown ``tierstate.*`` option is an error. ``failOnDataLoss=false`` allows offsets to be
+missing when the query is planned. A planned range that is lost later always fails the query (PlannedRangeLost,
+SegmentExpired), and so do gaps and corrupt data.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ Choice = Assigned | Subscribed | Matching
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a query, parsed once. Credentials travel to the executors as they are.
+    """The parsed options of a query. They are sent to the executors with credentials in clear text.
 
-    ``access``: the access of every executor; its key ring is a file on the driver and on every executor, whose content
-    does not travel. ``setting_values``: settings by their names, for planning. ``view_folder``: the folder that keeps
-    the view. ``lease``: seconds; 0: none. ``typed``: the type of `value`, if it is not bytes.
+    ``access``: the access of every executor. Its key ring is a file on the driver and on every executor; the file's
+    content is not sent. ``setting_values``: settings by their names, for planning. ``view_folder``: the folder that
+    keeps the view; None: in memory. ``lease``: seconds; 0: none. ``typed``: the type of `value`; None: bytes.
     """
 
     choice: Choice
@@ -86,7 +86,7 @@ class SourceOptions:
 
     @property
     def settings(self) -> Settings:
-        """The settings, made at each access: a task that reads as planned needs neither them nor their code."""
+        """The settings, parsed at each access. A task that reads as planned needs neither them nor their code."""
         from ..runtime.settings_load import settings_from
 
         return settings_from(self.setting_values)
@@ -100,7 +100,7 @@ def parse_options(raw_options: Mapping[str, str]) -> SourceOptions:
 
 
 def parse_stream_options(raw_options: Mapping[str, str]) -> SourceOptions:
-    """Return the options of a stream, which begins at the end by default. Raises InvalidRequest naming the option."""
+    """Return the options of a stream, which starts at ``latest`` by default. Raises as `parse_options`."""
     named = {name.lower(): value for name, value in raw_options.items()}
     check_stream(named)
     options = parse_for_any(named | {"startingoffsets": named.get("startingoffsets", "").strip() or "latest"})
@@ -112,7 +112,7 @@ def parse_stream_options(raw_options: Mapping[str, str]) -> SourceOptions:
 
 
 def parse_for_any(raw_options: Mapping[str, str]) -> SourceOptions:
-    """Return the options that batch and stream have in common. Raises InvalidRequest that names the option."""
+    """Return the options, without checks for only batches or only streams. Raises InvalidRequest naming the option."""
     named = {name.lower(): value for name, value in raw_options.items()}
     options = with_defaults(named)
     _check_ours(options)
@@ -204,7 +204,7 @@ def _is_partition(number: object) -> bool:
 
 
 def _given(options: Mapping[str, str]) -> dict[str, object]:
-    """Return settings by their names."""
+    """Return settings by name: those that the options set, and the defaults for readers. Raises InvalidRequest."""
     from ..app.opening.connection import FOR_READERS
 
     settings: dict[str, object] = {f"kafka.{name}": value for name, value in kafka_properties(options).items()}
@@ -221,7 +221,7 @@ def _given(options: Mapping[str, str]) -> dict[str, object]:
 
 
 def _gateway(options: Mapping[str, str]) -> GatewayAccess:
-    """Return the access to a gateway. It decides where to read, so no option may. Raises InvalidRequest."""
+    """Return the access to a gateway. Raises InvalidRequest for options of cluster and store: a gateway has them."""
     from ..app.opening.gateway_login import client_certificate, gateway_login
 
     url = gateway_url(options["tierstate.gateway"], "option tierstate.gateway")
@@ -238,7 +238,7 @@ def _gateway(options: Mapping[str, str]) -> GatewayAccess:
 
 
 def _names(options: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the options that may be set, each with its setting."""
+    """Return the ``tierstate.*`` options that correspond to settings, each with its setting."""
     rests = [rest for name in options if (rest := name.removeprefix("tierstate.")).startswith(READ_BY)]
     return [(f"tierstate.{rest}", key) for rest, key in (SETTINGS | dict(zip(rests, rests, strict=True))).items()]
 
@@ -252,7 +252,7 @@ def _settings(setting_values: Mapping[str, object], options: Mapping[str, str]) 
 
 
 def options_of(settings: Settings) -> dict[str, str]:
-    """Return the settings of a reader as options, without those that are not set. Secrets are written out."""
+    """Return the settings of a reader that are set, as options. The store's secret key is in clear text."""
     from ..runtime.effective_settings import effective
 
     short = {key: name for name, key in SETTINGS.items() if key != "state_dir"}
@@ -275,7 +275,7 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _check_without_effect(options: Mapping[str, str]) -> None:
-    """Check the options of Spark's Kafka source that change nothing here: its retries, its cuts by records."""
+    """Check the options of Spark's Kafka source that have no effect here, such as its retries."""
     _positive(options, "maxRecordsPerPartition")
     for name in ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
         text = options.get(name.lower(), "0")
@@ -292,7 +292,7 @@ def _boolean(options: Mapping[str, str], name: str) -> bool:
 
 
 def _strategy(options: Mapping[str, str]) -> bool:
-    """Return whether a starting time without a match means the end."""
+    """Return whether a partition without a record at or after the starting time starts at its end."""
     text = options["startingoffsetsbytimestampstrategy"].strip().lower()
     if text not in ("error", "latest"):
         raise InvalidRequest("option startingOffsetsByTimestampStrategy is error or latest", got=repr(text))
@@ -309,7 +309,7 @@ def _tier(options: Mapping[str, str]) -> Tier:
 
 
 def _isolation(options: Mapping[str, str], option_names: Collection[str]) -> Isolation:
-    """Return the level. ``option_names``: of the options that are set: only these can disagree, not a default."""
+    """Return the isolation level. ``option_names``: the options that are set. A default is never a contradiction."""
     names = [name for name in ("isolation", "kafka.isolation.level") if name in option_names] or ["isolation"]
     levels = {options[name].strip().lower() for name in names}
     if len(levels) > 1:

@@ -1,4 +1,4 @@
-"""Errors for the user of a query: our sentence, without the stack trace of our code."""
+"""Show a tierstate error to the user of a query as one message, without a stack trace."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ log = logging.getLogger("tierstate.spark")
 
 
 class Plainly:
-    """A block in which Spark called us. Spark shows the whole trace of an exception that leaves it, causes first and
-    our sentence last, behind up to 3,800 characters (seen). Our errors are clear alone; the trace is logged, as debug.
+    """A context manager for code that Spark calls. Spark shows an exception's whole trace, and the message after up to
+    3,800 characters (seen). So a tierstate error is raised without its trace, which is logged as debug.
     """
 
     def __enter__(self) -> None:

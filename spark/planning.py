@@ -1,4 +1,4 @@
-"""Turn options into Spark partitions, few and of even size in bytes, each with all an executor needs. In the driver."""
+"""Plan a query as few Spark partitions of about equal size in bytes. Each has all that an executor needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .positions import TopicPartition
 from .ranges import resolve_ranges
 
 SMALLEST_TARGET = 4 * 1024 * 1024
-"""Fewer bytes than this are not worth a Spark partition of their own (31 to 48 ms)."""
+"""The smallest target size of a Spark partition, in bytes. A Spark partition costs 31 to 48 ms."""
 
 Group = tuple[PlannedSplit, ...]
 
@@ -36,7 +36,8 @@ Group = tuple[PlannedSplit, ...]
 def plan_groups(options: SourceOptions, clock: Clock) -> Iterator[Group]:
     """Yield one group of splits for each Spark partition, in order of topic, partition and offset.
 
-    Yields none if there is nothing to read. Raises what `open_log` and `resolve_ranges` raise.
+    Yields no group if there is nothing to read. Raises the errors of `open_log` and `resolve_ranges` or, with a
+    gateway, of `gateway_ranges`.
     """
     if isinstance(options.access, GatewayAccess):
         yield from grouped(options, gateway_ranges(options, options.access))
@@ -51,17 +52,17 @@ def groups(
     partitions: tuple[TopicPartition, ...],
     take_leases: TakeLeases | None = None,
 ) -> Iterator[Group]:
-    """Yield the groups. Each partition is routed once, and cut once, when the size of all is known: CPU and memory grow
-    with the segments and with the splits, and with nothing else.
+    """Yield the groups. Each partition is routed once, and is cut once, after the size of all partitions is known. CPU
+    time and memory depend only on the number of segments and the number of splits.
     """
     ranges = resolve_ranges(options, reader, partitions)
     if take_leases is not None and take_leases(ranges):
-        ranges = resolve_ranges(options, reader, partitions)  # the log start may have moved before the lease stood
+        ranges = resolve_ranges(options, reader, partitions)  # the log start may have moved before the leases
     yield from grouped(options, planned(reader, ranges, isolation=options.isolation, tier=options.tier))
 
 
 def grouped(options: SourceOptions, ranges: list[PlannedRange]) -> Iterator[Group]:
-    """Yield the groups of these ranges, which are cut once, when the size of all is known."""
+    """Yield the groups of ``ranges``. Each range is cut once, after the size of all ranges is known."""
     total = sum(each.log_bytes for each in ranges)
     cuts = cut_by(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
     group: list[PlannedSplit] = []
@@ -76,7 +77,10 @@ def grouped(options: SourceOptions, ranges: list[PlannedRange]) -> Iterator[Grou
 
 
 def cut_by(total: int, largest: int, min_partitions: int | None, slots: int) -> Groups:
-    """Return the size of groups: few (each costs 30 to 50 ms), all slots busy to the end, or enough for the minimum."""
+    """Return groups that divide ``total`` bytes into few parts (each costs 30 to 50 ms) of at most ``largest`` bytes.
+
+    With ``min_partitions``, there are about that many groups or more. Otherwise all ``slots`` are busy to the end.
+    """
     if min_partitions is not None:
         size = max(1, min(largest, total // min_partitions))
         return Groups(size, size)
@@ -85,10 +89,11 @@ def cut_by(total: int, largest: int, min_partitions: int | None, slots: int) -> 
 
 
 def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iterable[PlannedSplit]:
-    """Return the rest of a local split that the broker trimmed since: the same records, remote where they are copied.
+    """Plan ``rest`` again: the unread part of a local split that the broker has trimmed. Runs in an executor.
 
-    In an executor. Records that were written again under a later leader epoch are not the same: PlannedRangeLost. What
-    the broker still has must have the leader epoch of the plan when it is read.
+    Return splits of the same records, which are remote where they were copied. Raises PlannedRangeLost if these records
+    no longer exist, or were written again under a later leader epoch. The splits keep the planned leader epoch, which
+    is checked when local records are read.
     """
     try:
         splits = _routed_again(options, clock, rest)
@@ -115,9 +120,9 @@ def _routed_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> l
 
 
 def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: ObjectNotFound) -> Exception:
-    """Return why a planned object is missing: its segment expired since, or it is damage. Runs in an executor.
+    """Return the error for a missing planned object: SegmentExpired or, if its segment is still live, CorruptData.
 
-    If the tier-state topic cannot be read, return the store's error.
+    Runs in an executor. Returns ``error`` itself if the tier-state topic or the gateway cannot be read.
     """
     key = str(error.facts.get("key", ""))
     planned = (part.segment for part in split.parts if part.segment is not None)
@@ -143,7 +148,7 @@ def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: Ob
 
 
 def _is_live(options: SourceOptions, clock: Clock, split: PlannedSplit, segment: RemoteSegment) -> bool | None:
-    """Return whether the segment is readable now; None if neither gateway nor brokers can be asked."""
+    """Return whether the segment is readable now. Returns None if the gateway or the brokers cannot be queried."""
     if isinstance(options.access, GatewayAccess):
         return is_live(options.access, split, segment)
     where = (split.topic, split.partition)

@@ -1,4 +1,4 @@
-"""Where a range begins and ends, in the options of Spark's Kafka source, and what that means for one partition.
+"""The start and end of a range, in the options of Spark's Kafka source. An option takes precedence over those after it:
 
 startingTimestamp  >  startingOffsetsByTimestamp  >  startingOffsets  >  the default          (ending… likewise)
 """
@@ -18,20 +18,20 @@ from ..state.offsets import Offset, TimestampMs
 from .option_table import DEFAULTS
 
 LATEST, EARLIEST = -1, -2
-"""Offsets of a partition in the JSON form that mean an edge."""
+"""Offsets in JSON options that mean the end (`LATEST`) or the start (`EARLIEST`) of a partition."""
 TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The same edge for every partition: `EARLIEST` or `LATEST`."""
+    """The start (`EARLIEST`) or the end (`LATEST`) of every partition."""
 
     edge: int
 
 
 @dataclass(frozen=True, slots=True)
 class ByOffset:
-    """An offset, or an edge, for each partition; every partition must be named."""
+    """An offset, `EARLIEST` or `LATEST` for each partition. Every partition must be named."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -48,7 +48,7 @@ Position = Edge | ByOffset | ByTime
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A position and the option that it came from, for messages."""
+    """A position, and the option that sets it, for error messages."""
 
     position: Position
     option: str
@@ -87,14 +87,14 @@ def check_batch(starting: Stated, ending: Stated) -> None:
 
 
 def check_stream(names: Collection[str]) -> None:
-    """Raise InvalidRequest if an option sets an end: a stream has none. ``names``: lower-case names."""
+    """Raise InvalidRequest if an option sets an end: a stream has none. ``names``: set options, in lower case."""
     for option in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
         if option.lower() in names:
             raise InvalidRequest(f"option {option} is not for a stream: it has no end (trigger availableNow ends it)")
 
 
 def check_complete(side: Stated, partitions: list[TopicPartition]) -> None:
-    """Raise InvalidRequest unless positions for each partition name exactly those that are read."""
+    """Raise InvalidRequest unless positions by partition name exactly the partitions that are read."""
     where = side.position
     if isinstance(where, ByOffset):
         named = set(where.offsets)
@@ -111,7 +111,7 @@ def check_complete(side: Stated, partitions: list[TopicPartition]) -> None:
 
 
 def partition_json(text: str, option: str) -> dict[TopicPartition, Any]:
-    """Parse ``{"topic": {"0": 23}}``. Raises InvalidRequest."""
+    """Return the value of each partition in ``{"topic": {"0": 23}}``. Raises InvalidRequest that names ``option``."""
     try:
         document = json.loads(text)
         return {(topic, _partition(number)): value for topic, by in document.items() for number, value in by.items()}
@@ -141,7 +141,7 @@ def _offsets(text: str, option: str) -> dict[TopicPartition, int]:
 
 
 def _time(value: Any, option: str) -> TimestampMs:
-    """Return the time of a number, which is milliseconds, or of a text. Raises InvalidRequest."""
+    """Return the time of a number (ms since the epoch), or of a text for `parse_time`. Raises InvalidRequest."""
     time = value if _is_whole(value) else None
     if isinstance(value, str):
         with suppress(InvalidRequest):

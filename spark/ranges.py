@@ -1,4 +1,4 @@
-"""Resolve options against the log of now into exact offset ranges, which never change: a range is read as it stands."""
+"""Resolve options into exact offset ranges by the current ends of the log. A query reads exactly these ranges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .positions import EARLIEST, LATEST, ByOffset, ByTime, Edge, Stated, TopicPa
 
 
 class Extents(Protocol):
-    """The part of `LogReader`, or of a gateway, that resolves ranges."""
+    """The methods of `LogReader`, or of a gateway, that resolve ranges."""
 
     def extent(self, topic: str, partition: int, *, isolation: Isolation, tier: Tier) -> Extent: ...
 
@@ -23,10 +23,10 @@ class Extents(Protocol):
 def resolve_ranges(
     options: SourceOptions, reader: Extents, partitions: tuple[TopicPartition, ...]
 ) -> dict[TopicPartition, Extent]:
-    """Return ``(start, end)``, end exclusive, of every partition that has anything to read.
+    """Return the range ``[start, end)`` of every partition that has records to read.
 
-    Raises InvalidRequest, LogGap, Unavailable, and OffsetOutOfRange if requested offsets do not exist, unless
-    ``failOnDataLoss`` is false: then the existing ones are read.
+    Raises OffsetOutOfRange if requested offsets do not exist; if ``failOnDataLoss`` is false, the existing offsets are
+    returned instead. Also raises InvalidRequest, LogGap and Unavailable.
     """
     check_complete(options.starting, list(partitions))
     check_complete(options.ending, list(partitions))
@@ -43,7 +43,7 @@ def resolve_ranges(
 def starting_offsets(
     options: SourceOptions, reader: Extents, partitions: tuple[TopicPartition, ...]
 ) -> dict[TopicPartition, Offset]:
-    """Return where a stream without a checkpoint begins. Raises as `resolve_ranges`."""
+    """Return the first offset of each partition in a stream without a checkpoint. Raises as `resolve_ranges`."""
     check_complete(options.starting, list(partitions))
     return {
         key: _start(options, reader, key, reader.extent(*key, isolation=options.isolation, tier=options.tier))

@@ -21,9 +21,10 @@ from ..state.errors import InvalidRequest
 
 PYTHON = "spark.pyspark.python"
 SHORT_ERRORS = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
-"""Shortens an error in Python to its sentence."""
+"""The setting that shortens an error in a Python worker to its message."""
 WORKER_WAIT = {"spark.python.authenticate.socketTimeout": "60s"}
-"""How long a task waits for its Python worker. Spark's 15 s were too short on a machine at a load of 15."""
+"""The time that a task waits for its Python worker. Spark's default, 15 s, was too short on a machine at a load of 15.
+"""
 LOOPBACK = "127.0.0.1"
 QUIET_LOG = """\
 status = error
@@ -42,13 +43,14 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 def session(
     app_name: str = "tierstate", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return a Spark session that knows ``format("tierstate")``, otherwise as `SparkSession.builder` makes it.
+    """Return a Spark session that finds ``format("tierstate")``, and is otherwise that of `SparkSession.builder`.
 
-    Spark asks the workers' Python for its data sources; the default is ``python3``. Here it is this interpreter, which
-    has tierstate; on a cluster it must be in the same place everywhere, or ``config`` names another one
-    (``spark.pyspark.python``). ``config`` wins over all that is set here. ``master``: as Spark has it, ``local[4]``;
-    None: from ``spark-submit``, or Spark's own default.
-    Raises InvalidRequest if a session is running whose workers have another Python: stop it first.
+    Spark looks for data sources in the workers' Python, by default ``python3``. Here the default is PYSPARK_PYTHON,
+    else this interpreter, which has tierstate. On a cluster this path must exist on every machine; otherwise set
+    another Python in ``config`` (``spark.pyspark.python``). Values in ``config`` replace the defaults of this function.
+    ``master``: Spark's master, such as ``local[4]``; None means that of ``spark-submit``, or Spark's default. Sets
+    PYSPARK_PYTHON, and PYSPARK_DRIVER_PYTHON if it is not set. Raises InvalidRequest if a session with another Python
+    is running: stop that session first.
     """
     python = _wanted_python(config or {})
     running = SparkContext._active_spark_context
@@ -69,7 +71,7 @@ def session(
 
 
 def _wanted_python(config: Mapping[str, str]) -> str:
-    """Return the Python of the workers; the caller, ``spark-submit`` and the environment come before our default."""
+    """Return the workers' Python: from ``config``, else from PYSPARK_PYTHON, else this interpreter."""
     return _without_blanks(config.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)
 
 
@@ -77,13 +79,13 @@ def _wanted_python(config: Mapping[str, str]) -> str:
 def local_session(
     app_name: str, cores: int = 2, *, memory: str = "1g", config: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """Yield a session with ``cores`` task slots in one JVM of ``memory``; ``config`` is added to Spark's, and wins.
+    """Yield a session with ``cores`` task slots in one JVM of ``memory``. ``config`` replaces and extends the defaults.
 
-    Starts in about 7 s. Only one at a time in a process: Spark itself would return the same one again. Sets
-    PYSPARK_PYTHON to this interpreter: with any other one the workers would not find tierstate.
+    The session starts in about 7 s. Use one at a time in a process: Spark would return the running session again. Sets
+    PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to this interpreter: in another one, workers might not find tierstate.
     """
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-    # PySpark 4.3 warns every user of pandas 3; nothing of ours goes through pandas.
+    # PySpark 4.3 warns if pandas 3 is installed; tierstate does not use pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _without_blanks(sys.executable, folder)
@@ -99,11 +101,12 @@ def local_session(
 
 @cache
 def _without_blanks(python: str, folder: Path | None = None) -> str:
-    """Return ``python``, or if it has blanks, the name of a script in ``folder`` or in one that is removed at exit.
+    """Return ``python`` or, if it has whitespace, the path of a script that runs it.
 
-    Spark runs ``sh -c "command -v <python>"``, unquoted, before it looks for data sources, and silently finds none if
-    the path of the checkout has a blank (`Utils.checkCommandAvailable`, seen on 4.3.0). It is a script, because a link
-    would not find its virtual environment.
+    The script is in ``folder``, by default in a new folder that is removed at exit. Before Spark looks for data
+    sources, it runs ``sh -c "command -v <python>"`` without quotes (`Utils.checkCommandAvailable`, seen on 4.3.0). If
+    the path has a blank, Spark finds no data source and reports no error. A link instead of a script would not find its
+    virtual environment.
     """
     if not any(letter.isspace() for letter in python):
         return python

@@ -1,5 +1,5 @@
-"""``spark.read.format("tierstate")`` and ``spark.readStream``: both tiers of tiered topics, a drop-in for Spark's Kafka
-source.
+"""The data source of ``spark.read.format("tierstate")`` and ``spark.readStream``. It reads both tiers of topics, and is
+a drop-in replacement for Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .typed_values import column_types
 
 
 class DefaultSource(DataSource):
-    """Options: `option_table.py`.
+    """The data source ``tierstate``. Its options are in `option_table.py`.
 
-    Filters are not pushed down: Spark 4.3 fails or mixes up queries when a Python source accepts them.
+    Filters are not pushed down: Spark 4.3 fails or mixes up queries if a Python source accepts filters.
     """
 
     @classmethod
@@ -27,16 +27,16 @@ class DefaultSource(DataSource):
         return "tierstate"
 
     def schema(self) -> StructType:
-        """Return the schema of Spark's Kafka source, or of ``columns``. Raises InvalidRequest for a wrong option."""
+        """Return the schema of the columns that the options choose. Raises InvalidRequest for a wrong option."""
         with plainly:
             options = parse_for_any(self.options)
             return spark_schema(options.columns, column_types(options.typed))
 
-    # The readers are not imported at the top: every Spark session imports this module for its name, and most never
-    # read with it.
+    # Every Spark session imports this module to get the source's name, and most sessions never read from the source.
+    # So the methods import the readers.
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a batch reader. ``schema``: ours, or the columns that the user declared; only these are decoded."""
+        """Return a batch reader of the columns in ``schema``: those of `schema`, or those that the user declared."""
         with plainly:
             options = self._declared(schema, parse_options(self.options))
         from .batch import BatchReader
@@ -44,7 +44,7 @@ class DefaultSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return our reader, never PySpark's simple one, which reads in the driver."""
+        """Return a reader that reads in the executors; PySpark's simple stream reader would read in the driver."""
         with plainly:
             options = self._declared(schema, parse_stream_options(self.options))
         try:

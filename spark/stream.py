@@ -1,13 +1,13 @@
-"""``spark.readStream.format("tierstate")``: micro-batches of both tiers, each a batch with exact start and end offsets.
+"""The stream reader of ``spark.readStream.format("tierstate")``. Each micro-batch has exact start and end offsets.
 
-Offsets are those of Spark's Kafka source (`stream_offsets.py`): each source can continue the other's checkpoint. Spark
-plans in a process of its own for as long as the query lives, and ends that process without notice: neither `stop` nor
-the last `commit` is sure to be called, so nothing depends on them.
+Offsets have the form of Spark's Kafka source (`stream_offsets.py`), so that each source can continue the other's
+checkpoint. Spark plans in a separate process for the lifetime of the query, and ends that process without notice. Spark
+may never call `stop` or the last `commit`, so nothing depends on these calls.
 
-    latestOffset(start, limit)  the end of the next batch; reports what is lost before the batch is planned
-    partitions(start, end)      also of a batch repeated from the checkpoint: the same offsets, so the same records
+    latestOffset(start, limit)  returns the end of the next batch; reports lost records before the batch is planned
+    partitions(start, end)      plans a batch; a batch repeated from the checkpoint has the same offsets and records
 
-Memory of that process: a view of the chosen partitions, kept from batch to batch, and the plan of one batch.
+That process keeps a view of the chosen partitions in memory from batch to batch, and the plan of one batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANY_NUMBER = 2**63 - 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark plans with one instance and reads with others, which are pickled and load no planning code."""
+    """Spark plans with one instance. Executors read with pickled copies, which import no planning code."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -54,14 +54,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._planner.following(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark passes one limit on, and there are four options: any limit but "all" stands for the options."""
+        """Return ReadAllAvailable if no option limits a batch. Any other limit means all limits of the options."""
         limits = self._options.limits
         if limits.max_offsets is limits.max_bytes is limits.min_offsets is None:
             return ReadAllAvailable()
         return ReadMaxRows(limits.max_offsets or ANY_NUMBER)
 
     def reportLatestOffset(self) -> Json | None:
-        """Return the ends of the log when the last batch was planned; None before the first."""
+        """Return the ends of the log when the last batch was planned. Returns None before the first batch."""
         latest = self._planner.latest
         return None if latest is None else latest.to_json()
 
@@ -78,6 +78,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._batches.read(partition)
 
     def stop(self) -> None:
-        """Close the planner. Spark may never call this, nor `commit`, which does nothing: that is harmless."""
+        """Close the planner. It is harmless if Spark never calls this method or `commit`, which does nothing."""
         if "_planner" in self.__dict__:
             self._planner.close()

@@ -10,12 +10,12 @@ from ..state.offsets import Offset
 from .positions import TopicPartition
 
 Extents = Mapping[TopicPartition, tuple[Offset, Offset]]
-"""The offsets that each partition has to read: the first, and the one after the last."""
+"""The unread offsets ``[start, end)`` of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """The limits of a batch; None: no limit. ``max_delay_s``: how long a batch waits for ``min_offsets``."""
+    """The limits of a micro-batch; None: no limit. ``max_delay_s``: seconds that a batch waits for ``min_offsets``."""
 
     max_offsets: int | None
     min_offsets: int | None
@@ -25,7 +25,7 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Log bytes of one partition: exact for copied offsets, ``local_rate`` (bytes an offset) estimates the others."""
+    """Estimates log bytes: the mean of their segment for copied offsets, ``local_rate`` bytes each for the others."""
 
     coverage: Coverage
     local_rate: float
@@ -34,7 +34,7 @@ class Sizes:
         return int(sum(count * rate for count, rate in self._stretches(start, end)))
 
     def after(self, start: Offset, end: Offset, most: int) -> Offset:
-        """Return the end of about ``most`` bytes from ``start`` on: at least one offset, at most ``end``."""
+        """Return the exclusive end of about ``most`` bytes from ``start``: at least ``start + 1``, at most ``end``."""
         position, left = start, float(most)
         for count, rate in self._stretches(start, end):
             if count * rate > left:
@@ -43,7 +43,7 @@ class Sizes:
         return end
 
     def _stretches(self, start: Offset, end: Offset) -> Iterator[tuple[int, float]]:
-        """Yield stretches as the number of offsets and the bytes of each."""
+        """Yield ``(number of offsets, bytes per offset)`` of the consecutive parts of ``[start, end)``."""
         while start < end:
             owner = self.coverage.at(start)
             if owner is not None:
@@ -57,7 +57,7 @@ class Sizes:
 
 
 def by_offsets(extents: Extents, most: int) -> dict[TopicPartition, Offset]:
-    """Return the ends of a batch of at most ``most`` offsets, divided by `shares`."""
+    """Return the ends of a batch of about ``most`` offsets, divided by `shares`, which can exceed ``most``."""
     parts = shares({key: end - start for key, (start, end) in extents.items()}, most)
     return {key: Offset(min(start + parts[key], end)) for key, (start, end) in extents.items()}
 
@@ -69,8 +69,9 @@ def by_bytes(extents: Extents, sizes: Mapping[TopicPartition, Sizes], most: int)
 
 
 def shares(left: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
-    """Divide ``most`` by what is left of each partition, at least 1 if any is, as Spark's Kafka source does
-    (`KafkaMicroBatchStream.rateLimit`): no small partition starves, and all come to their ends together.
+    """Divide ``most`` in proportion to ``left``, each partition's unread size. Each nonempty partition gets at least 1,
+    so the sum can exceed ``most``. As in Spark's Kafka source (`KafkaMicroBatchStream.rateLimit`), no small partition
+    starves, and all partitions reach their ends together.
     """
     total = sum(left.values())
     return {key: max(1, most * size // total) if size > 0 else 0 for key, size in left.items()}

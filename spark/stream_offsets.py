@@ -1,10 +1,10 @@
-"""The position of a stream: the JSON of Spark's Kafka source, so that each source can continue the other's checkpoint.
+"""The position of a stream, in the JSON of Spark's Kafka source: each source can continue the other's checkpoint.
 
     {"orders": {"0": 23, "1": 7}, "orders@B77wDUR8RHy8A-tEvRU0uw": {}}
 
-Each offset is that of the next record. An entry without partitions has the id of the offsets' topic: a topic that was
-deleted and created again has the same name, and other records at the same offsets. Kafka's source reads such an entry
-as a topic of no partitions, and no topic's name has an ``@``.
+Each offset is that of the next record. An entry ``name@id`` without partitions has the topic's id, because a re-created
+topic has the same name and other records at the same offsets. Spark's Kafka source reads this entry as a topic without
+partitions. No topic name contains an ``@``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..state.offsets import Offset
 from .positions import TopicPartition
 
 Json = dict[str, dict[str, int]]
-"""The form in which Spark keeps a position in the checkpoint; it compares the texts, so one position has one form."""
+"""A position as Spark stores it in the checkpoint. Spark compares the text, so equal positions must have equal text."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffsets:
-    """``topic_ids``: of topics with a known id; a checkpoint that Spark's Kafka source wrote has none."""
+    """The next offset of each partition. ``topic_ids``: known ids; a checkpoint of Spark's Kafka source has none."""
 
     offsets: Mapping[TopicPartition, Offset]
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Plan a stream in the driver: its position, the size of the next micro-batch, and the records that are lost."""
+"""Plan a stream in the driver: its start, the size of the next micro-batch, and the detection of lost records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORGIVEN = "failOnDataLoss=false goes on with what is there"
 log = logging.getLogger("tierstate.spark")
 
 Places = Mapping[TopicPartition, TopicId]
-"""The chosen partitions as the broker has them now."""
+"""The chosen partitions with their topic ids, as the broker has them now."""
 
 
 class StreamPlanner:
@@ -38,10 +38,10 @@ class StreamPlanner:
         self._target: Mapping[TopicPartition, Offset] | None = None
         self._last_batch: float | None = None
         self.latest: StreamOffsets | None = None
-        """The ends of the log when the last batch was planned."""
+        """The ends of the log at the time when the last batch was planned; None before the first batch."""
 
     def initial(self) -> Json:
-        """Return the start of the stream, the same each time. Spark calls it until the first batch is committed."""
+        """Return the start of the stream, determined once. Spark calls it until the first batch is committed."""
         if self._initial is None:
             places, reader = self._now(StreamOffsets({}))
             offsets = starting_offsets(self._options, reader, tuple(places))
@@ -51,19 +51,19 @@ class StreamPlanner:
         return self._initial
 
     def end_at_what_is_there(self) -> None:
-        """End every batch from now on at the ends of this moment."""
+        """Limit all later batches to the current ends of the log, for the trigger availableNow."""
         places, reader = self._now(StreamOffsets({}))
         self._target = {key: self._extent(reader, key)[1] for key in places}
 
     def following(self, start: Json, limited: bool) -> Json:
-        """Return the end of the batch that begins at ``start``; ``start`` itself if there is none yet.
+        """Return the end of the batch that begins at ``start``. Returns ``start`` itself if no batch is due yet.
 
-        Raises UnknownTopic or OffsetOutOfRange for lost records, unless ``failOnDataLoss`` is false.
+        Raises UnknownTopic or OffsetOutOfRange if records are lost, unless ``failOnDataLoss`` is false.
         """
         undated, self._undated = self._undated, None
         if undated is not None and start == undated:
-            # When a first batch is repeated the end has moved, and Spark keeps the end of that batch, not its start.
-            # So the first batch is empty: it records where the stream begins*.
+            # Spark's checkpoint has the end of the first batch, not its start. If that batch is repeated, the end of
+            # the log may have moved. So the first batch is empty: its end records the start of the stream.
             return start
         begun = parse_offsets(start)
         places, reader = self._now(begun)
@@ -81,7 +81,7 @@ class StreamPlanner:
     def groups(self, start: Json, end: Json) -> Iterator[Group]:
         """Yield the groups of a batch. Raises as `plan_groups`, and UnknownTopic as `following`."""
         begun, ended = parse_offsets(start), parse_offsets(end)
-        # new partitions begin at 0, whatever their log start is when a batch is repeated
+        # new partitions begin at 0: a repeated batch has the same start even if the log start has moved
         before = begun.same_topics(ended)
         ranges = {key: (before.get(key, Offset(0)), last) for key, last in ended.offsets.items()}
         ranges = {key: (first, last) for key, (first, last) in ranges.items() if first < last}
@@ -103,10 +103,10 @@ class StreamPlanner:
     def close(self) -> None:
         self._log.close()
 
-    # --- what is there, and what is lost ----------------------------------------------------------------------------
+    # --- existing and lost records ----------------------------------------------------------------------------------
 
     def _now(self, begun: StreamOffsets) -> tuple[Places, LogReader]:
-        """Return the chosen partitions and a reader. UnknownTopic has the topic id of ``begun`` if that has one."""
+        """Return the chosen partitions and a reader. UnknownTopic includes the topic's id if ``begun`` has it."""
         choice = self._options.choice
         if not self._options.fail_on_data_loss:
             choice = self._still_there(choice)
@@ -132,7 +132,9 @@ class StreamPlanner:
         return choice
 
     def _same(self, begun: StreamOffsets, places: Places) -> StreamOffsets:
-        """Return ``begun`` without deleted or re-created topics: an error unless ``failOnDataLoss`` is false."""
+        """Return ``begun`` without partitions that were deleted or re-created, or are no longer chosen. Raises
+        UnknownTopic for these unless ``failOnDataLoss`` is false.
+        """
         now = _ids(places)
         for topic, topic_id in begun.topic_ids.items():
             if topic in now and now[topic] != topic_id:
@@ -163,7 +165,9 @@ class StreamPlanner:
     def _left(
         self, begun: StreamOffsets, places: Places, reader: LogReader
     ) -> dict[TopicPartition, tuple[Offset, Offset]]:
-        """Return the offsets that are left to read after ``begun``; all offsets of a new partition."""
+        """Return the unread offsets ``[start, end)`` after ``begun``; all offsets of a new partition. Raises
+        OffsetOutOfRange for lost records, and UnknownTopic, unless ``failOnDataLoss`` is false.
+        """
         same = self._same(begun, places)
         extents = {}
         for key in places:
@@ -194,7 +198,7 @@ class StreamPlanner:
     # --- limits -----------------------------------------------------------------------------------------------------
 
     def _waits(self, extents: Extents) -> bool:
-        """Return whether a batch waits for offsets; never if the stream ends by itself, nor at its first batch."""
+        """Return whether the batch waits for ``minOffsetsPerTrigger``. The first batch and availableNow never wait."""
         limits, now = self._options.limits, self._clock.monotonic()
         if limits.min_offsets is None or self._target is not None:
             return False
@@ -228,7 +232,7 @@ def _has(offsets: Mapping[TopicPartition, Offset], topic: str) -> bool:
 def _up_to(
     target: Mapping[TopicPartition, Offset], extents: Extents, begun: StreamOffsets
 ) -> dict[TopicPartition, tuple[Offset, Offset]]:
-    """Return the offsets up to the start of the trigger availableNow; a newer partition waits for the next run."""
+    """Return the offsets that existed when the trigger availableNow started. Newer partitions wait for the next run."""
     return {
         key: (start, max(start, min(end, target.get(key, start))))
         for key, (start, end) in extents.items()

@@ -1,5 +1,5 @@
-"""The options ``value.…``: the column `value` as a struct of a schema, made in the executor, and `_corrupt` with the
-bytes of what does not parse. Both are those of exports and tables.
+"""The options ``value.…``. Executors decode the column `value` by a schema, and the column `_corrupt` has the bytes
+that do not parse. Exports and tables have the same columns.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ VALUE = "value"
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """``form`` of the values, and the ``registry`` that it needs."""
+    """The form of the values, and the schema registry if the form needs one."""
 
     form: Form
     registry: RegistryAccess | None = field(default=None, repr=False)
 
 
 def typed_value(options: Mapping[str, str]) -> TypedValue | None:
-    """Return the type of values; None for bytes. Raises InvalidRequest that names the option."""
+    """Return the form of the values, or None if they remain bytes. Raises InvalidRequest that names the option."""
     format = options[FORMAT].strip().lower()
     schema, url = options.get(SCHEMA, ""), options.get(REGISTRY, "").strip()
     if format not in ("binary", JSON, AVRO):
@@ -53,7 +53,7 @@ def typed_value(options: Mapping[str, str]) -> TypedValue | None:
 
 
 def _registry(url: str) -> RegistryAccess:
-    from ..values.schema_registry import access_by_url, is_url  # not in every session
+    from ..values.schema_registry import access_by_url, is_url  # most sessions need neither
 
     if not is_url(url):
         raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")
@@ -70,13 +70,13 @@ def column_types(typed: TypedValue | None) -> dict[str, DataType]:
 
 
 class TypedColumns:
-    """The columns of one task's batches, with `value` typed if the options ask for it."""
+    """The columns of one task's batches. `value` is typed if the options set a format."""
 
     def __init__(self, columns: Sequence[str], typed: TypedValue | None) -> None:
         self._columns = tuple(columns)
         self._values: Reader | None = None
         self.decoded = self._columns
-        """The columns that the decoder makes."""
+        """The columns to decode from records. `value` is among them as bytes if it will be typed."""
         if typed is not None and not {VALUE, CORRUPT}.isdisjoint(columns):
             from ..values.open import open_reader
 

@@ -1,1 +1,1 @@
-"""Decode the bytes of keys and values, JSON and Avro, to typed columns, with or without a schema registry."""
+"""Decode keys and values, as JSON or Avro, to typed columns, with or without a schema registry."""

@@ -1,4 +1,4 @@
-"""Refuse Avro schemas by which a few bytes would become endless nesting, or a list of a billion nulls."""
+"""Refuse Avro schemas by which a few bytes could be a value of unlimited depth, or a list of a billion nulls."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ MOST_EMPTY = 8
 
 
 def refuse_recursive(schema: Any, named: dict[str, bool]) -> None:
-    """Raise InvalidRequest if a record of a parsed schema contains itself: fastavro's compiled reader follows a value
-    to any depth, and a stack overflow ends the process. ``named``: whether the record of a name encloses ``schema``.
+    """Raise InvalidRequest if a record of a parsed schema contains itself. fastavro's compiled reader follows a value
+    to any depth, and a stack overflow ends the process. ``named``: for each record name, whether that record encloses
+    ``schema``.
     """
     if isinstance(schema, list):
         for member in schema:
@@ -32,9 +33,9 @@ def refuse_recursive(schema: Any, named: dict[str, bool]) -> None:
 
 
 def refuse_nothing(schema: Any, named: dict[str, bool]) -> bool:
-    """Return whether a value takes at least one byte; ``named`` has the answers for the types around and before it.
+    """Return whether every value takes at least one byte. ``named``: this answer for the types around and before it.
 
-    Raises CorruptData for a list of elements that may take no bytes, and for a record with many such fields.
+    Raises CorruptData for a list whose elements may take no bytes, and for a record with many such fields.
     """
     if isinstance(schema, list):
         for member in schema:
@@ -45,7 +46,7 @@ def refuse_nothing(schema: Any, named: dict[str, bool]) -> bool:
     kind = schema["type"]
     if kind == "record" or kind == "error":
         name = str(schema["name"]).rpartition(".")[2]
-        named[name] = False  # within itself it adds no bytes of its own
+        named[name] = False  # a record within itself adds no bytes
         taking = [refuse_nothing(field["type"], named) for field in schema["fields"]]
         if len(taking) - sum(taking) > MOST_EMPTY:
             raise CorruptData("a record has many fields that take no bytes", name=name)

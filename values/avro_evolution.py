@@ -1,11 +1,11 @@
-"""Merge two Avro schemas into one that reads the values of either, and has the columns of both.
+"""Merge two Avro schemas, ``ours`` and ``theirs``. The result reads the values of both and has the columns of both.
 
-    a field of both               the wider of its two types; null is allowed if either allows it
-    a field only in ours          stays; without a default it gets null
-    a field only in the other     is added behind the others, null in values without it
-    anything else                 is refused, and the error names the field
+    a field of both               gets the wider of its two types; null is allowed if either schema allows it
+    a field only in ``ours``      is kept; without a default, it may be null, which is its default
+    a field only in ``theirs``    is added after the other fields; it is null in values without it
+    any other difference          raises InvalidRequest that names the field
 
-Fields and types are matched by name, and by the aliases in our schema.
+Fields and types are matched by their names in ``theirs``, and by their names and aliases in ``ours``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRIMITIVE = ("boolean", "int", "long", "float", "double", "string", "bytes")
 
 
 def merged(ours: Tree, theirs: Tree, path: str = "") -> Tree:
-    """Return the merged schema. Raises InvalidRequest that names the field which cannot evolve."""
+    """Return the merged schema. Raises InvalidRequest that names the field at ``path`` if it cannot evolve."""
     may_be_null = NULL in _members(ours) or NULL in _members(theirs)
     types = [each for each in (*_members(ours), *_members(theirs)) if each != NULL]
     if not types:
@@ -32,7 +32,7 @@ def merged(ours: Tree, theirs: Tree, path: str = "") -> Tree:
 
 
 def require_units(ours: Tree, theirs: Tree, path: str = "") -> None:
-    """Raise InvalidRequest if theirs has a time or a decimal of ours in another unit, or as a plain number."""
+    """Raise InvalidRequest if a time or decimal of ``ours`` has another unit or scale in ``theirs``, or none."""
     for one in _members(ours):
         for other in _members(theirs):
             if one["type"] != other["type"]:
@@ -105,14 +105,16 @@ def _fields(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], path: str)
 
 
 def _defaulted(field: dict[str, Any], kind: Tree) -> dict[str, Any]:
-    """Return the field with the type. A default has the first type of a union, so null may have to go last."""
+    """Return the field with the type ``kind``. A default has the type of a union's first member: null may have to be
+    last.
+    """
     if field.get("default") is not None and isinstance(kind, list):
         kind = kind[::-1]
     return field | {"type": kind}
 
 
 def _same_name(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Return whether the names are equal without their namespaces, which Avro ignores here, or an alias is."""
+    """Return whether a name or an alias of ``ours`` equals the name of ``theirs``. Avro ignores namespaces here."""
     names = {ours["name"], *ours.get("aliases", ())}
     return theirs["name"].rpartition(".")[2] in {name.rpartition(".")[2] for name in names}
 

@@ -1,4 +1,4 @@
-"""Prepare Avro schemas for fastavro so that it is as strict as Avro's Java: damaged bytes never become other values."""
+"""Prepare Avro schemas to make fastavro as strict as Avro's Java library: damaged bytes never become other values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..state.errors import InvalidRequest
 
 
 class Members(list[Any]):
-    """The members of a union or an enum. A number below 0, which damaged bytes may have, raises IndexError.
+    """The members of a union or an enum. An index below 0, which damaged bytes may have, raises IndexError.
 
-    fastavro counts it from the end: its compiled code first adds the length, so the length given to it is 0.
+    fastavro would count such an index from the end: its compiled code adds the length first. So the length is 0 here.
     """
 
     def __getitem__(self, at: Any) -> Any:
@@ -35,12 +35,12 @@ def parsed(text: str, what: str) -> Any:
 
 
 def with_logical_types(text: str, what: str, named: dict[str, Any]) -> Any:
-    """Return as `parsed`, but with logical types. ``named`` has the types of other schemas; this one's are added."""
+    """Return a schema with logical types. ``named``: the types of earlier schemas; those of this schema are added."""
     return of_json(text, what, lambda schema: _strict(parse_schema(schema, named), dict(named)))
 
 
 def of_json(text: str, what: str, made: Callable[[Any], Any]) -> Any:
-    """Return what ``made`` returns for a schema. Raises InvalidRequest that names the schema as ``what``."""
+    """Return the result of ``made`` for the parsed JSON. Raises InvalidRequest that names the schema as ``what``."""
     try:
         return made(json.loads(text))
     except (ValueError, SchemaParseException, TypeError, KeyError, AttributeError) as error:
@@ -48,7 +48,9 @@ def of_json(text: str, what: str, made: Callable[[Any], Any]) -> Any:
 
 
 def _without_logical(schema: Any) -> Any:
-    """Remove logical types. Like Avro's Java we resolve stored values first, then apply our own type and scale only."""
+    """Return a schema without logical types. As in Avro's Java library, stored values are resolved first; only the
+    reader schema's logical types apply.
+    """
     if isinstance(schema, list):
         return [_without_logical(each) for each in schema]
     if not isinstance(schema, dict):
@@ -63,7 +65,7 @@ def _without_logical(schema: Any) -> Any:
 
 
 def _strict(schema: Any, named: dict[str, Any]) -> Any:
-    """Change a parsed schema in place where fastavro differs from Avro's Java. ``named``: the types met so far."""
+    """Make a parsed schema as strict as Avro's Java library, in place. ``named``: the types met so far, by name."""
     if isinstance(schema, list):
         return Members(_strict(each, named) for each in schema)
     if not isinstance(schema, dict):
@@ -83,7 +85,7 @@ def _strict(schema: Any, named: dict[str, Any]) -> Any:
 
 
 def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
-    """Return a default as if it were read. fastavro returns its JSON: bytes as a string, and fields may be missing."""
+    """Return a default as a decoded value. fastavro returns its JSON: bytes as a string, with fields missing."""
     if value is None:
         return None
     if isinstance(schema, list):

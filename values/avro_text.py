@@ -1,7 +1,7 @@
-"""Avro values, by the schema that they were written with.
+"""Decode Avro values to JSON text by the writer schema.
 
-fastavro's compiled reader follows a value into any depth and ends the process where the stack does; its reader in
-Python raises. It would also make a list of a billion nulls of five bytes: such schemas are refused.
+fastavro's compiled reader follows a value to any depth, and a stack overflow ends the process; its Python reader raises
+an error instead. Either would make a list of a billion nulls from five bytes: schemas that allow this are refused.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _AROUND = "tierstate.Value"
 
 
 def avro_decoder(registry: SchemaRegistry, id: int, schema: RegisteredSchema) -> Decoder:
-    """Return a decoder. Raises as `SchemaRegistry.schema`, CorruptData, and InvalidRequest for what is no schema."""
+    """Return a decoder. Raises InvalidRequest, CorruptData for an unusable schema, and as `SchemaRegistry.schema`."""
     names: dict[str, Any] = {}
     texts = registry.whole(schema)
-    # within a record, which adds no bytes: fastavro parses other schemas a second time, and then not strictly
+    # wrapped in a record, which adds no bytes: fastavro parses other types a second time, and then not strictly
     texts[-1] = f'{{"type":"record","name":"{_AROUND}","fields":[{{"name":"value","type":{schema.text}}}]}}'
     what = f"schema {id} of the registry"
     for text in texts:

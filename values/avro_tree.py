@@ -1,9 +1,9 @@
-"""An Avro schema as a tree: each name is replaced by its type; a type is a dictionary, a union a list of types.
+"""An Avro schema as a tree, in which each type name is replaced by its definition.
 
     "int"                        {"type": "int"}
     ["null", "shop.Item"]        [{"type": "null"}, {"type": "record", "name": "shop.Item", "fields": […]}]
 
-Other parts of a schema than types, names and defaults (``doc``, ``order``, …) are left out.
+A type is a dictionary, and a union is a list of types. Only types, names and defaults are kept (no ``doc``, …).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEPT = ("name", "aliases", "symbols", "default", "size", "logicalType", "precis
 
 
 def tree_of(texts: Sequence[str], what: str) -> Tree:
-    """Return the tree of the last schema; it refers to those before it. Raises InvalidRequest, also for recursion."""
+    """Return the tree of the last schema, which may refer to earlier ones. Raises InvalidRequest, also if recursive."""
     named: dict[str, Any] = {}
     trees: dict[str, Tree] = {}
     tree: Tree = []
@@ -35,12 +35,12 @@ def tree_of(texts: Sequence[str], what: str) -> Tree:
 
 
 def text_of(tree: Tree) -> str:
-    """Return the schema's text. Raises InvalidRequest if two types have the same name."""
+    """Return the tree's schema as JSON text. Raises InvalidRequest if two different types have the same name."""
     return json.dumps(_schema(tree, {}))
 
 
 def _tree(schema: Any, trees: dict[str, Tree]) -> Any:
-    """Return the tree of a parsed schema. ``trees``: those of the types met so far, by name."""
+    """Return the tree of a parsed schema. ``trees``: the trees of the named types met so far; new ones are added."""
     if isinstance(schema, list):
         return [_tree(each, trees) for each in schema]
     if isinstance(schema, str):
@@ -65,7 +65,7 @@ def _tree(schema: Any, trees: dict[str, Tree]) -> Any:
 
 
 def _schema(tree: Any, written: dict[str, Any]) -> Any:
-    """Return a tree's schema as JSON. ``written``: the trees of the types written before, by name."""
+    """Return a tree's schema as JSON. ``written``: the trees of the named types written so far; new ones are added."""
     if isinstance(tree, list):
         return [_schema(each, written) for each in tree]
     name = tree.get("name")

@@ -56,7 +56,7 @@ def struct_of_avro(text: str, what: str) -> pa.StructType:
 
 
 def shaping(text: str) -> Shaped:
-    """Return the conversion of fastavro's values to Arrow's: pairs for a map, microseconds, decimals."""
+    """Return a function that converts fastavro's values for Arrow: pairs for a map, microseconds, decimals."""
     return _shape(expand_schema(json.loads(text))) or (lambda value: value)
 
 
@@ -85,7 +85,7 @@ def _type(schema: Any, what: str) -> pa.DataType:
             return list_of(_type(schema["items"], what))
         case "map":
             return map_of(_type(schema["values"], what))
-    if name not in _SIMPLE:  # the name of a record around it, or null alone
+    if name not in _SIMPLE:  # the name of an enclosing record, or null alone
         raise InvalidRequest(f"{what}: no type that can be read here", type=name)
     return _SIMPLE[name]
 
@@ -102,7 +102,7 @@ def _union(members: list[Any], what: str) -> pa.DataType:
 
 
 def _shape(schema: Any) -> Shaped | None:
-    """Return the conversion of a schema's values, or None if they stay as they are."""
+    """Return a function that converts a schema's values, or None if no value needs a conversion."""
     if isinstance(schema, list):
         inner = [each for each in (_shape(member) for member in schema if member != "null") if each is not None]
         shape = inner[0] if inner else None

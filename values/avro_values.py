@@ -1,7 +1,7 @@
-"""Convert Avro values to one Arrow array with fastavro, row by row.
+"""Convert Avro values to one Arrow array with fastavro, value by value.
 
-With a registry each value names the schema it was written with, and is resolved to ours; without one it was written
-with ours. Bytes behind a value are corrupt.
+The reader schema is that of the `Form`. With a registry, each value names its writer schema, and is resolved to the
+reader schema. Without a registry, both schemas are the same. A value with more bytes after its end is corrupt.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _AROUND = "TierstateValue"
 
 
 def latest_form(access: RegistryAccess, subject: str) -> Form:
-    """Return the subject's newest schema, with all referenced schemas. Raises InvalidRequest for an unknown subject and
-    for a schema that cannot be read; Unavailable, AccessDenied.
+    """Return a form with the subject's newest schema, all referenced schemas included. Raises InvalidRequest for an
+    unknown subject or an unreadable schema. Also raises Unavailable and AccessDenied.
     """
     registry, what = SchemaRegistry(access, SystemClock(), retries=RETRIES), f"the newest schema of {subject}"
     schema = registry.latest(subject)
@@ -46,10 +46,12 @@ def latest_form(access: RegistryAccess, subject: str) -> Form:
 
 
 class AvroValues:
-    """Reads values of any schema for a `Form`: all bytes are exactly one value, or they are corrupt."""
+    """Reads Avro values for a `Form`. Bytes that are not exactly one value are corrupt."""
 
     def __init__(self, form: Form, kind: pa.DataType, registry: RegistryAccess | None, *, grows: bool) -> None:
-        """``registry`` may be None if values name no schema. Raises InvalidRequest if they do and it is not set."""
+        """Raises InvalidRequest if values name their schema and no registry is set. ``grows``: `of` may raise
+        SchemaGrown.
+        """
         if form.registered and (registry is None or not registry.url):
             raise InvalidRequest("values that name their schema need a schema registry: set registry.url")
         self._around = None if pa.types.is_struct(kind) else _AROUND
@@ -57,10 +59,12 @@ class AvroValues:
         self._shape, self._type = shaping(form.schema), kind
         self._registry = registry if form.registered else None
         self._form, self._grows = form, grows
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, Any] = {}  # None: the schema is unreadable, or has other units
 
     def of(self, values: pa.Array) -> TypedColumn:
-        """Return the column. Raises Unavailable, AccessDenied; before decoding SchemaGrown, InvalidRequest."""
+        """Return an equally long column. Raises, before decoding, Unavailable, AccessDenied, SchemaGrown,
+        InvalidRequest.
+        """
         raw = values.to_pylist()
         if self._registry is not None:
             self._meet({FRAME.unpack_from(value)[1] for value in raw if value is not None and _is_framed(value)})
@@ -75,7 +79,7 @@ class AvroValues:
         return columned(rows, corrupt, self._type)
 
     def _meet(self, ids: set[int]) -> None:
-        """Load the schemas that values were written with. Raises SchemaGrown if one has more than ours."""
+        """Load writer schemas. With ``grows``, raises SchemaGrown if one has more than the reader schema."""
         assert self._registry is not None
         form = self._form
         writers: dict[int, Any] = {}
@@ -123,7 +127,7 @@ def _with(form: Form, text: str, id: int) -> Form:
 
 
 def _of_other_units(form: Form, text: str) -> bool:
-    """Return whether numbers would change their meaning, as Avro resolves stored numbers and ignores their units."""
+    """Return whether the writer schema ``text`` has other units: Avro ignores them, so values would be wrong."""
     try:
         require_units(tree_of([form.schema], "the schema"), tree_of([text], "the schema"))
     except InvalidRequest:
@@ -136,7 +140,7 @@ def _is_framed(value: bytes) -> bool:
 
 
 def _wrapped(text: str, around: str | None) -> str:
-    """Wrap a schema in a record, which adds no bytes: fastavro parses other schemas again, and is not strict then."""
+    """Wrap a schema in a record, which adds no bytes: fastavro parses other types again, and not strictly."""
     if around is None:
         return text
     return json.dumps({"type": "record", "name": around, "fields": [{"name": "value", "type": json.loads(text)}]})
@@ -144,7 +148,7 @@ def _wrapped(text: str, around: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """The schema of a writer. ``text`` includes all schemas that it refers to."""
+    """A writer schema. ``text`` includes all schemas that it refers to; ``schema`` is parsed for fastavro."""
 
     text: str
     schema: Any
@@ -156,8 +160,8 @@ def _text_of(registry: SchemaRegistry, schema: RegisteredSchema, what: str) -> s
 
 @lru_cache(maxsize=1024)
 def _writer(access: RegistryAccess, id: int, around: str | None) -> _Writer:
-    """Return a schema by id, cached for the process: an id never means another schema. Raises CorruptData, also if it
-    cannot be read, and as `SchemaRegistry.schema`.
+    """Return the writer schema of an id, cached for the process: an id always means the same schema. Raises CorruptData
+    if the schema cannot be read, and as `SchemaRegistry.schema`.
     """
     registry, what = SchemaRegistry(access, SystemClock(), retries=RETRIES), f"schema {id} of the registry"
     registered = registry.schema(id)

@@ -1,4 +1,4 @@
-"""Writes decoded values as JSON text within a limit: a value of a few bytes may stand for gigabytes of text."""
+"""Write decoded values as JSON text within a limit: a value of a few bytes may become gigabytes of text."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class BoundedJson:
         self._left, self._parts = most, list[str]()
 
     def put(self, text: str) -> None:
-        """Append a text. Raises TooMuchJson where the limit does not allow it."""
+        """Append ``text``. Raises TooMuchJson if it exceeds the limit."""
         self._left -= len(text)
         if self._left < 0:
             raise TooMuchJson
         self._parts.append(text)
 
     def write(self, value: Any, depth: int = 0) -> None:
-        """Write bytes as ``{"base64": …}``, as records show them; numbers with every digit; other types as text.
+        """Append a value: bytes as ``{"base64": …}``, numbers with every digit, other types as text.
 
-        Raises TooMuchJson; ValueError for a value that is nested too deep.
+        Raises TooMuchJson, and ValueError for a value that is nested too deep.
         """
         if depth > DEEPEST:
             raise ValueError(f"nested deeper than {DEEPEST}")

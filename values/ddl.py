@@ -1,6 +1,6 @@
 """Read and write schemas in Spark's DDL, without a JVM: ``id bigint, tags array<string>, nested struct<a:int>``.
 
-Spark asks a data source for its schema in a Python process without Spark.
+Spark calls a data source's `schema` in a Python process that has no Spark session.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>[<
 
 
 def struct_of(text: str, what: str) -> pa.StructType:
-    """Return the schema. Raises InvalidRequest that names it as ``what``, and the part that is not understood."""
+    """Return the schema's type. Raises InvalidRequest that names the schema as ``what``, and the invalid part."""
     return _Reader(text, what).whole()
 
 
@@ -153,7 +153,7 @@ class _Reader:
 
 
 def ddl_of(kind: pa.DataType) -> str:
-    """Return the type in Spark's DDL; for a struct only its fields, which `struct_of` reads."""
+    """Return the type in Spark's DDL. A struct becomes only the list of its fields, which `struct_of` reads."""
     if pa.types.is_struct(kind):
         return ", ".join(f"{_quoted(field.name)} {_written(field.type)}" for field in kind)
     return _written(kind)

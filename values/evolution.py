@@ -1,10 +1,10 @@
-"""Merge a form and a wanted form into one with the columns of both: fields added, types widened, none dropped.
+"""Merge a form and a target form into one with the columns of both: fields added, types widened, none dropped.
 
-    tinyint, smallint, int, bigint    the widest
-    float, double                     double
-    decimal(p,s)                      the larger p, of one s
-    a symbol of an enum               added
-    a field that is removed           stays, and is null from then on
+    tinyint, smallint, int, bigint    become the widest
+    float, double                     become double
+    decimal(p,s)                      gets the larger p; s must be equal
+    an enum                           has the symbols of both
+    a field that is removed           is kept, and is null in values without it
 
 These are exactly the changes that Iceberg can make to a column without rewriting its files.
 """
@@ -26,7 +26,7 @@ _NUMBERS = (
 
 
 def evolved(form: Form, target: Form) -> Form:
-    """Return the merged form: ``form`` itself if it has all of ``target``. InvalidRequest names what cannot evolve."""
+    """Return the merged form, or ``form`` itself if it has all of ``target``. Raises InvalidRequest for a conflict."""
     if (form.format, form.registered) != (target.format, target.registered):
         raise InvalidRequest("values cannot evolve into another format", format=form.format, wanted=target.format)
     if form.format == JSON:
@@ -53,7 +53,7 @@ def _evolved_avro(form: Form, target: Form) -> Form:
 
 
 def widened(ours: pa.DataType, theirs: pa.DataType, path: str = "") -> pa.DataType:
-    """Return the type that holds both. Raises InvalidRequest that names the field, which is at ``path``."""
+    """Return the type that holds the values of both. Raises InvalidRequest that names the field, given by ``path``."""
     if ours == theirs:
         return ours
     if pa.types.is_struct(ours) and pa.types.is_struct(theirs):

@@ -1,10 +1,10 @@
 """The form of keys or values, which defines how their bytes become a column of one type.
 
-    json     exactly one object, whose known fields have their types
-    avro     all bytes are one value of the schema or, with a registry, of the schema that they name
-    string   UTF-8
+    json     a value is exactly one object; the fields of the schema have their types
+    avro     a value is exactly one value of the schema or, with a registry, of the writer schema that it names
+    string   a value is UTF-8
 
-All other bytes are a corrupt value: null in the column, and reported, so that the caller can keep the bytes.
+Any other value is corrupt: it is null in the column and marked as corrupt, so that the caller can keep the bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..state.errors import InvalidRequest
 JSON, AVRO, STRING = "json", "avro", "string"
 FORMATS = (JSON, AVRO, STRING)
 CORRUPT = "_corrupt"
-"""The column of bytes that do not parse."""
+"""The column that has the bytes of values that do not parse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``schema`` is DDL for JSON, ``id bigint, tags array<string>``, and a schema's JSON for Avro. ``registered``: each
-    value begins with 0 and the four bytes of a schema's id, and is resolved to ``schema``.
+    """``schema``: DDL for JSON, ``id bigint, tags array<string>``; a schema's JSON for Avro. ``registered``: each value
+    begins with 0 and the four-byte id of its writer schema, and is resolved to ``schema``, the reader schema.
     """
 
     format: str
@@ -64,7 +64,7 @@ class Form:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Form:
-        """Return the form of which `as_json` made the object. Raises InvalidRequest for another object."""
+        """Return the form that `as_json` converted. Raises InvalidRequest for any other object."""
         try:
             format, schema, registered = document["format"], document["schema"], document["registered"]
         except (KeyError, TypeError) as error:
@@ -75,7 +75,7 @@ class Form:
 
 
 def _kept(what: str, kind: pa.DataType) -> pa.DataType:
-    """Return the type. Raises InvalidRequest if it cannot be a column of Parquet."""
+    """Return ``kind``. Raises InvalidRequest if Parquet has no such column."""
     if pa.types.is_struct(kind) and not kind.num_fields:
         raise InvalidRequest(f"{what}: a struct without fields is no column")
     for at in range(kind.num_fields):
@@ -84,12 +84,12 @@ def _kept(what: str, kind: pa.DataType) -> pa.DataType:
 
 
 class SchemaGrown(Exception):
-    """Raised when a schema of the registry has parts that ours lacks; ``form`` has both."""
+    """Raised when a writer schema of the registry has more than the reader schema; ``form`` has both merged."""
 
     def __init__(self, form: Form) -> None:
         super().__init__("a schema of the registry has what the form lacks")
         self.form = form
 
     def __reduce__(self) -> tuple[object, ...]:
-        # the exception is sent from the task that met the schema to another process
+        # the task that found the schema sends the exception to another process
         return SchemaGrown, (self.form,)

@@ -1,20 +1,20 @@
-"""Convert JSON values to one Arrow array of structs: exactly one object of the schema, or corrupt.
+"""Convert JSON values to one Arrow array of structs. A value is exactly one object of the schema, or it is corrupt.
 
-Arrow's own reader converts a batch at once. What it cannot read, or might read differently, goes to msgspec's strict
-decoder, value by value, which decides. Arrow accepts the following, so we search for them:
+Arrow's reader converts a batch at once. Values that it cannot read, or might read differently, are converted one by one
+by msgspec's strict decoder, whose result counts. Arrow's reader accepts the following, so the code checks for it:
 
-    two objects in one value,  each value is wrapped, {"v":[[VALUE]]}, on its own line. A line ends at the outermost
-    text behind the object     level or the text is broken (a string cannot contain a line break, and no object follows
-                               a value within another), so that as many rows as values means one line for each. A list
-                               of one list of one object ends with our brackets, or the value contains }]]: searched for
-    null                       Arrow's nulls are counted
-    NaN, Inf, a NUL            Arrow accepts them in other places
-    deep nesting               msgspec ends at some depth
-    an infinite double         of a number with many digits
-    -0 as an integer           Arrow makes it the double -0.0
-    decimals, times            Arrow does not check the precision, and knows other forms of time
+    two objects in one value,  Each value is wrapped, {"v":[[VALUE]]}, on its own line. At the end of a line, all JSON
+    text after the object      is closed, or it is invalid: a string contains no line break, and no object follows a
+                               value inside another. So as many rows as values means one line for each. Lists of one
+                               list of one object end with the added brackets, unless a value contains }]] (searched).
+    null                       Arrow's nulls are counted.
+    NaN, Inf, a NUL            The text is searched: Arrow accepts them in other places.
+    deep nesting               Opening brackets are counted, up to `MAX_DEPTH`.
+    an infinite double         A number with many digits may become one.
+    -0 as an integer           Arrow makes it the double -0.0.
+    decimals, times            Arrow does not check the precision, and accepts other forms of time.
 
-Memory: twice the values of a batch, in addition to them, and the resulting columns.
+Memory: twice the values of a batch, in addition to the values themselves, and the resulting columns.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ import pyarrow.json as pj
 from .typed_column import TypedColumn, all_parsed, columned
 
 SOME = 512
-"""Rows that are tried together if the whole batch cannot be read at once."""
+"""The number of values that are converted together if the whole batch cannot be."""
 MAX_DEPTH = 500
 """A value that is nested deeper is corrupt. Spark has the same limit."""
 SURE_BYTES = 2 * MAX_DEPTH
-"""The size of a value that cannot be nested deeper."""
+"""A value of fewer bytes cannot be nested deeper than `MAX_DEPTH`."""
 _PIECE_BYTES = 1 << 16
-"""Bytes that are searched at a time: they stay in the processor's cache."""
+"""The number of bytes that are searched at a time. They fit into the processor's cache."""
 _OUR_END = re.compile(rb"\}[ \t\r\n]*\][ \t\r\n]*\]")
 _ODD_NUMBER = re.compile(rb"[-:\[,\s](?:NaN|Inf)")
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.S)
@@ -82,7 +82,7 @@ class JsonValues:
         )
 
     def one_by_one(self, values: pa.Array) -> TypedColumn:
-        """Convert values with the decoder that decides."""
+        """Convert values one by one with msgspec's strict decoder, which decides whether a value is corrupt."""
         rows, corrupt = list[Any](), list[bool]()
         for value in values.to_pylist():
             try:
@@ -94,13 +94,13 @@ class JsonValues:
         return columned(rows, corrupt, self._type)
 
     def _row(self, value: bytes) -> Any:
-        value.decode()  # msgspec does not look at the text of other fields
+        value.decode()  # msgspec does not check the UTF-8 of fields outside the schema
         if len(value) >= SURE_BYTES and _depth(value) > MAX_DEPTH:
             raise msgspec.DecodeError("it is nested too deep")
         return msgspec.to_builtins(self._strict.decode(value), builtin_types=(date, datetime, Decimal))
 
     def at_once(self, values: pa.Array) -> pa.Array | None:
-        """Convert all values with Arrow, or return None if one may be corrupt, or differ from `one_by_one`."""
+        """Convert all values with Arrow. Returns None if a value may be corrupt, or may differ from `one_by_one`."""
         if self._read is None:
             return None
         try:
@@ -158,7 +158,7 @@ def _depth(value: bytes) -> int:
 
 
 def _only(lists: pa.Array | None) -> pa.Array | None:
-    """Return the elements of lists that have exactly one element each, or None for other lists."""
+    """Return the elements of lists that have exactly one element each. Returns None for other lists."""
     if lists is None or lists.null_count or lists.offset:
         return None
     ends = np.frombuffer(lists.buffers()[1], np.int32)[: len(lists) + 1]
@@ -166,14 +166,14 @@ def _only(lists: pa.Array | None) -> pa.Array | None:
 
 
 def _has_our_end(data: pa.Buffer) -> bool:
-    """Return whether a value could close the lists around it. A quick check comes before the exact one."""
+    """Return whether a value contains ``}]]``, which closes the lists around it. A quick check precedes the search."""
     raw = np.frombuffer(data, np.uint8)
     behind = raw[1:][raw[:-1] == ord("}")]
     return bool(((behind == ord("]")) | (behind <= ord(" "))).any()) and _OUR_END.search(data) is not None
 
 
 def _surely_plain(lines: pa.Array, data: pa.Buffer) -> bool:
-    """Return whether the data has nothing in its text that Arrow accepts and msgspec does not."""
+    """Return whether the text surely has no NaN, Inf, NUL or deep nesting, which Arrow accepts and msgspec does not."""
     raw = np.frombuffer(data, np.uint8)
     pieces = [raw[at : at + _PIECE_BYTES + 2] for at in range(0, len(raw), _PIECE_BYTES)]
     if not all(piece.min() for piece in pieces):
@@ -189,7 +189,7 @@ def _surely_plain(lines: pa.Array, data: pa.Buffer) -> bool:
 
 
 def _may_be_in(raw: npt.NDArray[np.uint8], word: str) -> bool:
-    """Return whether the first and the last of the word's three letters are at the right distance: quick, not exact."""
+    """Return whether the three-letter word may be in the text: compares only the first and the last letter, quickly."""
     return bool(((raw[:-2] == ord(word[0])) & (raw[2:] == ord(word[2]))).any())
 
 
@@ -218,7 +218,7 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
 
 
 def _converted(read: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Return the read array in its own type, or None if a value may be another one."""
+    """Return ``read`` as an array of ``kind``. Returns None if a value may differ from that of `one_by_one`."""
     if pa.types.is_struct(kind):
         fields = [_converted(read.field(number), kind.field(number).type) for number in range(kind.num_fields)]
         if any(each is None for each in fields):

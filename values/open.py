@@ -1,4 +1,4 @@
-"""The reader of a form: what turns keys or values into a column."""
+"""Open the reader of a form, which converts keys or values to a column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Reader(Protocol):
 
 
 def open_reader(form: Form, registry: RegistryAccess | None, *, grows: bool = False) -> Reader:
-    """Return a reader for one thread. ``grows``: it raises SchemaGrown for a registry's schema with more than ours.
+    """Return a reader for one thread. ``grows``: a writer schema with more than the reader schema raises SchemaGrown.
 
     Raises InvalidRequest as `Form.kind`, and if a registry is needed and none is set.
     """

@@ -1,9 +1,9 @@
-"""Protobuf values: the index of a message in the schema, then the message.
+"""Decode Protobuf values to JSON text. A value begins with the path of its message type in the schema.
 
-    how many indexes (0: the one 0), the indexes     zigzag varints: message 1, in it the nested message 0, …
+    number of indexes, indexes    zigzag varints; 1, 0 is the first type within the second; the number 0 means index 0
 
-The schema comes serialized, as a FileDescriptorProto; so does each schema that it imports. The protobuf library has
-its own schemas (``google/protobuf/timestamp.proto``, …).
+The registry returns the schema, and each schema that it imports, as a serialized FileDescriptorProto. The protobuf
+library has Google's own schemas (``google/protobuf/timestamp.proto``, …).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OWN = {
 
 
 def protobuf_decoder(registry: SchemaRegistry, id: int) -> Decoder:
-    """Return a decoder. Raises CorruptData for what is no such schema, and as `SchemaRegistry.schema`."""
+    """Return a decoder. Raises CorruptData for an unusable Protobuf schema, and as `SchemaRegistry.schema`."""
     from google.protobuf import descriptor_pool, json_format, message_factory
 
     pool = descriptor_pool.DescriptorPool()
@@ -93,7 +93,7 @@ def _add_own(pool: Any, name: str, added: set[str]) -> None:
 
 
 def _named(data: bytes, file: FileDescriptorProto) -> tuple[str, int]:
-    """Return the message's full name, and where it begins."""
+    """Return the full name of the message type, and the position at which the message begins."""
     count, at = _varint(data, 0)
     if not 0 <= count <= MOST_INDEXES:
         raise CorruptData("the message's place in its schema cannot be read")

@@ -1,7 +1,8 @@
-"""Decoders by the id of a schema: requested once, kept within bounds, and never waited for longer than a call may take.
+"""A bounded cache of decoders by schema id. A caller waits for a decoder only until its own deadline.
 
-Each request has a thread of its own, so that callers can stop waiting; one request per id, `MOST_ASKED` at a time.
-A refused id is not asked for again within `AGAIN_S`, nor is a registry asked that did not answer.
+Each request to the registry has its own thread, so that callers can stop waiting. There is one request per id, and at
+most `MOST_ASKED` at a time. A refused id is not requested again for `AGAIN_S` seconds. If the registry does not answer,
+no id is requested for `AGAIN_S` seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OVERHEAD = 1024
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """``write`` decodes the bytes behind the frame; raises what its library raises. ``size``: of its schema's text."""
+    """``write`` decodes the bytes after the frame; raises any error of its library. ``size``: of the schema's text."""
 
     kind: str
     size: int
@@ -41,7 +42,7 @@ class _Question:
 
 
 class RegisteredSchemas:
-    """Thread-safe. ``ask`` asks the registry for an id, ``make`` makes the decoder; in the request's thread."""
+    """Thread-safe. ``ask`` requests a schema, ``make`` makes its decoder: both run in the request's thread."""
 
     def __init__(
         self,
@@ -58,7 +59,9 @@ class RegisteredSchemas:
         self._lock = threading.Lock()
 
     def decoder(self, id: int, until: float) -> Decoder:
-        """Return a decoder; wait until ``until`` at most. Raises as the registry did, TimedOut, Unavailable."""
+        """Return a decoder; wait at most until ``until`` (monotonic). Raises the errors of ``ask``, TimedOut,
+        Unavailable.
+        """
         with self._lock:
             if (cached := self._decoders.get(id)) is not None:
                 return cached
@@ -87,7 +90,7 @@ class RegisteredSchemas:
             question.decoder = self._make(id, self._ask(id))
         except TierstateError as error:
             question.error = error
-        except Exception as error:  # whatever a library meets in a schema
+        except Exception as error:  # a library may raise any error for a schema
             question.error = AnsweredOtherwise(f"the schema cannot be used: {type(error).__name__}: {str(error)[:200]}")
         with self._lock:
             del self._questions[id]
@@ -104,7 +107,7 @@ class RegisteredSchemas:
 
 
 def _is_away(error: TierstateError) -> bool:
-    """Return whether other schemas would be refused as well: no answer, or none to these credentials."""
+    """Return whether all schemas would be refused: the registry does not answer, or rejects the credentials."""
     if isinstance(error, AccessDenied):
         return error.facts.get("status") == 401
     return isinstance(error, Unavailable) and not isinstance(error, AnsweredOtherwise)

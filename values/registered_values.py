@@ -1,11 +1,11 @@
-"""Values that name their schema at a registry, as JSON for people: Avro, JSON Schema, Protobuf.
+"""Show values that name their schema in a registry as JSON: Avro, JSON Schema, Protobuf.
 
     0, four bytes of an id, the value   ->   {"schemaId": 7, "schemaType": "AVRO", "value": …}
     anything else                       ->   {"reason": "…"}
 
-Whatever is wrong with a value, its schema or the registry is a reason next to the bytes, never an error of the answer.
-Everything is bounded: how long an answer waits for all its schemas together, how large a value may be, how much JSON
-an answer may become (a few bytes can be much JSON: names come from the schema).
+A problem with a value, its schema or the registry becomes a reason next to the bytes, never an error of the answer.
+Limits apply to the time that an answer waits for all its schemas, to the size of a value, and to the JSON of an answer.
+A few bytes can become much JSON, because names come from the schema.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
 class RegisteredValues:
-    """The values that one registry has the schemas of. Thread-safe."""
+    """Decodes the values whose schemas are in one registry. Thread-safe."""
 
     def __init__(self, schemas: RegisteredSchemas, clock: Clock, timeout_s: float) -> None:
         """``timeout_s``: seconds that one answer waits for schemas."""
         self._schemas, self._clock, self._timeout_s = schemas, clock, timeout_s
 
     def of_answer(self) -> AnswerValues:
-        """Return the values for one answer, which begins now."""
+        """Return the decoder of one answer's values. Its time limit begins now."""
         return AnswerValues(self._schemas, self._clock.monotonic() + self._timeout_s)
 
 
 class AnswerValues:
-    """The values of one answer. One thread at a time uses it."""
+    """Decodes the values of one answer, within its limits. Not thread-safe."""
 
     most = MOST_JSON
 
@@ -53,7 +53,7 @@ class AnswerValues:
         self._schemas, self._until, self._left = schemas, until, MOST_JSON
 
     def json(self, data: bytes | None) -> bytes:
-        """Return one line of JSON; null for None."""
+        """Return the value as one line of JSON, which is ``null`` for None."""
         if data is None:
             return b"null"
         if len(data) < FRAME.size or data[0] != MAGIC:
@@ -70,7 +70,7 @@ class AnswerValues:
             return _reason(head, f"all JSON of one answer would be more than {MOST_JSON} bytes: ask for fewer records")
         except TierstateError as error:
             return _reason(head, error.message)
-        except Exception as error:  # whatever a library meets in damaged bytes
+        except Exception as error:  # a library may raise any error for damaged bytes
             why = f"{type(error).__name__}: {str(error)[:200]}".removesuffix(": ")
             return _reason(head, f"it is not of its schema: {why}")
         value = into.bytes()
@@ -83,7 +83,7 @@ def _reason(head: dict[str, object], why: str) -> bytes:
 
 
 def open_registered_values(settings: Registry, clock: Clock) -> RegisteredValues | None:
-    """Return the values, or None where no registry is set. Raises MissingExtra where packages are not installed."""
+    """Return the values' decoder, or None if no registry is set. Raises MissingExtra if packages are not installed."""
     access = registry_access(settings)
     if access is None:
         return None
@@ -97,7 +97,7 @@ def open_registered_values(settings: Registry, clock: Clock) -> RegisteredValues
 
 
 def decoder_of(registry: SchemaRegistry, id: int, schema: RegisteredSchema) -> Decoder:
-    """Return a decoder. Raises as `SchemaRegistry.schema`; InvalidRequest, CorruptData for an unusable schema."""
+    """Return a decoder. Raises InvalidRequest or CorruptData for an unusable schema, and as `SchemaRegistry.schema`."""
     makers: dict[str, Callable[[], Decoder]] = {
         "AVRO": lambda: avro_decoder(registry, id, schema),
         "JSON": lambda: Decoder("JSON", len(schema.text), _json),
@@ -109,6 +109,6 @@ def decoder_of(registry: SchemaRegistry, id: int, schema: RegisteredSchema) -> D
 
 
 def _json(data: bytes, into: BoundedJson) -> None:
-    """Write it unchanged, with every digit, on one line: no string contains a line end."""
+    """Write JSON unchanged, with every digit, but on one line: no string contains a line end."""
     orjson.loads(data)
     into.put(data.translate(_LINE_ENDS).decode())

@@ -1,4 +1,4 @@
-"""The schema registry of the settings, as every process of tierstate asks it."""
+"""Read from the settings how to reach the schema registry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .schema_registry import RegistryAccess
 
 
 def registry_access(settings: Registry) -> RegistryAccess | None:
-    """Return how to reach the registry; None: none is set."""
+    """Return the registry's address and credentials, or None if no registry is set."""
     if not settings.url:
         return None
     return RegistryAccess(

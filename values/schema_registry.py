@@ -1,4 +1,4 @@
-"""Ask a schema registry with Confluent's API, at one address, for the schemas that values name.
+"""Request the schemas that values name from a schema registry with Confluent's API, at one address.
 
     0, four bytes of an id, the value          the bytes of a value that names its schema
     GET <url>/schemas/ids/7                    {"schema": "…", "schemaType": "AVRO", "references": […]}
@@ -6,8 +6,8 @@
     GET <url>/subjects/S/versions/latest       the same, with its id
     …?format=serialized                        for Protobuf, the schema as a FileDescriptorProto in base64
 
-No answer decides which address is asked next: redirects are not followed. An answer is bounded in bytes and, with its
-retries, in time, however slowly it comes.
+Redirects are not followed, so that no answer decides which address is requested next. An answer is limited in bytes
+and, with its retries, in time, even if it arrives slowly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAGIC = 0
 FRAME = struct.Struct(">bI")
 TIMEOUT_S = 10.0
 MOST_BYTES = 4 * 1024 * 1024
-"""The limit of one answer."""
+"""The size limit of one answer, in bytes."""
 MOST_REFERENCES = 64
 """The limit of a schema's references, direct and indirect."""
 _RETRIED = (429, 500, 502, 503, 504)
@@ -55,8 +55,8 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
-    """The settings with which any process can reach a registry. ``ca``: a file of authorities in place of the system's;
-    ``certificate``, ``key``: our own files. ``timeout``: seconds.
+    """The settings with which any process can reach a registry. ``ca``: a file of authorities that replaces the
+    system's. ``certificate``, ``key``: files of tierstate's client certificate. ``timeout``: seconds.
     """
 
     url: str
@@ -69,7 +69,7 @@ class RegistryAccess:
 
 
 class AnsweredOtherwise(Unavailable):
-    """The registry's answer for this schema is not valid; it may still have all others."""
+    """The registry's answer for one schema is not valid. Its answers for other schemas may be."""
 
 
 class _NoSuchSchema(CorruptData):
@@ -94,8 +94,8 @@ class SchemaRegistry:
         )
 
     def schema(self, id: int, *, serialized: bool = False) -> RegisteredSchema:
-        """Return the schema of an id. Raises Unavailable, TimedOut, AccessDenied; CorruptData for an id that the
-        registry does not have, or an answer that is too large.
+        """Return the schema of an id. Raises CorruptData if the registry does not have the id, or if its answer is too
+        large. Also raises Unavailable, TimedOut and AccessDenied.
         """
         return self._request(f"{self._url}/schemas/ids/{id}", serialized)
 
@@ -115,7 +115,8 @@ class SchemaRegistry:
         return schema
 
     def whole(self, schema: RegisteredSchema) -> list[str]:
-        """Return the texts of all schemas that it refers to, each after those that it needs itself, then its own.
+        """Return the texts of all schemas that ``schema`` refers to, then its own text. Each text follows those it
+        refers to.
 
         Raises CorruptData for too many references, and as `schema`.
         """

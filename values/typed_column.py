@@ -1,4 +1,4 @@
-"""A column of typed values, and the column `_corrupt` with the bytes of what does not parse."""
+"""A column of typed values, and the column `_corrupt` with the bytes that do not parse."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def _fits(row: Any, kind: pa.DataType) -> bool:
 def corrupt_column(
     raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], marked: pa.Array | None = None
 ) -> pa.Array:
-    """Return the column `_corrupt`. ``marked``: rows that are marked even if all of their bytes parse."""
+    """Return the column `_corrupt`, which is null in rows without corrupt bytes. ``raw``: the bytes; ``bad``: whether
+    they are corrupt. ``marked``: rows that are not null even if all of their bytes parse.
+    """
     some = reduce(pc.or_, [*bad.values(), *([] if marked is None else [marked])])
     count = len(some)
     if not pc.any(some).as_py():
@@ -65,7 +67,7 @@ def corrupt_column(
 
 
 class TextValues:
-    """Reads bytes as text: they are UTF-8, or corrupt."""
+    """Reads bytes as UTF-8 text. Other bytes are corrupt."""
 
     def of(self, values: pa.Array) -> TypedColumn:
         try:
