@@ -16,10 +16,10 @@ from ..state.errors import AccessDenied
 from .credentials import ANYBODY, Caller
 from .problems import NotAuthenticated
 
-REMEMBERED = 500_000
+MAX_CACHED_POSITIONS = 500_000
 """The most positions in all cached answers together. An answer with more is not cached."""
 LOCKS = 64
-NOBODY_TO_ASK = TopicGroups((), (GroupProblem(None, "this gateway asks no broker about groups"),))
+NO_BROKER_ASKED = TopicGroups((), (GroupProblem(None, "this gateway asks no broker about groups"),))
 
 
 class AskingGroups(Protocol):
@@ -40,8 +40,8 @@ class GroupStandings:
         self, asking: AskingGroups | None, pool: Pool, clock: Clock, cache_s: float, *, by_kafka: bool
     ) -> None:
         self._asking, self._pool, self._clock, self._cache_s, self._by_kafka = asking, pool, clock, cache_s, by_kafka
-        self._cache: LRUCache[tuple[bytes, str], tuple[float, TopicGroups]] = LRUCache(
-            REMEMBERED, getsizeof=lambda entry: 1 + len(entry[1].positions)
+        self._cache: LRUCache[tuple[bytes, str, int], tuple[float, TopicGroups]] = LRUCache(
+            MAX_CACHED_POSITIONS, getsizeof=lambda entry: 1 + len(entry[1].positions)
         )
         self._lock = threading.Lock()
         self._locks = [threading.Lock() for _ in range(LOCKS)]
@@ -52,31 +52,31 @@ class GroupStandings:
         Raises NotAuthenticated, AccessDenied, BrokerUnavailable, TimedOut, Throttled.
         """
         if self._asking is None:
-            return NOBODY_TO_ASK
+            return NO_BROKER_ASKED
         who = caller if self._by_kafka else ANYBODY
-        groups = self._remembered(who, topic)
-        return groups if groups is not None else await self._pool.run(lambda: self._asked(who, topic, partitions))
+        groups = self._cached(who, topic, partitions)
+        return groups if groups is not None else await self._pool.run(lambda: self._request(who, topic, partitions))
 
     def now(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
         """Return the same as `of`. Blocks the calling thread while the brokers answer."""
         if self._asking is None:
-            return NOBODY_TO_ASK
-        return self._asked(caller if self._by_kafka else ANYBODY, topic, partitions)
+            return NO_BROKER_ASKED
+        return self._request(caller if self._by_kafka else ANYBODY, topic, partitions)
 
-    def _remembered(self, caller: Caller, topic: str) -> TopicGroups | None:
+    def _cached(self, caller: Caller, topic: str, partitions: int) -> TopicGroups | None:
         with self._lock:
-            at, groups = self._cache.get((caller.key, topic)) or (float("-inf"), None)
+            at, groups = self._cache.get((caller.key, topic, partitions)) or (float("-inf"), None)
         return groups if self._clock.monotonic() - at < self._cache_s else None
 
-    def _asked(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
+    def _request(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
         with self._locks[hash((caller.key, topic)) % LOCKS]:
-            groups = self._remembered(caller, topic)
+            groups = self._cached(caller, topic, partitions)
             if groups is None:
                 at = self._clock.monotonic()  # before the request, for the reason in `rights.py`
                 groups = self._answer(caller, topic, range(partitions))
                 with self._lock:
-                    if len(groups.positions) < REMEMBERED:
-                        self._cache[caller.key, topic] = at, groups
+                    if len(groups.positions) < MAX_CACHED_POSITIONS:
+                        self._cache[caller.key, topic, partitions] = at, groups
             return groups
 
     def _answer(self, caller: Caller, topic: str, partitions: Sequence[int]) -> TopicGroups:

@@ -64,16 +64,18 @@ class BatchOrder:
             raise Misplaced("batches follow the last offset of the segment", **facts, last_offset=self._end)
         if ends and batch.last_offset != self._last:
             raise Misplaced("the log does not end with the segment", **facts, last_offset=self._last)
-        own, epoch = self._epochs.epoch_at(base), batch.partition_leader_epoch
-        if epoch != own and (own is not None or epoch > self._epochs.entries[0].epoch):
-            raise Misplaced("a batch is of another leader epoch than its segment", **facts, expected=own, found=epoch)
+        expected, epoch = self._epochs.epoch_at(base), batch.partition_leader_epoch
+        if epoch != expected and (expected is not None or epoch > self._epochs.entries[0].epoch):
+            raise Misplaced(
+                "a batch is of another leader epoch than its segment", **facts, expected=expected, found=epoch
+            )
         self._floor = self._begin = Offset(batch.last_offset + 1)
-        leads, self._chunk = batch.position == 0 or -1 < self._chunk < chunk, chunk
+        begins_chunk, self._chunk = batch.position == 0 or -1 < self._chunk < chunk, chunk
         if self._firsts is None:
             return
         first = self._firsts[chunk]
         stop = next((each for each in self._firsts[chunk + 1 :] if each is not None), None)
-        if first is None or base < first or (leads and base != first) or (stop is not None and base >= stop):
+        if first is None or base < first or (begins_chunk and base != first) or (stop is not None and base >= stop):
             raise Misplaced("a batch lies in another chunk than its manifest says", **facts)
 
     def holds(self, positions: Numbers, bases: Numbers, lasts: Numbers, sizes: Numbers, epochs: Numbers) -> bool:

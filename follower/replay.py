@@ -47,13 +47,13 @@ def catch_up(
     records read so far. Ends early, without an error, if ``stop`` is set. Raises PositionLost after a truncation.
     """
     interest = interest or Interest(topic.mapped_partitions)
-    behind = {number: end for number, end in ends.items() if store.position(number) < end}
-    if not behind:
+    pending_ends = {number: end for number, end in ends.items() if store.position(number) < end}
+    if not pending_ends:
         return 0
-    reader = reader_at(topic, store, behind)
+    reader = reader_at(topic, store, pending_ends)
     read = 0
     try:
-        while behind and not (stop and stop.is_set()):
+        while pending_ends and not (stop and stop.is_set()):
             batches = reader.poll(0.2)
             for batch in batches:
                 number = batch.tier_partition
@@ -63,14 +63,14 @@ def catch_up(
                 if keep is not None:
                     entries = [entry for entry in entries if keep(number, entry)]
                 kept, dropped = interest.split(number, entries)
-                following = Position(min(batch.following, end))
-                store.apply(number, kept, following, batch.epoch, dropped, batch.anchor(following))
+                next_position = Position(min(batch.following, end))
+                store.apply(number, kept, next_position, batch.epoch, dropped, batch.anchor(next_position))
                 if store.position(number) >= end:
-                    behind.pop(number, None)
+                    pending_ends.pop(number, None)
                 if progress:
                     progress(read)
             if not batches:
-                _check_ends(topic, behind)
+                _check_ends(topic, pending_ends)
     finally:
         reader.close()
     return read
@@ -79,9 +79,11 @@ def catch_up(
 def _check_ends(topic: TierTopic, ends: Mapping[int, Position]) -> None:
     """Raise PositionLost if the topic now ends below one of ``ends``. Called when no records come."""
     for number, end in ends.items():
-        now = topic.end(number)
-        if now < end:
-            raise PositionLost("the topic was truncated while it was read", tier_partition=number, end=now, wanted=end)
+        current_end = topic.end(number)
+        if current_end < end:
+            raise PositionLost(
+                "the topic was truncated while it was read", tier_partition=number, end=current_end, wanted=end
+            )
 
 
 def take_back(

@@ -36,15 +36,14 @@ class CheckedLog:
         self._chunk_bytes, self.size_bytes = chunk_bytes, files.log_bytes
         self._offset_index = OffsetIndexBuilder(offsets.start)
         self._time_index = TimeIndexBuilder(offsets.start)
-        self._check_offsets, self._check_times = _broker_index(files, offsets)
-        self.index_file = str(files.path.with_suffix(".txnindex"))
+        self._offset_index_check, self._time_index_check = _index_checks(files, offsets)
+        self.transaction_index_file = str(files.path.with_suffix(".txnindex"))
         self._transactions = TransactionIndexCheck(
-            files.transaction_index, offsets.start, files.before, self.index_file, log=self._source
+            files.transaction_index, offsets.start, files.before, self.transaction_index_file, log=self._source
         )
         self.record_count = 0
         self.last_record_offset = Offset(offsets.start - 1)
         self.max_timestamp = TimestampMs(-1)
-        self.first_codec: int | None = None
         self.undecodable: Offset | None = None
         self._batch_starts: dict[int, Offset] = {}
 
@@ -121,13 +120,11 @@ class CheckedLog:
             )
         self.last_record_offset = Offset(last)
         self._time_index.add(batch, self._offset_index.add(batch))
-        if self._check_offsets is not None:
-            self._check_offsets.add(batch)
-        if self._check_times is not None:
-            self._check_times.add(batch, self._time_index.highest)
+        if self._offset_index_check is not None:
+            self._offset_index_check.add(batch)
+        if self._time_index_check is not None:
+            self._time_index_check.add(batch, self._time_index.highest)
         self._batch_starts.setdefault(batch.position // self._chunk_bytes, Offset(first))
-        if self.first_codec is None:
-            self.first_codec = batch.codec
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = TimestampMs(batch.max_timestamp)
         if not batch.is_control:
@@ -148,13 +145,17 @@ class CheckedLog:
 
     def offset_index(self) -> bytes:
         """Return the broker's index if each entry points to a batch of the log; otherwise the rebuilt index."""
-        check, own = self._check_offsets, self.files.offset_index
-        return own if own is not None and check is not None and check.fits else self._offset_index.bytes()
+        check, broker_index = self._offset_index_check, self.files.offset_index
+        if broker_index is not None and check is not None and check.fits:
+            return broker_index
+        return self._offset_index.bytes()
 
     def time_index(self) -> bytes:
         """Return the broker's index if its entries are true and end with the highest timestamp; else the rebuilt."""
-        check, own = self._check_times, self.files.time_index
-        return own if own is not None and check is not None and check.fits else self._time_index.bytes()
+        check, broker_index = self._time_index_check, self.files.time_index
+        if broker_index is not None and check is not None and check.fits:
+            return broker_index
+        return self._time_index.bytes()
 
     def aborted(self) -> tuple[AbortedRange, ...]:
         """Return every aborted range that overlaps the segment, sorted. Its marker may be in a later segment."""
@@ -168,24 +169,24 @@ class CheckedLog:
         Raises CorruptData if they differ and no file shows which transactions were open at the segment's base offset.
         Their entries cannot be rebuilt then, and Kafka's readers rely on these entries.
         """
-        check, own = self._transactions, self.files.transaction_index
+        check, broker_index = self._transactions, self.files.transaction_index
         difference = check.difference()
         if difference is not None and not check.opening_complete:
             raise CorruptData(
                 "the transaction index contradicts the markers, and no producer snapshot says what was open before",
-                file=self.index_file,
+                file=self.transaction_index_file,
                 difference=difference,
             )
-        return (own, None) if difference is None else (check.bytes() or None, difference)
+        return (broker_index, None) if difference is None else (check.bytes() or None, difference)
 
 
-def _broker_index(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, TimeIndexCheck | None]:
+def _index_checks(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, TimeIndexCheck | None]:
     """Return checks of the broker's offset index and time index against the log; None for a missing index."""
-    check, times = None, None
+    offset_check, time_check = None, None
     if files.offset_index is not None:
         entries = offset_index_entries(files.offset_index, offsets.start, str(files.path.with_suffix(".index")))
-        check = OffsetIndexCheck(entries, offsets.end)
+        offset_check = OffsetIndexCheck(entries, offsets.end)
     if files.time_index is not None:
         source = str(files.path.with_suffix(".timeindex"))
-        times = TimeIndexCheck(time_index_entries(files.time_index, offsets.start, source))
-    return check, times
+        time_check = TimeIndexCheck(time_index_entries(files.time_index, offsets.start, source))
+    return offset_check, time_check

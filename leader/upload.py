@@ -114,7 +114,11 @@ def upload(
         transaction_index=transaction_index,
     )
     if difference is not None:
-        listener(TransactionIndexRebuilt(session.partition, session.name, attempt.offsets, log.index_file, difference))
+        listener(
+            TransactionIndexRebuilt(
+                session.partition, session.name, attempt.offsets, log.transaction_index_file, difference
+            )
+        )
     yield "put indexes"
     indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, iv=policy.iv, pace=pace)
     _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)

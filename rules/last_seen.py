@@ -28,8 +28,8 @@ class LastSeen:
     """The observations of one partition. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._there: Aged | None = None
-        self._gone: Aged | None = None
+        self._present: Aged | None = None
+        self._departed: Aged | None = None
         self._epoch: LeaderEpoch | None = None
 
     def look(self, segments: Sequence[LocalSegment], bounds: LocalBounds, epoch: LeaderEpoch | None) -> Aged | None:
@@ -39,12 +39,13 @@ class LastSeen:
         new, all earlier observations are discarded.
         """
         if epoch != self._epoch:
-            self._there = self._gone = None
+            self._present = self._departed = None
             self._epoch = epoch
-        if self._there is not None and bounds.local_start >= self._there.before:
-            older = self._gone.newest if self._gone is not None else self._there.newest
-            self._gone, self._there = replace(self._there, newest=max(older, self._there.newest)), None
+        if self._present is not None and bounds.local_start >= self._present.before:
+            departed_newest = self._departed.newest if self._departed is not None else self._present.newest
+            newest = max(departed_newest, self._present.newest)
+            self._departed, self._present = replace(self._present, newest=newest), None
         whole = bool(segments) and segments[0].base_offset <= bounds.local_start  # else records were deleted in between
         if whole and bounds.high_watermark > bounds.local_start:
-            self._there = Aged(bounds.high_watermark, LocalSegments.of(segments).newest)
-        return self._gone
+            self._present = Aged(bounds.high_watermark, LocalSegments.of(segments).newest)
+        return self._departed

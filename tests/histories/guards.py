@@ -136,7 +136,7 @@ def _newest_first(view: Any, local_start: int) -> Any:
 def _as_the_index_says(log: Any) -> tuple[AbortedRange, ...]:
     """Of what ends in this segment; what ends behind it by the markers there."""
     try:
-        said = parse_transaction_index(log.files.transaction_index or b"", log.index_file)
+        said = parse_transaction_index(log.files.transaction_index or b"", log.transaction_index_file)
     except CorruptData:
         said = []
     return (*(entry.range for entry in said), *log.files.aborted_later(log._transactions.open))
