@@ -32,8 +32,7 @@ INTRODUCTION = """\
 Run all again with `make bench`, one of them with `python -m bench NAME`. Both write this page and `benchmarks.json`.
 
 A table compares tierstate with peers: other tools that do the same work on the same machine. In parentheses are the
-ratio of our figure to the peer's, and the limit that we aim for. Absolute figures are those of one
-machine. More records or bytes a second are better; less time, CPU and memory are better.
+ratio of our figure to the peer's, and the limit that we aim for.
 
 Where nothing else is stated, a figure is the median of at least five runs, both sides take turns, all processes share
 the cores, and the data is in the page cache. The machine has {machine}.
