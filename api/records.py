@@ -209,7 +209,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
     if not first.data and call.wait_s > 0:
         held.resize(0)
         await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
-        await service.permit(caller, call.topic, Need.READ)  # the right may have been lost meanwhile
+        await service.permit(caller, call.topic, Need.READ)  # the right may have been lost during the wait
         held.resize(piece_bytes)
         tiers.clear()
         (first, next_offset), pool = await _taken(service, call, position, piece_bytes, take)
@@ -273,7 +273,7 @@ async def _fetch(
 ) -> tuple[Taken, Pool]:
     """Fetch and take a piece: in the local pool if the broker has the offset, else in the remote pool.
 
-    A read in the local pool reads the local tier alone. If the offset was trimmed meanwhile, the remote pool repeats
+    A read in the local pool reads the local tier alone. If the offset was trimmed in between, the remote pool repeats
     the read. So no thread that serves local reads waits for the object store.
     """
     place = call.topic, call.partition

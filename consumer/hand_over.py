@@ -8,7 +8,7 @@
     any           → UNKNOWN   seek, assign
     UNKNOWN, REMOTE → NOBODY  no tier has the offset (``auto.offset.reset=error``): one error, until a seek or an assign
 
-This module never calls seek of Kafka's consumer: after an error, seek raises ``_STATE`` and no record arrives any more.
+This module never calls seek of Kafka's consumer: after an error, seek raises ``_STATE`` and records stop arriving.
 Instead it unassigns the partition and assigns it at the new offset. This keeps a pause, but discards stored offsets, so
 they are stored again. Offsets of records handed out are passed to librdkafka, which commits them, within `STORE_S`
 seconds, and before every commit, rebalance and close.
@@ -156,7 +156,7 @@ class HandOver:
             self._dirty.add(part)
 
     def _from_kafka(self, taken: list[Message], limit: int, wait: float) -> None:
-        """Add messages of Kafka's consumer, which runs callbacks meanwhile, on this thread, without the lock."""
+        """Add messages of Kafka's consumer. It runs callbacks on this thread, so the lock must not be held."""
         if limit - len(taken) == 1:
             first = self._kafka.poll(wait)
             messages = [] if first is None else [first]

@@ -197,7 +197,7 @@ class Follower:
     def _wait(self, reached: Callable[[], bool], timeout: float) -> None:
         """Wait until ``reached``, for at most ``timeout`` seconds. Raises `failure` or `trouble` if one of them is set.
 
-        Without a tail thread, run iterations until ``reached`` or until no more records come.
+        Without a tail thread, run iterations until ``reached`` or until an iteration does not change the view.
         """
         if self._tail:
             self._progress.wait(reached, timeout)

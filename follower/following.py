@@ -14,7 +14,7 @@ from .rebuild import Seed
 class Following:
     """``tier_partitions``: None means all. ``keep`` selects the partitions whose facts are kept; None means all.
     ``seed`` fills an empty view from a checkpoint. ``tail``: run a thread. Without a thread, `Follower.advance`,
-    `wait_applied` and `require_fresh` iterate; the last two raise ViewBehind as soon as no more records come.
+    `wait_applied` and `require_fresh` iterate; the last two raise ViewBehind as soon as an iteration changes nothing.
     ``poll_s``: longest wait of one poll of the thread. ``listener`` receives the events about facts and rebuilds.
     """
 

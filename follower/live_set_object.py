@@ -92,7 +92,7 @@ def write_live_set(
     check: Callable[[Entry], None] = lambda entry: None,
     holes: int = 0,
 ) -> Table:
-    """Write one tier-state partition of a store as a table in ``folder``. The store must not change meanwhile.
+    """Write one tier-state partition of a store as a table in ``folder``. The store must not change during the call.
 
     ``check`` is called with each entry, and raises for an entry that must not be kept.
     """
@@ -150,7 +150,7 @@ def read_header(
     """Return the header, and the offset of the body in bytes. If ``identity`` is None, any identity is accepted.
 
     Raises CorruptData if the header is damaged or does not match the object's name. Raises InvalidRequest if the header
-    is of another cluster, topic, mapping or layout.
+    names another cluster, topic, mapping or layout.
     """
     data = objects.get_range(name.key, ByteRange(0, HEAD_BYTES))
     header, start = unseal(data, kind, LiveSetHeader, source=name.key)

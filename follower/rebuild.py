@@ -42,7 +42,7 @@ class Builder:
             except PositionLost:
                 if self._seed is None:
                     raise
-                return self._installed(as_of, None)  # the checkpoint is of a lost branch of the log
+                return self._installed(as_of, None)  # the checkpoint belongs to a lost branch of the log
         except (PositionLost, CorruptData) as lost:
             raise ViewBehind("a rebuild of the view failed, and is tried again", reason=lost) from lost
 

@@ -112,8 +112,8 @@ def replay_archive(
 ) -> Replayed:
     """Replay the archive up to ``to`` or its end. ``store`` is empty, or has the live set of a checkpoint.
 
-    Raises InvalidRequest if the archive does not contain the position or begins after the time, or is of another
-    cluster or mapping. Raises CorruptData if the archive is damaged.
+    Raises InvalidRequest if the archive does not contain the position or begins after the time, or belongs to
+    another cluster or mapping. Raises CorruptData if the archive is damaged.
     """
     objects, tier_partition = shelf.objects, shelf.tier_partition
     at = store.position(tier_partition)
@@ -192,7 +192,7 @@ def _below(archived: Sequence[ArchivedEntry], to: Target) -> tuple[list[Entry], 
 def archived_entries(shelf: Shelf[ObjectReader]) -> Iterator[Entry]:
     """Yield all facts and tombstones of the archive: the base's live set in order of key, then the pieces in order.
 
-    Raises InvalidRequest if the archive is of another cluster or mapping, and CorruptData if it is damaged.
+    Raises InvalidRequest if the archive belongs to another cluster or mapping, and CorruptData if it is damaged.
     """
     objects, identity = shelf.objects, shelf.identity
     chain = chain_of(objects, shelf.place)

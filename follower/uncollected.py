@@ -18,7 +18,7 @@ _was_enabled = False
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the cycle collector of the whole process. Use it for at most a second: no cycle is freed meanwhile.
+    """Pause the cycle collector of the whole process. Use it for at most a second: no cycle is freed during the pause.
 
     Several threads may pause at the same time; the last one to end enables the collector again.
     """

@@ -1,7 +1,7 @@
 """Measures periodically how far a view is behind its topic, so that callers need not wait for a broker.
 
-It runs in its own threads, because each query takes long while the broker does not answer. Meanwhile callers get the
-last values.
+It runs in its own threads, because each query takes long while the broker does not answer. During a query, callers
+get the last values.
 """
 
 from __future__ import annotations

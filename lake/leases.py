@@ -52,7 +52,7 @@ class Renewal:
 
 
 class Leases:
-    """Leases on partitions of one topic. If a lease cannot be written, ``tell`` is called once, and no more are taken.
+    """Leases on partitions of one topic. If a lease cannot be written, ``tell`` is called once. Then no lease is taken.
 
     A thread renews them, because reading may take longer than a lease without a call of `keep`.
     """

@@ -99,7 +99,7 @@ class Compacted:
 
 
 def compact(table: LakeTable, attempt_id: Callable[[], str], *, execute: bool, bins_of: int = COMMIT_BINS) -> Compacted:
-    """Compact until no more files can be joined. Without ``execute``, only return the numbers. Raises the errors of
+    """Compact until no files can be joined. Without ``execute``, only return the numbers. Raises the errors of
     reading and writing.
     """
     compacted = Compacted()
@@ -132,8 +132,8 @@ def _files(group: Sequence[Bin]) -> list[DataFile]:
 def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Operation[bool]:
     """Make one commit for these bins. Returns False if files that were read no longer belong to the table.
 
-    Other writers may add rows meanwhile. The commit is repeated as long as the table still has the files that were
-    read.
+    Other writers may add rows at the same time. The commit is repeated as long as the table still has the files that
+    were read.
     """
     with nothing_left(table, attempt):
         for each in group:
@@ -221,11 +221,11 @@ class Stray:
 
 
 def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
-    """Return the strays. Files are listed before snapshots are read*, which then name each file committed meanwhile.
+    """Return the strays. Files are listed before snapshots are read*, which then name each file committed in between.
 
     A file that only a foreign metadata file (`table_metadata`) names is not a stray. Another catalog may keep the
     table, or this catalog was restored from a backup. ``older_than``: no running attempt can have begun before it.
-    Raises InvalidRequest if the store cannot be listed, and Unavailable if another catalog commits meanwhile.
+    Raises InvalidRequest if the store cannot be listed, and Unavailable if another catalog commits during the call.
     """
     files = list(listed(table.iceberg.io, table.iceberg.location(), table.name))
     existing = {place_of(url) for url, _ in files}
@@ -235,7 +235,7 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     for each in others:
         if not lost_its_race(table, each.metadata, existing):
             needed |= {place_of(each.url), *map(place_of, _named(table, each.metadata, missing=True))}
-    table.refresh()  # so that a commit by this catalog meanwhile is not taken for another catalog's
+    table.refresh()  # so that a concurrent commit by this catalog is not taken for another catalog's
     if {each.url for each in foreign_metadata(table)} - {each.url for each in others}:
         raise Unavailable("another catalog commits to this table now; try again", table=table.name)
     own = None if table.has_own_location else _once_named(table)

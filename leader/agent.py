@@ -245,7 +245,7 @@ class Agent:
                 self._turn(worker, stop)
 
     def _next(self) -> PartitionWorker | None:
-        with self._turns:  # a worker that is queued meanwhile is taken here, or another thread is started for it
+        with self._turns:  # a worker that is queued concurrently is taken here, or another thread is started for it
             if self._queue.waits:
                 return self._queue.take()
             self._hands -= 1

@@ -31,7 +31,7 @@ class Backoff:
         self._error = error
 
     def returned(self, kind: type[TierstateError]) -> None:
-        """End the wait if the last error is of this kind, because the cause was removed. `count` stays the same."""
+        """End the wait if the last error has this type, because the cause was removed. `count` stays the same."""
         if isinstance(self._error, kind):
             self._not_before = 0.0
 

@@ -58,7 +58,7 @@ def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTool
     """Make one attempt. Raises CorruptData (a check failed), NotTiered (old format), Fenced, Unavailable kinds.
 
     Every file is opened before the first fact is appended, so that reads succeed even if the broker deletes the segment
-    meanwhile. `_check_again` then raises Fenced.
+    during the attempt. `_check_again` then raises Fenced.
     """
     context = session.context
     start_s = context.clock.monotonic()
@@ -150,8 +150,8 @@ def _give_up(session: TermSession, attempt: CopyAttempt, store: ObjectWriter, er
     """Remove the attempt's objects and append the facts of that, as far as possible. Raises no tierstate error.
 
     The objects are removed first: no reader knows them, and a fenced term may still remove objects that it wrote.
-    Delete-finished is appended only if no object can land any more: a write of unknown outcome may land later, and then
-    a sweep needs the facts that name the segment id.
+    Delete-finished is appended only if no object can land later. A write of unknown outcome may land later, and then a
+    sweep needs the facts that name the segment id.
     """
     gone = False
     yield "delete own objects"

@@ -61,7 +61,7 @@ def look_for_lost_facts(
     fresh_view: Callable[[], PartitionView],
     local_start: Offset | None,
 ) -> LostFacts:
-    """List the objects and compare them with a view captured after*: it has the facts of a copy that ends meanwhile.
+    """List the objects, then compare them with a new view*, which has the facts of copies that end during the listing.
 
     Writes nothing. ``local_start``: the broker's log start, requested before this call; None if unknown. Raises
     Unavailable kinds, AccessDenied, ViewBehind.

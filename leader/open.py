@@ -43,7 +43,7 @@ from .upload import FormatPolicy
 
 @dataclass(frozen=True, slots=True)
 class LeaderRole:
-    """An agent that is ready to run, with its parts. ``hosted`` lists the disks anew at each call."""
+    """An agent that is ready to run, with its parts. ``hosted`` lists the disks again at each call."""
 
     agent: Agent
     board: StatusBoard

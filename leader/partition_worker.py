@@ -119,7 +119,7 @@ class PartitionWorker:
         return (self._general, *self._by_kind.values(), *self._put_off.values())
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
-        """End, at the next look, each backoff whose last error is of one of these kinds. Thread-safe."""
+        """End, at the next look, each backoff whose last error is one of these kinds. Thread-safe."""
         self._returned.extend(kinds)
 
     @property

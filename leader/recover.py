@@ -1,8 +1,8 @@
 """Rebuild the tier-state topic from a plan: append a new term for each partition, then the facts of the plan.
 
 No other process may write at the same time: the target is a fresh topic. At the end, each partition is compared with
-the plan. (If an agent began a term meanwhile, its term fences later facts; the comparison finds that.) The value of a
-key depends only on the plan and the term, so an interrupted recovery can continue.
+the plan. (If an agent began a term in that time, its term fences later facts; the comparison finds that.) The value of
+a key depends only on the plan and the term, so an interrupted recovery can continue.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
     """Add the facts of segments that are complete in the bucket to a partition that has facts.
 
     The new term belongs to no broker and is in force from its own position on, so no agent may run. If an agent began a
-    term meanwhile, its term fences later facts; the check at the end finds that. After an interruption, look for lost
-    facts again and begin a new term. Raises Fenced, UnknownOutcome, IllegalTransition.
+    term in that time, its term fences later facts; the check at the end finds that. After an interruption, look for
+    lost facts again and begin a new term. Raises Fenced, UnknownOutcome, IllegalTransition.
     """
     plan, partition = lost.plan, lost.plan.partition
     view, number = tools.view, tools.view.tier_partition(partition)

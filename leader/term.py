@@ -159,7 +159,7 @@ class TermSession:
         return position
 
     def outcome_unknown(self) -> None:
-        """End the term so that it makes no more decisions, because a fact that it appended may still land."""
+        """End the term so that it makes no further decisions, because a fact that it appended may still land."""
         self.end("an append of unknown outcome")
 
     def read_own_write(self, position: Position) -> None:

@@ -1,6 +1,6 @@
 """One of the two connections of a relay, to the client or to the broker. Frames are read with back-pressure.
 
-The socket is read into one buffer, which fills up when no more is requested. Small writes are combined, because each
+The socket is read into one buffer, which fills up while no data is requested. Small writes are combined, because each
 write is a packet, and with TLS a record. If both connections are without TLS, large data that only passes through does
 not go through this class (`direct.py`). With TLS it is copied out of the buffer in pieces of `PIPED` bytes. Larger
 pieces would be allocated and freed each time, which costs more than the copy. (A view of the buffer cannot be written,

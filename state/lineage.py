@@ -76,7 +76,7 @@ def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, b
 
 
 def settles(settled: Lineage, lineage: Lineage) -> bool:
-    """Return whether a person settled that the log begins where ``lineage`` begins: lower offsets are of another log.
+    """Return whether a person settled that the log begins where ``lineage`` begins. Lower offsets are in another log.
 
     Only the first epoch is compared: one leader began it, on one log, whichever replica has it (decision 0016).
     """

@@ -128,7 +128,7 @@ class PartitionView:
         return False
 
     def _log_start_known(self, lineage: Lineage) -> Offset | None:
-        """Return the highest log start that holds here, among those whose lineage is of the same log or unrecorded."""
+        """Return the highest log start that holds here, among those whose lineage has the same log or is unrecorded."""
         facts = (
             fact
             for fact in self.log_starts

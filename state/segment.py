@@ -101,7 +101,7 @@ class RemoteSegment:
 
     ``offsets`` is the range that it covers, gap-free by construction. Records may be missing inside it, and
     ``last_record_offset`` may be lower than its end. Sizes are in bytes: ``log_bytes`` of the plain log,
-    ``log_object_bytes`` and ``indexes_object_bytes`` as stored. Checksums are of the plain bytes.
+    ``log_object_bytes`` and ``indexes_object_bytes`` as stored. Checksums cover the plain bytes.
     """
 
     partition: TopicIdPartition

@@ -91,7 +91,7 @@ class SortingTable:
         self._touched: list[OffsetRange] | None = []
 
     def put(self, changed: Mapping[RemoteSegmentId, SegmentMeaning | None]) -> None:
-        """Replace the meaning of these segments. None means that the segment has no facts any more."""
+        """Replace the meaning of these segments. None means that the segment no longer has facts."""
         few = len(changed) * MANY <= len(self._segments.shown())
         for segment_id, meaning in changed.items():
             before = self._segments.put(segment_id, meaning)

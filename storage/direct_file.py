@@ -21,7 +21,7 @@ _NOT_HERE = {errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class DirectFile:
-    """A file that is being written. ``descriptor`` is of an empty file; the caller closes it. Raises OSError.
+    """A file that is being written. ``descriptor`` refers to an empty file; the caller closes it. Raises OSError.
 
     If the file system lacks direct writes, or requires another alignment, all data is written through the cache.
     """

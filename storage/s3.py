@@ -123,7 +123,7 @@ class S3Store:
                 raise
             answer = self._requests.read(key, look)
         modified_at = TimestampMs(int(answer["LastModified"].timestamp() * 1000))
-        # a checksum of another type is of the parts' checksums, or unknown
+        # a checksum of another type covers the parts' checksums, or is unknown
         checksum = answer.get("ChecksumCRC32C") if answer.get("ChecksumType") == "FULL_OBJECT" else None
         return ObjectInfo(key, answer["ContentLength"], modified_at, crc32c_from(checksum))
 

@@ -29,7 +29,7 @@ def new_memory(size: int) -> memoryview:
 
 
 def put(target: memoryview, at: int, piece: Bytes) -> None:
-    """Copy ``piece`` into ``target`` at ``at``. Other threads run meanwhile, unlike during a slice assignment."""
+    """Copy ``piece`` into ``target`` at ``at``. Other threads run during the copy, unlike during a slice assignment."""
     np.frombuffer(target, np.uint8)[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
 
 
@@ -80,7 +80,7 @@ class Window:
 
 
 class Buffers:
-    """Reuses the memory of windows to which nothing refers any more, so that no window in use is overwritten.
+    """Reuses the memory of windows that are no longer referenced, so that no window in use is overwritten.
 
     At most ``keep`` buffers wait for reuse, each at most as large as the largest window so far. Thread-safe.
     """

@@ -54,7 +54,7 @@ class SegmentSource:
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """A written log object. ``sha256`` and ``crc32c`` are of the plain log. ``chunks`` has plain and stored sizes.
+    """A written log object. ``sha256`` and ``crc32c`` cover the plain log. ``chunks`` has plain and stored sizes.
 
     ``object_crc32c`` and ``chunk_crc32c`` are the CRC-32C of the stored object and of each stored chunk.
     """
@@ -69,7 +69,7 @@ class LogObject:
 
 @dataclass(frozen=True, slots=True)
 class IndexesObject:
-    """A written indexes object. ``sha256`` is of the plain bytes, ``object_crc32c`` of the stored bytes."""
+    """A written indexes object. ``sha256`` covers the plain bytes, ``object_crc32c`` the stored bytes."""
 
     spans: IndexSpans
     stored_bytes: int

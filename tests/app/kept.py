@@ -1,4 +1,4 @@
-"""A bucket with copied segments, an archive and checkpoints of what was said of them, and no broker anywhere."""
+"""A bucket with copied segments, and an archive and checkpoints of their facts, without a broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASE = "transactions"
 
 @dataclass
 class Kept:
-    """Topic ``t`` of one partition. ``clock`` stamps facts; what is said a second later is a second younger."""
+    """A bucket with topic ``t``, which has one partition. ``clock`` sets the timestamps of facts."""
 
     path: Path
     tier_topic_id: str = FIRST_TOPIC
@@ -48,7 +48,7 @@ class Kept:
         self.copied: list[RemoteSegment] = []
 
     def of(self, topic_id: TopicId, name: str = "t") -> TwoTiers:
-        """Another topic, whose facts are in the same tier-state topic."""
+        """Return another topic, whose facts are in the same tier-state topic."""
         tiers = TwoTiers(TopicIdPartition(topic_id, 0), name, self.store, self.topic)
         tiers.view.close()
         return tiers
@@ -63,7 +63,7 @@ class Kept:
         return self
 
     def copy(self, *numbers: int) -> Kept:
-        """Segments of the folder by their number, a second apart."""
+        """Copy segments of the folder, selected by their index, one second apart."""
         for number in numbers:
             self.clock.advance(1)
             self.copied.append(self.tiers.copy(self.folder, *self.folder.bases[number : number + 2]))
@@ -79,15 +79,15 @@ class Kept:
 
     @property
     def keys(self) -> list[str]:
-        """Of everything that was said."""
+        """The keys of all entries in the tier-state topic, in order."""
         return [entry.key for batch in self.topic.reader({0: Position(0)}).poll(0) for entry in batch.entries]
 
     def files(self, kind: str) -> list[Path]:
-        """Of ``archive`` or ``checkpoint``, oldest first."""
+        """Return the files of ``archive`` or ``checkpoint``, oldest first."""
         return sorted((self.path / "_tierstate" / self.tier_topic_id / "0" / kind).iterdir())
 
     def connection(self, **view: object) -> BucketConnection:
-        """As readers open it who were given nothing but the bucket. ``ages``: what they were told."""
+        """Open a connection that has only the bucket. `ages` gets the view ages that it reports, `heard` its events."""
         given = {"store.url": self.store.description, "view.source": "bucket", "cache.prefetch": 0}
         settings = settings_from({**given, **{f"view.{name}": value for name, value in view.items()}})
         opened = open_connection(settings, self.clock, listener=self._heard.append, tell=self.ages.append)
@@ -102,7 +102,7 @@ class Kept:
         return self._heard
 
     def read(self, topic: str = "t", isolation: Isolation = Isolation.READ_COMMITTED, **view: object) -> list[Row]:
-        """Everything there is, by the view from the bucket."""
+        """Return all records, read through the view from the bucket."""
         with self.connection(**view) as connection:
             reader = connection.reader(connection.view())
             start, end = reader.extent(topic, 0, isolation=isolation)

@@ -1,4 +1,4 @@
-"""What people are shown of a partition that is trimmed while they look."""
+"""Tests what `both_tiers_now` returns for a partition that is trimmed during the call."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ OTHER_TOPIC = TopicId.of(b"another-topic-id")
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
-    """Three segments; a checkpoint after the first, the archive after the second, and the third said to nobody."""
+    """Return a bucket with three segments. A checkpoint follows the first one, and the archive the second one."""
     made = Kept(tmp_path / "store").begin().copy(0).checkpoint().copy(1).archive()
     return made.copy(2)
 

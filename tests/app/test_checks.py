@@ -1,4 +1,4 @@
-"""What ``tierstate check`` says of a store."""
+"""Tests the results of ``tierstate check`` for a store."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PLACE = TopicIdPartition(TopicId.of(bytes(16)), 0)
 def test_a_view_reads_what_it_is_asked_for_and_nothing_where_that_is_nothing(
     partitions: list[TopicIdPartition] | None, read: int
 ) -> None:
-    """As a pattern of Spark's that no topic matches."""
+    """An empty list occurs if no topic matches a pattern of Spark's."""
     said: list[int | None] = []
 
     @contextmanager

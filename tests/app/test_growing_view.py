@@ -1,4 +1,4 @@
-"""A view that grows reads no more of the tier-state topic than what somebody asks about."""
+"""A growing view reads only those tier-state partitions that a caller requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = {place: tier_partition_of(place, MAPPED) for place in PLACES}
 
 @pytest.fixture
 def read() -> list[int]:
-    """How many tier-state partitions each replay was of."""
+    """Return a list to which each replay adds the number of its tier-state partitions."""
     return []
 
 

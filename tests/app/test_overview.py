@@ -157,7 +157,7 @@ def test_nobody_waits_for_an_agent_whose_answer_is_not_needed_now(
 
 
 def test_only_agents_of_the_hosts_that_are_named_are_asked(clock: ManualClock) -> None:
-    """Whoever writes the tier-state topic names addresses, and the gateway stands where others do not."""
+    """Writers of the tier-state topic choose the addresses, and the gateway may reach hosts that they cannot."""
     with json_server({"/v1/status": {"partitions": [status(0)]}, "/v1/status/orders/0": status(0)}) as server:
         view = ManyTopics({"orders": 1}, agents={"orders": server.address}).view("orders", 0)
         for hosts, silent in (((), False), (("127.0.0.1",), False), (("kafka-1",), True)):

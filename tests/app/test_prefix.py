@@ -1,4 +1,4 @@
-"""By what a restarted agent is told from the agent of a copied cluster."""
+"""Tests `folders_id`, which distinguishes a restarted agent from the agent of a copied cluster."""
 
 from __future__ import annotations
 

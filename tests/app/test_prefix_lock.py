@@ -19,7 +19,7 @@ PERIOD_S = Settings().prefix.heartbeat
 
 
 class Living(ManualClock):
-    """Whenever somebody waits, the others go on."""
+    """A clock that calls each of ``others`` after every sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def bucket() -> Bucket:
 def test_a_second_process_is_refused_while_the_first_one_goes_on_and_is_told_its_name(
     bucket: Bucket, period_s: float
 ) -> None:
-    """By the period of the first one, when its own is shorter."""
+    """The second process waits by the period of the first one, even if its own period is shorter."""
     first, second = bucket.process(), bucket.process(period_s)
     first.take()
     started = bucket.clock.monotonic()

@@ -20,7 +20,7 @@ TERM = build.term(0, 0)
 
 
 def copied(*segments: RemoteSegment) -> list[LiveFact]:
-    """Facts 0 to 4 at most."""
+    """Return the facts of copied segments, at positions from 0: at most 0 to 4 for two segments."""
     facts = [build.leader(0, 0)]
     for at, each in enumerate(segments):
         attempt = build.attempt(at + 1, TERM, each.offsets.start, each.offsets.end)
@@ -44,7 +44,7 @@ def test_no_record_below_the_log_start_is_counted(start: int | None, left: list[
 def test_offsets_without_a_record_are_counted_where_nothing_tells_them(
     last: int, count: int, start: int, left: int
 ) -> None:
-    """Those behind the last record are told by the facts."""
+    """The facts name the offset of the last record, so higher offsets are not counted."""
     segment = replace(build.segment(1, TERM), last_record_offset=Offset(last), record_count=count)
     view = build.view(*copied(segment))
     assert list(remote_records(view, start).values()) == [left]

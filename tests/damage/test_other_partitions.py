@@ -1,4 +1,4 @@
-"""A damaged partition stops no other: what each command makes of a topic with one, and once it is mended."""
+"""Tests that a damaged partition stops no other partition, in each command, before and after its repair."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Commands:
         self.object.write_bytes(self._whole)
 
     def run(self, *command: str, code: int = 0) -> tuple[str, str]:
-        """Of a command: stdout and stderr."""
+        """Run a command, check its exit code, and return its stdout and stderr."""
         self._capfd.readouterr()
         flags = ["--config", str(self.cluster.settings_file), "--set", f"table.folder={self.folder}/tables"]
         ended = run([*command, *flags])
@@ -60,7 +60,7 @@ class Commands:
         return json.loads(self.run(*command, "--json", code=code)[0])
 
     def named(self, said: str) -> bool:
-        """Whether an error names the object, the partition, and the next command."""
+        """Return whether an error names the object, the partition, and the next command."""
         name = self.object.relative_to(self.cluster.folder / "store").as_posix()
         step = f"next=tierstate verify {self.topic}:0 --level 3"
         return f"file={name} " in said and f"partition={self.topic}-0" in said and step in said

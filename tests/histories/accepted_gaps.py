@@ -1,6 +1,6 @@
-"""A person who finds a gap accepts it, with what the command refuses; who is slow says it after the next election.
+"""A person accepts gaps in generated histories, with the command's own checks. Some facts are appended steps later.
 
-The seed and the step alone decide it: without it a history stays what it is.
+The seed and the step alone decide it, so that histories without accepted gaps stay the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GapAcceptor:
         self.lost: set[int] = set()
 
     def step(self) -> None:
-        """Accept one gap now and then, or say what was decided before."""
+        """Accept one gap now and then, or append a fact that was decided at an earlier step."""
         if not self._active or not self._world.cluster.exists:
             return
         rnd = Random(f"gaps of {self._world.seed} at {self._world.now}")

@@ -1,4 +1,4 @@
-"""Bits flip in the bucket while the broker still has what the object replaces; some are put right again."""
+"""Bits of stored objects flip while the broker still has their records. Some objects are repaired later."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from tests.histories.world import World
 
 CHANCE, FLIPS, MENDED = 0.2, 0.08, 0.02
-"""Of a history, and of one of its steps."""
+"""Chances: that a history has bit rot; that a step flips a bit; that a step repairs an object."""
 TRIMMING = ("append trim-intended", "delete-records")
 
 
 class BitRot:
-    """``active``: in this history it happens. All chances are its own: other histories stay as they are."""
+    """Flips bits in some histories (``active``). A random generator of its own keeps other histories unchanged."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.active = Random(f"bit rot of {world.seed}").random() < CHANCE
         self._flipped: dict[str, bytes] = {}
-        """Key to what was sent, of each object with a flipped bit."""
+        """Key to original bytes of each object that has a flipped bit."""
 
     def step(self) -> None:
-        """Before a step of the history."""
+        """Flip a bit or repair an object now and then. Called before each step of the history."""
         world = self._world
         if not self.active or world.store.active or not world.cluster.exists:
             return
@@ -34,7 +34,7 @@ class BitRot:
             key = rnd.choice(sorted(self._flipped))
             world.store.rot(key, self._flipped.pop(key))
         if any(process.next_step in TRIMMING for process in world.processes):
-            return  # what a trim relies on is proven; a bit that flips between the proof and the request is not seen
+            return  # a trim has just proven its objects; no check can see a bit that flips before the request
         local_start = world.cluster.leader.start
         local = [each for each in world.promises.live.view().readable if each.offsets.start >= local_start]
         if not local or rnd.random() >= FLIPS:
@@ -50,17 +50,17 @@ class BitRot:
         world.seen["bit flipped"] += 1
 
     def end(self) -> None:
-        """Every object is right again, and stays so: a recovery has nothing but the objects."""
+        """Repair all objects, and flip no more bits: a recovery has only the objects."""
         self.active = False
         while self._flipped:
             self._world.store.rot(*self._flipped.popitem())
 
     def sent(self, key: str, data: bytes) -> bytes:
-        """What was stored under the key, whatever became of it."""
+        """Return the bytes that were stored under the key, where ``data`` are the bytes that it has now."""
         return self._flipped.get(key, data)
 
     def replacing(self, before: int) -> list[str]:
-        """Objects with a flipped bit that alone will hold what is trimmed."""
+        """Return keys of objects with a flipped bit that will be the only copy after a trim below ``before``."""
         start, owned = self._world.cluster.leader.start, self._world.promises.live.view().coverage.owned
         relied_on = {
             key

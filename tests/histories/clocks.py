@@ -1,6 +1,6 @@
-"""Every agent has a clock of its own, and so has every broker; in some histories they are wrong by days, and stepped.
+"""Clocks of agents and brokers. In some histories they are wrong by days, and are set again while everything runs.
 
-An agent and a broker are never wrong by the same: two clocks that agree are believed (`rules/clocks.py`).
+No agent and broker are wrong by the same amount, because agents trust two clocks that agree (`rules/clocks.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BROKERS = (0.0, 0.0, 5 * DAY_S, -7 * DAY_S)
 
 
 class Clocks:
-    """Those of one history. What they show is drawn apart: histories without wrong clocks go on as they would."""
+    """The clocks of one history. A random generator of their own keeps histories without wrong clocks unchanged."""
 
     def __init__(self, seed: int, right: Clock) -> None:
         self._rnd = Random(f"wrong clocks {seed}")
@@ -28,11 +28,11 @@ class Clocks:
         return self._agents[broker]
 
     def of_broker(self, broker: int) -> int:
-        """How far it is ahead, milliseconds."""
+        """Return how far the broker's clock is ahead, in milliseconds."""
         return round(self._brokers[broker] * 1000)
 
     def step(self, step: int) -> None:
-        """Clocks are set, rightly or wrongly, while everything runs."""
+        """Set all clocks at every 40th step, correctly or wrongly, in a history with wrong clocks."""
         if step and step % 40 == 0:
             self._set()
 

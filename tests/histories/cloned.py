@@ -1,13 +1,14 @@
-"""Generated histories of a cluster whose disks are copied, and of both clusters with one bucket.
+"""Generated histories of a cluster whose disks are copied, so that two clusters share one bucket.
 
-Real claims over `MemoryTierTopic` and one `MemoryStore`. Agents start, stop, crash, freeze and restart, the store
-fails, and the copy comes at any moment, also while all agents are down. Folders do not matter: an agent keeps nothing
-about the prefix on disk. The bucket may be put back to an older state, once, at any moment. Promised until a person
-decides: no object that was there when the cluster was copied is deleted by the copy, nor by the cluster once both run.
-Without a copy no agent is locked out: a few heartbeats after the last crash all may write; and after a person's
-decision all may delete, whether they ran before or start after it. A decision for the cluster, after which it may lose
-power, never lets the copy delete. An agent notices with its next heartbeat that the
-bucket was put back.
+Production's claims run over `MemoryTierTopic` and one `MemoryStore`. Agents start, stop, crash, freeze and restart, and
+the store fails. The disks are copied at any step, also while all agents are down. The bucket may be put back to an
+older state once, at any step. Folders do not matter: an agent keeps nothing about the prefix on disk.
+
+Promised until a person decides: the copy deletes no object that existed when the cluster was copied. The cluster
+deletes none either, soon after the copy's agents have noticed the cluster. Without a copy no agent is locked out: a few
+heartbeats after the last crash all agents may write. After a person's decision all agents may delete, whether they
+started before or after it. A decision for the cluster, after which it may lose power, never lets the copy delete. An
+agent notices with its next heartbeat that the bucket was put back.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ OBJECTS = 20
 
 
 class Bucket(MemoryStore):
-    """It can be put back to an older state, as a bucket with versions or a folder with snapshots can."""
+    """A store that can be put back to an older state, like a bucket with versions or a folder with snapshots."""
 
     def snapshot(self) -> dict[str, tuple[bytes, ObjectInfo]]:
         return dict(self._objects)
@@ -45,7 +46,7 @@ class Bucket(MemoryStore):
 
 @dataclass
 class Agent:
-    """``beat_at``: the last step with a heartbeat that left a proof."""
+    """One agent. ``beat_at``: the last step at which a heartbeat left it with a proof; -1: none."""
 
     claim: PrefixClaim
     frozen: bool = False
@@ -53,7 +54,7 @@ class Agent:
 
 
 class Cluster:
-    """One of the two: its topic, and the agents that run."""
+    """The cluster that was copied, or its copy: the topic and the running agents."""
 
     def __init__(self, world: ClonedWorld, topic: MemoryTierTopic, place: str) -> None:
         self.world, self.topic, self.place = world, topic, place
@@ -73,7 +74,7 @@ class Cluster:
             agent.claim.leave()
 
     def act(self, broker: int) -> None:
-        """What an agent without doubts does: copy a segment, archive, delete one."""
+        """Copy a segment, archive and delete a segment, as far as the agent's claim allows. Raises AssertionError."""
         world, claim = self.world, self.agents[broker].claim
         store = claimed(world.store, claim.require, ROOT)
         before = world.held
@@ -91,9 +92,10 @@ class Cluster:
 
 
 class ClonedWorld:
-    """``copied_at``: the step of the copy; ``put_back_at``: the step at which the bucket is put back to what it was at
+    """The cluster (production), its copy (clone) and their bucket.
 
-    ``remembered_at``. `STEPS`: never.
+    ``copied_at``: the step at which the disks are copied. ``put_back_at``: the step at which the bucket is put back to
+    its state at ``remembered_at``. `STEPS`: never.
     """
 
     def __init__(self, seed: int) -> None:
@@ -131,7 +133,7 @@ class ClonedWorld:
         return keys
 
     def may_delete(self, cluster: Cluster) -> bool:
-        """Production alone, and as long as no process of the copy has been there for long enough to be found out."""
+        """Return whether the cluster may delete: only production, until the copy is noticed or after a decision."""
         clone = self.clone
         if cluster is clone:
             return False
@@ -140,7 +142,7 @@ class ClonedWorld:
         return clone is None or self.clone_deletes_at is None or self.clock.monotonic() < self.clone_deletes_at
 
     def run(self) -> None:
-        """Raises AssertionError."""
+        """Run all steps. Raises AssertionError if a promise breaks."""
         self.begin()
         for self.now in range(STEPS):
             self.faults = self.rnd.choice((0.0, 0.0, 0.03))
@@ -161,7 +163,7 @@ class ClonedWorld:
             self.a_decision_ends_every_wait()
 
     def begin(self) -> None:
-        """All of production's agents have ended their trial."""
+        """Start all of production's agents, and let their trials end."""
         for broker in range(self.brokers):
             self.production.start(broker)
         self.pass_time(SILENT_PERIODS)
@@ -169,7 +171,7 @@ class ClonedWorld:
         self.pass_time(SILENT_PERIODS)
 
     def copy_disks(self) -> None:
-        """Half of the time production is down then, and stays so for a while."""
+        """Copy the disks. Half of the time production is down then, and stays down for a while."""
         if self.rnd.random() < 0.5:
             for broker in list(self.production.agents):
                 self.production.stop(broker, cleanly=self.rnd.random() < 0.7)
@@ -177,7 +179,7 @@ class ClonedWorld:
         self.clone = Cluster(self, self.production.topic.copied(), "clone")
 
     def decide(self, rnd: Random) -> None:
-        """A person gives the prefix to production. Half of the time it loses power right after that."""
+        """Give the prefix to production, as a person does. Half of the time production then loses power."""
         self.faults = 0.0
         listed = [kept_number("cluster", each.key) or 0 for each in self.store.list(agents_prefix("cluster"))]
         decision = Decision(max(listed, default=0) + 1, "P" * 22, (), True, "a person", TimestampMs(0))
@@ -189,7 +191,10 @@ class ClonedWorld:
             self.back_at = self.now + rnd.randrange(80)
 
     def put_back(self) -> None:
-        """Who has a proof and wrote a heartbeat since, notices it. What was shown of the copy is forgotten."""
+        """Put the bucket back. Each agent that wrote a heartbeat with a proof since ``remembered_at`` must notice it.
+
+        Evidence of the copy is lost. Raises AssertionError.
+        """
         self.faults = 0.0
         self.store.put_back(self.remembered)
         self.clone_deletes_at = None
@@ -227,11 +232,11 @@ class ClonedWorld:
         else:
             self.seen.add("woke up")
             agent.frozen = False
-            cluster.act(broker)  # by what it knew before
+            cluster.act(broker)  # with what it knew before it froze
         self.pass_time(self.rnd.choice((1, 1, 1, 2, 6)))
 
     def pass_time(self, periods: int) -> None:
-        """Everybody who is not frozen beats, in any order."""
+        """Let heartbeat periods pass. All agents that are not frozen beat, in any order."""
         for _ in range(periods):
             everybody = [each for side in (self.production, self.clone) if side for each in side.agents.values()]
             self.rnd.shuffle(everybody)
@@ -257,7 +262,10 @@ class ClonedWorld:
             assert agent.claim.proof.trim is None, f"broker {broker}: {agent.claim.proof.trim}"
 
     def a_decision_ends_every_wait(self) -> None:
-        """After another day's silence at another place; a person decides before, while and after agents start."""
+        """Check that all agents may delete after a person's decision, which follows a day of silence.
+
+        The agents start at another place, some before and some after the decision.
+        """
         production, rnd = self.production, Random(f"decision {self.started}")
         for broker in list(production.agents):
             production.stop(broker, cleanly=rnd.random() < 0.5)
@@ -279,7 +287,7 @@ class ClonedWorld:
 
 
 def broken_by_clones(seeds: range = range(10)) -> str | None:
-    """What breaks in the first of these worlds in which anything does."""
+    """Return what breaks in the first broken world of these seeds, or None."""
     for seed in seeds:
         try:
             ClonedWorld(seed).run()

@@ -1,8 +1,9 @@
 """The user's partition of a generated history: three brokers, each with its own log, start, epochs and segments.
 
-The rules are Kafka's, as `../shared/design/local_trim_model.py` has them: a follower truncates where it diverges from
-its leader, a log start truncates the epoch checkpoint, a clean leader has everything, an unclean one loses the rest.
-``truth`` is what producers may rely on: the log of whoever leads.
+The rules are Kafka's, as in `../shared/design/local_trim_model.py`: a follower truncates where it diverges from its
+leader, and a log start truncates the epoch checkpoint. A cleanly elected leader has all records; after an unclean
+election, the records that the new leader lacks are lost. ``truth`` is the current leader's log, on which producers may
+rely.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ NAME = "orders"
 
 
 class Cluster:
-    """``ordered``: below which offset of a batch people ordered that its records go, while its branch was in force.
+    """The brokers and their partition.
 
-    ``trimming``: told what DeleteRecords is about to take; ``listed``: answers which groups there are.
+    ``ordered``: batch to the offset below which people ordered the deletion of its records, while its branch was in
+    force. ``trimming`` is called with the offset of each DeleteRecords before it takes effect. ``listed`` returns all
+    groups.
     """
 
     def __init__(self, rnd: Random, clock: ManualClock, topic_id: TopicId, retention_ms: int) -> None:
@@ -48,23 +51,29 @@ class Cluster:
         )
         self.exists = True
         self.forgetful = rnd.choice((None, None, 2))
-        """A broker whose metadata is old: it says now and then that there is no such topic."""
+        """The broker with old metadata, which reports now and then that the topic does not exist. None: no broker."""
         self.late_trims: list[tuple[int, int, int]] = []
         self.trimming: Callable[[int], None] = lambda before: None
         self.listed: Callable[[], TopicGroups] = lambda: TopicGroups(())
         self.salt: int = rnd.getstate()[1][0]
         self.transactional = self.salt % 2 == 0
         self.ledger: dict[bytes, Written] = {}
-        """Every batch there ever was, by its bytes."""
+        """Bytes to batch, for all batches that were ever written."""
         self.cut: set[int] = set()
-        """Numbers of batches that left the brokers before they were copied, by Kafka's retention or an operator."""
+        """Numbers of batches that Kafka's retention or an operator deleted before they were copied."""
         self.looked, self.changes = -1, 0
-        """The newest epoch whose leader's agent looked since the last of these changes: emptied, or told its past."""
+        """``looked``: the newest epoch in which the leader's agent observed the log since the last change; -1: none.
+
+        ``changes`` counts how often the log was emptied, or its past was settled by a person.
+        """
         self.unseen: set[int] = set()
-        """Epochs that left no trace: nothing of them was left before any agent had looked, or nothing of those before
-        them; or they began in a replica that has nothing, before any agent had looked at that."""
+        """Epochs that left no trace, because no agent observed the log in time.
+
+        Their records, or all records of earlier epochs, were deleted before; or they began in a replica without
+        records.
+        """
         self.settled: set[int] = set()
-        """Of those, the ones whose past a person told since."""
+        """Epochs whose past was settled by a person."""
 
     @property
     def truth(self) -> list[Written]:
@@ -73,7 +82,10 @@ class Cluster:
     # What happens.
 
     def produce(self) -> None:
-        """What belongs to which transaction is drawn apart: histories without any go on as they would."""
+        """Write some batches and transaction markers; online followers fetch them.
+
+        Transactions have a random generator of their own: histories without transactions stay the same.
+        """
         for _ in range(self.rnd.randint(1, 3)):
             count, fate = self.rnd.randint(1, 4), self.fate("data", self.written)
             producer = fate.choice((1, 2, 3)) if self.transactional and fate.random() < 0.4 else -1
@@ -89,7 +101,7 @@ class Cluster:
                 self.replicate(broker)
 
     def fate(self, *of_what: object) -> Random:
-        """The same dice, whatever else happens."""
+        """Return a random generator that depends on nothing but the history and ``of_what``."""
         return Random(f"{self.salt} {of_what}")
 
     def _write(self, count: int, roll: bool, producer: int, aborts: bool, *, is_marker: bool = False) -> None:
@@ -108,7 +120,7 @@ class Cluster:
         # also where nothing is cut: Kafka drops an epoch that began at the end of the log and never got a record
         follower.truncate_to(ours[same - 1].end if same else 0)
         if follower.end < self.leader.start:
-            # it begins again at the leader's log start; with the whole batch that holds it (KAFKA-6975, `Partition`:
+            # it starts again at the leader's log start, with the whole batch that holds it (KAFKA-6975, `Partition`:
             # "will start the log from offset"), so its first segment never begins where no epoch does
             follower.log = [batch for batch in ours if batch.end <= self.leader.start]
             follower.start, follower.epochs, follower.bases = follower.end, [], [follower.end]
@@ -138,11 +150,11 @@ class Cluster:
             self.unseen.add(self.epoch)
 
     def restart(self) -> None:
-        """The leader's broker goes and comes back with nobody else there to take over: another epoch of its own."""
+        """Restart the leader's broker. No other broker can take over, so it leads again, in a new epoch."""
         self.elect_broker(self.leader)
 
     def take_all(self) -> None:
-        """Everything that the brokers have goes, and stays gone: what of it is nowhere else, is told in ``cut``."""
+        """Delete all records of the leader and the online followers. ``cut`` lists the ones that were not copied."""
         if self.looked < self.epoch:
             self.unseen.add(self.epoch)
         self.changes, self.looked = self.changes + 1, -1
@@ -152,14 +164,14 @@ class Cluster:
                 each.move_start(self.leader.start)
 
     def past(self) -> Lineage:
-        """The true lineage of the leader's log, up to where its checkpoint begins: what a person finds out."""
+        """Return the true lineage of the leader's log up to its checkpoint's first epoch, as a person finds it out."""
         starts = dict(self.leader.epochs[:1])
         for batch in self.leader.log:
             starts[batch.epoch] = min(batch.base, starts.get(batch.epoch, batch.base))
         return Lineage.of(*sorted(entry for entry in starts.items() if entry[0] <= self.leader.epochs[0][0]))
 
     def toggle(self) -> None:
-        """A follower goes away, or comes back and catches up."""
+        """Take a follower offline, or bring it online and let it catch up."""
         broker = self.rnd.choice(self.brokers)
         if broker is not self.leader:
             broker.online = not broker.online
@@ -167,7 +179,7 @@ class Cluster:
                 self.replicate(broker)
 
     def toggle_on(self, number: int) -> None:
-        """A follower comes back and catches up."""
+        """Bring a follower online and let it catch up."""
         self.brokers[number].online = True
         self.replicate(self.brokers[number])
 
@@ -182,30 +194,30 @@ class Cluster:
         self.elect_broker(lost)
 
     def order(self, before: int) -> None:
-        """People mean the records that are there now, of the branch in force, and no other."""
+        """Order the deletion below ``before`` of the records that are in ``truth`` now, and of no other branch."""
         for batch in self.truth:
             if batch.base < before:
                 self.ordered[batch] = max(self.ordered.get(batch, 0), min(before, batch.end))
 
     def is_ordered(self, before: int) -> bool:
-        """Whether people ordered all away that the leader still has below."""
+        """Return whether people ordered the deletion of all records below ``before`` that the leader has."""
         left = (batch for batch in self.truth if self.leader.start < batch.end and batch.base < before)
         return all(self.ordered.get(batch, 0) >= min(before, batch.end) for batch in left)
 
     def kept_from(self, batch: Written) -> int:
-        """From which offset on its records must be readable wherever it is acknowledged: older ones may be gone."""
+        """Return the offset from which on the batch's records must be readable. Earlier ones may be deleted."""
         if self.clock.now_ms() - batch.time > self.retention_ms:
             return batch.end
         return max(batch.base, self.ordered.get(batch, 0))
 
     def trim(self, broker: int, epoch: int, before: int) -> None:
-        """DeleteRecords reaches a broker; nothing happens unless it leads in the epoch in which it was asked."""
+        """Let a DeleteRecords reach a broker. It has no effect unless the broker still leads in ``epoch``."""
         if broker != self.leader.number or epoch != self.epoch or before > self.leader.end:
             return
         first = self.leader.epochs[:1]
         self.leader.move_start(before)
         if first != self.leader.epochs[:1] and self.looked < (oldest := self.leader.epochs[0][0]):
-            self.unseen.add(oldest)  # who looks next finds nothing older
+            self.unseen.add(oldest)  # the next agent that observes the log finds no older epoch
         for each in self.brokers:
             if each.online:
                 each.move_start(before)
@@ -216,7 +228,7 @@ class Cluster:
 
 
 class HistoryControl:
-    """`BrokerControl` over the cluster. ``freeze``: may stop who asks, before the answer is heard."""
+    """`BrokerControl` over the cluster. ``freeze`` may freeze the caller before it gets an answer."""
 
     def __init__(self, cluster: Cluster, freeze: Callable[[], None] = lambda: None) -> None:
         self._cluster, self._freeze = cluster, freeze
@@ -297,4 +309,4 @@ class HistoryControl:
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection to close."""

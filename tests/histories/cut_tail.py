@@ -1,7 +1,7 @@
-"""The end of the tier-state topic is lost on every replica at once, as in a power cut; later a person recovers it.
+"""The end of the tier-state topic is lost on every replica at once, as in a power cut. A person recovers it later.
 
 From the cut to the recovery no agent may delete the only copy of a record. After the recovery all promises hold again.
-Deletes whose objects are gone are never cut: `rules/expire.py` keeps objects until the archive has their delete.
+A delete whose objects are deleted is never cut: `rules/expire.py` keeps objects until the archive has their delete.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from tests.histories.world import World
 
 SHARE = 0.1
-"""Of all histories."""
+"""The share of histories in which the tail is cut."""
 Answer = TypeVar("Answer")
 
 
 class CutTail:
-    """Of one history. ``at``: before which step it happens; ``after``: how many steps later it is recovered."""
+    """The cut of one history. ``at``: the step before which it happens; ``after``: the steps until the recovery."""
 
     def __init__(self, world: World, steps: int) -> None:
         self._world, self._rnd = world, Random(f"cut tail of {world.seed}")
@@ -49,7 +49,7 @@ class CutTail:
         """Number of a batch to the base keys of the segments that had it when the facts were lost."""
 
     def step(self, step: int) -> None:
-        """Before a step of the history."""
+        """Cut or recover the tail, if it is time. Called before each step of the history."""
         world = self._world
         if step >= self.at and not self.happened and not (world.forger.active or world.cluster.unclean):
             lowest = self._lowest()
@@ -60,7 +60,7 @@ class CutTail:
             self.recover()
 
     def _lowest(self) -> int:
-        """The cut is of what is neither archived nor old enough for a cleaner, nor a delete that was carried out."""
+        """Return the lowest position of a legal cut: archived and old facts and executed deletes must stay."""
         world = self._world
         there = {info.key for info in listed(world)}
         young = bisect_left(world.topic.times, world.clock.now_ms() - MIN_COMPACTION_LAG)
@@ -73,7 +73,7 @@ class CutTail:
         return max(young, world.archived or 0, world.topic.start, *deletes)
 
     def cut(self, end: int) -> None:
-        """The topic ends at ``end``; every agent starts again, on the view it has, on an older one, or on none."""
+        """Cut the topic at ``end``. Every agent restarts, with its view, a copy of it, or no view."""
         world, promises = self._world, self._world.promises
         world.bit_rot.end()
         there = {info.key for info in listed(world)}
@@ -102,14 +102,14 @@ class CutTail:
         world.followers = [follow(world, 100 + at, each.store, kind=True) for at, each in enumerate(world.followers)]
 
     def check(self) -> None:
-        """Until the recovery, no object goes that has the only copy of a record. Raises AssertionError."""
+        """Raises AssertionError if an object with the only copy of a record was deleted before the recovery."""
         there = {info.key for info in listed(self._world)}
         for batch in self._unreadable():
             kept = any(_whole(base, there) for base in self._copies.get(batch.number, ()))
             assert kept, f"LOSS of the only copy of offset {batch.base}, whose facts were lost"
 
     def _unreadable(self) -> Iterator[Written]:
-        """Records that are not on the leader's disk, and whose copies no fact names."""
+        """Yield batches that are not on the leader's disk, and whose copies no fact names."""
         world = self._world
         readable = world.promises.live.view().readable
         for batch in world.cluster.truth:
@@ -121,16 +121,14 @@ class CutTail:
                 yield batch
 
     def look_again(self) -> None:
-        """After an unclean election: what the leader of the recovery had on its disk, and the new one has not, is
-        recovered by one more recovery.
-        """
+        """Order one more recovery after an unclean election, if only lost facts name a copy of missing records."""
         if self.happened and not self.waiting and self._world.cluster.epoch != self._epoch:
             self._epoch = self._world.cluster.epoch
             if any(self._copies.get(batch.number) for batch in self._unreadable()):
                 self.at, self.waiting = self._world.now, True
 
     def recover(self) -> None:
-        """All agents are stopped, ``recover T:P --execute`` adds the lost facts, and the agents start again."""
+        """Stop all agents, add the lost facts as ``recover T:P --execute`` does, and start the agents again."""
         world = self._world
         number = len(world.topic.log)
         while world.topic.flight:
@@ -162,7 +160,7 @@ class CutTail:
         return look_for_lost_facts(self._tools(), NAME, view(), view, control.bounds(NAME, 0).local_start)
 
     def watch(self, context: TermContext) -> LostFactsWatch | None:
-        """Of an agent that starts after the cut. Before it, a look would only change what the dice of a history say."""
+        """Return the watch of an agent, or None before the cut: there it would change a history's random choices."""
         if not self.happened:
             return None
         return LostFactsWatch(context, self._world.cluster.partition, NAME, self._tools(), self._world.tell)
@@ -180,7 +178,7 @@ def _whole(base: str, there: set[str]) -> bool:
 
 
 def _asked(ask: Callable[[], Answer]) -> Answer:
-    """However often the store has to be asked."""
+    """Repeat the call until the store answers."""
     while True:
         try:
             return ask()

@@ -1,4 +1,4 @@
-"""Histories too rare to wait for: each is told step by step, and answers what broke, if anything did."""
+"""Histories that random generation hardly ever finds. Each runs step by step, and returns what broke, or None."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _take(world: SmallWorld, *choices: str) -> None:
 
 
 def _elect_unclean(world: SmallWorld, broker: int, segments: int = 2) -> None:
-    """A broker that was away takes over with the log it has; nobody else is there any more."""
+    """Elect a broker with the log that it has, while all others are offline. Then produce into so many segments."""
     cluster = world.cluster
     for each in cluster.brokers:
         each.online = False
@@ -52,7 +52,7 @@ def _elect_unclean(world: SmallWorld, broker: int, segments: int = 2) -> None:
 
 
 def _told(world: SmallWorld, *choices: str) -> str | None:
-    """What breaks on the way, or in the end."""
+    """Return what breaks during these choices or after them, or None."""
     try:
         _take(world, *choices)
     except AssertionError as error:
@@ -61,13 +61,13 @@ def _told(world: SmallWorld, *choices: str) -> str | None:
 
 
 def _away(world: SmallWorld, broker: int, end: int) -> None:
-    """It went away when it had no more than this."""
+    """Take a broker offline whose log ends at ``end``."""
     world.cluster.brokers[broker].online = False
     world.cluster.brokers[broker].truncate_to(end)
 
 
 def a_finish_lands_again() -> str | None:
-    """Its segment was deleted and erased by the same term meanwhile."""
+    """A copy-finished lands again, after the same term deleted its segment and erased its facts."""
     world = SmallWorld(2)
     world.lands_twice = True
     _take(world, "0*", "order", "hour", "0*", "hour", "0*")
@@ -93,7 +93,7 @@ def a_trim_after_two_elections() -> str | None:
 
 
 def a_branch_comes_back() -> str | None:
-    """What was copied of a lost branch is out of lineage, until an unclean election brings the branch back."""
+    """Segments of a lost branch are out of lineage, until an unclean election makes the branch the log again."""
     world = SmallWorld(2)
     world.cluster.brokers[1].online = False
     world.cluster.brokers[1].truncate_to(world.cluster.leader.bases[1])
@@ -105,7 +105,7 @@ def a_branch_comes_back() -> str | None:
 
 
 def a_lineage_is_needed_again() -> str | None:
-    """The epochs of a lost branch, once it is back and its broker's own checkpoint was cut by a trim."""
+    """A lost branch becomes the log again, and needs its epochs: a trim has cut its broker's checkpoint."""
     world = SmallWorld(1)
     _take(world, "0*")
     world.cluster.elect_broker(world.cluster.brokers[1])
@@ -125,7 +125,7 @@ def a_lineage_is_needed_again() -> str | None:
 
 
 def the_last_copy_is_fenced() -> str | None:
-    """A copy-finished lands again after a later term began and trimmed, which only idempotence excludes (0011)."""
+    """A copy-finished lands again after a later term began and trimmed. Only idempotence excludes this (0011)."""
     world = SmallWorld(2)
     world.lands_twice = True
     while not world.promises.live.view().readable:
@@ -146,7 +146,7 @@ def the_last_copy_is_fenced() -> str | None:
 
 
 def a_forger_speaks_as_the_term_in_force() -> str | None:
-    """A plain producer says that the only copy of another topic was copied here, and is to go."""
+    """A producer forges facts of the term: another topic's only copy was copied here, and is to be deleted."""
     world = SmallWorld(2)
     _take(world, "0*")
     term = world.promises.live.view().term
@@ -162,7 +162,7 @@ def a_forger_speaks_as_the_term_in_force() -> str | None:
 
 
 def an_order_for_a_lost_log() -> str | None:
-    """The log begins anew before an agent obeyed, and grows beyond what was ordered."""
+    """The log restarts empty before an agent executes an order, and grows beyond the order's offset."""
     world = SmallWorld(2)
     _take(world, "0*")
     world.order_below(world.cluster.leader.end)
@@ -173,7 +173,10 @@ def an_order_for_a_lost_log() -> str | None:
 
 
 def a_log_start_is_needed_again() -> str | None:
-    """That of a branch which another one has passed, once it is back: only what both have was said there."""
+    """A branch has a lower log start than another one, and needs it if it becomes the log again.
+
+    The higher log start holds on this branch only for offsets that both branches share.
+    """
     world = SmallWorld(2)
     _away(world, 2, 4)
     _take(world, "0*")
@@ -186,7 +189,10 @@ def a_log_start_is_needed_again() -> str | None:
 
 
 def a_lost_branch_is_known() -> str | None:
-    """Another branch has passed all that was copied of it, when it comes back and its checkpoint was cut by a trim."""
+    """A lost branch becomes the log again, with a checkpoint that a trim has cut.
+
+    The log start of another branch is above all that was copied of it.
+    """
     world = SmallWorld(1)
     _away(world, 2, 12)
     _take(world, "0*")
@@ -204,7 +210,7 @@ def a_lost_branch_is_known() -> str | None:
 
 
 def a_lineage_is_folded() -> str | None:
-    """After hundreds of elections: the log start is inside an epoch, of which later segments are read on."""
+    """After hundreds of elections the log start is inside an epoch whose later segments are still read."""
     world = SmallWorld(0)
     cluster = world.cluster
     for number in range(FOLDED_AT_ONCE + 4):
@@ -219,14 +225,14 @@ def a_lineage_is_folded() -> str | None:
     _take(world, "1*", "hour", "1*")
     cluster.elect_broker(cluster.brokers[0])
     cluster.produce()
-    _take(world, *["0"] * 40)  # what no lineage places is copied without end
+    _take(world, *["0"] * 40)  # a segment that no lineage contains would be copied endlessly
     view = world.promises.live.view()
     assert len(view.lineage.entries) < 8, "nothing was folded"
     return "the lineage of the log is unknown, and with it what was copied" if view.lineage_unknown else _broken(world)
 
 
 def a_quiet_restart() -> str | None:
-    """An epoch of few records, in which nothing is to be done; then Kafka's retention takes the active segment too."""
+    """Agents have nothing to do in an epoch with few records; then Kafka's retention takes even the active segment."""
     world = SmallWorld(2)
     _take(world, "0*")
     world.cluster.restart()
@@ -239,7 +245,7 @@ def a_quiet_restart() -> str | None:
 
 
 def a_restart_on_an_empty_log() -> str | None:
-    """The new epoch takes the place of the one before it in the checkpoint: nobody has ever heard of it."""
+    """A restart on an empty log replaces the only epoch of the checkpoint by one that no fact names."""
     world = SmallWorld(2)
     _take(world, "0*")
     world.take_all()
@@ -250,7 +256,7 @@ def a_restart_on_an_empty_log() -> str | None:
 
 
 def a_person_tells_the_past() -> str | None:
-    """No agent was there in an epoch of which nothing is left: until a person says it, nobody knows."""
+    """All records of an epoch are deleted before an agent sees them; later a person settles the unknown lineage."""
     world = SmallWorld(2)
     _take(world, "0*")
     world.cluster.restart()
@@ -264,7 +270,7 @@ def a_person_tells_the_past() -> str | None:
 
 
 def a_person_keeps_a_segment() -> str | None:
-    """Its copy-finished landed again after it was condemned; the objects stay, whatever the facts say."""
+    """A segment's copy-finished lands again after its delete-started. A person keeps the segment's objects."""
     world = SmallWorld(2)
     world.lands_twice = True
     _take(world, "0*", "order", "hour", "0*")
@@ -283,11 +289,11 @@ def _unknown(world: SmallWorld) -> str | None:
 
 
 def a_view_sleeps_for_months() -> str | None:
-    """It holds a fact whose tombstone is gone from every replica when it wakes up."""
+    """A view that was stopped for months holds a fact whose tombstone is on no replica when it continues."""
     clock = ManualClock()
     topic = HistoryTopic(Steady(), clock)
     topic.land(A_KEY, b"value")
-    topic.land(KEPT_KEY, b"value")  # by which the topic is known again when the view wakes up
+    topic.land(KEPT_KEY, b"value")  # the view recognises the topic by this fact when it continues
     memory = InMemory(1)
     follower = Follower(ProcessTopic(topic, 0, kind=True), memory.fresh(), memory, clock, Following(tail=False)).start()
     follower.require_fresh(0, 0)
@@ -303,7 +309,7 @@ def a_view_sleeps_for_months() -> str | None:
 
 
 def a_topic_is_created_again() -> str | None:
-    """Under the same name, with other facts at the same positions."""
+    """The topic is re-created under the same name, with other facts at the same positions."""
     clock = ManualClock()
     topic = HistoryTopic(Steady(), clock)
     topic.land(A_KEY, b"value")
@@ -326,7 +332,7 @@ def a_topic_is_created_again() -> str | None:
 
 
 def a_reader_reads_on() -> str | None:
-    """What it reads is condemned under its first lease, and would be removed under its second."""
+    """A segment is marked for deletion under a reader's first lease, and would be deleted under its second."""
     world = SmallWorld(2)
     _take(world, "0*")
     read = world.promises.live.view().readable[0].offsets
@@ -345,7 +351,7 @@ def _lease(world: SmallWorld, offsets: OffsetRange, number: int, left: int) -> N
 
 
 def a_copy_is_finished_too_late() -> str | None:
-    """An agent stops before it says that its copy is finished; the next leader sweeps the attempt."""
+    """An agent stops before it appends its copy-finished; the next leader sweeps the attempt."""
     world = SmallWorld(1)
     while world.processes[0].next_step != "append copy-finished":
         world.take("0")
@@ -353,7 +359,7 @@ def a_copy_is_finished_too_late() -> str | None:
 
 
 def a_reader_reads_what_is_condemned() -> str | None:
-    """Its lease is longer than the grace."""
+    """A segment is marked for deletion while a reader has a lease that is longer than the grace period."""
     world = SmallWorld(2)
     _take(world, "0*")
     _lease(world, world.promises.live.view().readable[0].offsets, 1, 90 * HOUR)

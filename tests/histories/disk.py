@@ -25,7 +25,7 @@ from tierstate.state.segment import AbortedRange
 
 
 class HistoryLog:
-    """`LocalLog`: one broker's disk."""
+    """`LocalLog` over one broker's log in memory."""
 
     def __init__(self, cluster: Cluster, broker: Broker) -> None:
         self._cluster, self.broker, self.fate = cluster, broker, cluster.fate
@@ -65,7 +65,10 @@ class HistoryLog:
 
 
 class _OpenSegment:
-    """`SegmentFiles` of a log in memory. Its transaction index is damaged now and then, or its snapshot is gone."""
+    """`SegmentFiles` of a log in memory.
+
+    Now and then its transaction index is damaged, or the transactions that are open before it are unknown.
+    """
 
     def __init__(self, log: HistoryLog, base: Offset, following: Offset) -> None:
         self._log, self._base, self._next = log, base, following

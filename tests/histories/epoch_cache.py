@@ -1,6 +1,6 @@
-"""What a leader says of its epochs: Kafka's ``LeaderEpochFileCache``, behind OffsetForLeaderEpoch and ListOffsets.
+"""Kafka's ``LeaderEpochFileCache``: a leader's answers to OffsetForLeaderEpoch and ListOffsets about its epochs.
 
-For the twins of a local tier; `tests/broker/test_end_of_epoch.py` holds it against real brokers. ``epochs`` are the
+Twins of a local tier use it; `tests/broker/test_end_of_epoch.py` compares it with real brokers. ``epochs`` are the
 entries of ``leader-epoch-checkpoint``: epoch and start offset.
 """
 
@@ -17,7 +17,7 @@ Epochs = Sequence[tuple[int, int]]
 
 
 def end_offset_for(epochs: Epochs, log_end: int, asked: int) -> tuple[int, int]:
-    """OffsetForLeaderEpoch: the epoch found and where it ends; (-1, -1) is neither."""
+    """Return OffsetForLeaderEpoch's answer: the epoch found and its end offset, or (-1, -1)."""
     if asked < 0 or not epochs:
         return -1, -1
     if asked == epochs[-1][0]:
@@ -30,12 +30,12 @@ def end_offset_for(epochs: Epochs, log_end: int, asked: int) -> tuple[int, int]:
 
 
 def earliest_epoch(epochs: Epochs, log_start: int) -> int:
-    """ListOffsets of the earliest: the epoch it comes with; -1 is none."""
+    """Return the epoch that ListOffsets returns with the earliest offset, or -1."""
     return epochs[0][0] if epochs and epochs[0][1] <= log_start else -1
 
 
 def said_of_epoch(epochs: Epochs, log_start: int, log_end: int, asked: LeaderEpoch) -> EpochEnd | None:
-    """What `broker.bounds.read_end_of_epoch` makes of both answers."""
+    """Return the end of epoch ``asked``, as `broker.bounds.read_end_of_epoch` derives it from both answers."""
     found, end = end_offset_for(epochs, log_end, asked)
     first = earliest_epoch(epochs, log_start)
     return lineage.epoch_end(asked, _or_none(found), Offset(end), _or_none(first))

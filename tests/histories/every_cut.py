@@ -8,7 +8,7 @@ STARTS = ["0*"], ["0*", "elect", "1*"], ["0*", "order", "0*"]
 
 
 def a_tail_is_cut() -> str | None:
-    """Agents go on for hours with what is left, a person recovers it, and agents go on again. Return what broke."""
+    """Cut at each position; agents run for hours, a person recovers the tail, agents run again. Return what broke."""
     for start in STARTS:
         for end in range(len(_after(start).topic.log)):
             try:

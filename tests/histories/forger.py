@@ -1,8 +1,8 @@
 """A plain producer with rights on the tier-state topic: its facts name the only copies of another topic, ``events``.
 
-It speaks of a partition of its own, ``evil``, of which it may say anything, terms of any epoch too; in some histories
-also of ``orders``, in the name of the term in force, so that agents are not fenced by it. One value a key.
-What it does is told by the seed alone and takes no chance from anybody else: without it a history stays what it is.
+It writes any facts about a partition of its own, ``evil``, also terms of any epoch. In some histories it also writes
+about ``orders``, in the name of the term in force, so that agents are not fenced by it. It writes each key once. The
+seed and the step alone decide its actions, so that histories without a forger stay the same.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 EVIL = TopicIdPartition(TopicId.of(b"evil, a topic id"), 0)
 EVENTS = tuple(events_segment(7_700 + number, 100 * number, 100 * number + 99) for number in range(4))
 THEIRS = frozenset(key for segment in EVENTS for key in keys_of(segment))
-"""Objects that no agent here may touch, and no reader be shown."""
+"""Objects that no agent of a history may delete, and no view may show as readable."""
 EPOCHS = (0, 1, 5, 2**31 - 2)
 
 
 class Forger:
-    """``active``: in this history it is about; ``at_home``: it speaks of ``orders`` too."""
+    """Forges facts in some histories (``active``), and in some of these about ``orders`` too (``at_home``)."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         chance = Random(f"forger of {world.seed}").random()
         self.active, self.at_home = chance < 0.2, chance < 0.06
         self.forged = False
-        """Something was said of ``orders``."""
+        """Whether a fact about ``orders`` was forged."""
         self._terms: list[Term] = []
         self._said: set[str] = set()
         world.topic.not_ours = partition_prefix(EVIL)
 
     def may_forge(self) -> None:
-        """After a step of the history."""
+        """Forge facts now and then. Called after each step of the history."""
         if not self.active:
             return
         rnd = Random(f"forger of {self._world.seed} at {self._world.now}")
@@ -62,7 +62,7 @@ class Forger:
             self.forge(segment, kind)
 
     def forge(self, segment: RemoteSegment, kind: str) -> None:
-        """The objects are there, whose ever they are."""
+        """Forge one fact about a segment. All objects of ``events`` are put before."""
         for key in THEIRS:
             self._put(key)
         if segment.partition != EVIL:

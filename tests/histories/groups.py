@@ -1,7 +1,7 @@
-"""Consumer groups of a generated history: plain consumers, which lose what leaves the broker before they read it.
+"""Consumer groups of a generated history: plain consumers, which lose records that are trimmed before they read them.
 
-They come, read on, are set back, stand still and leave, whatever agents do; a listing may lack some of them. Only some
-histories have any. Their chances are their own: the same seed without them is the same history.
+Groups join, read on, are reset, stop reading and leave, whatever agents do; a listing may lack some of them. Only some
+histories have groups. Their random generator is their own, so that histories without groups stay the same.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from tierstate.runtime.clock import ManualClock
 from tierstate.state.offsets import Offset
 
 SHARE = 0.4
-"""Of all histories."""
+"""The share of histories that have groups."""
 MOVES = 0.12
 FREEZES = 0.02
 HOLD_MAX_MS = 2 * HOUR
 GONE = "gone"
-"""Groups of this name stand where they came to stand, for ever."""
+"""The name of groups that stay at their first offset for ever."""
 POLICY = GroupPolicy(True, ("tmp-.*",), HOLD_MAX_MS / 1000)
 
 
 @dataclass
 class Group:
-    """``committed`` None: it has a member, and no commit. ``stood``: where, to when first (ms)."""
+    """One group. ``committed`` None: it has a member, and no commit.
+
+    ``stood``: each committed offset to the time (ms) at which the group was first there.
+    """
 
     name: str
     committed: int | None
@@ -39,7 +42,7 @@ class Group:
 
 
 class Groups:
-    """All of the history's one topic."""
+    """The groups of the history's topic. ``any``: this history has groups."""
 
     def __init__(self, seed: int, cluster: Cluster, clock: ManualClock, seen: Counter[str]) -> None:
         self._seed, self._cluster, self._clock, self._seen = seed, cluster, clock, seen
@@ -49,13 +52,14 @@ class Groups:
         self._came = 0
 
     def step(self, number: int) -> None:
-        """What they do in this step of the history, if anything."""
+        """Change a group now and then. Called before each step of the history."""
         self._rnd.seed(f"groups of {self._seed} at {number}")
         if self.any and self._rnd.random() < MOVES:
             self._move()
 
     def freeze(self) -> None:
-        """Whoever is asking a broker now may be frozen: something happens, and the last checks took too long."""
+        """Now and then, freeze the agent that queries a broker: a group changes, and the agent's last checks time out.
+        """
         if self.any and self._rnd.random() < FREEZES:
             self._move()
             self._clock.advance(LAST_CHECKS_S * 2)
@@ -72,14 +76,17 @@ class Groups:
         group.stood.setdefault(committed, self._clock.now_ms())
 
     def listing(self) -> TopicGroups:
-        """As Kafka answers; now and then a broker does not list its own."""
+        """Return all groups as Kafka lists them. Now and then a broker fails to list its groups."""
         found = [GroupPosition(each.name, 0, _offset(each.committed)) for each in self.groups]
         if self.any and self._rnd.random() < 0.05:
             return TopicGroups(tuple(found[1:]), (GroupProblem(None, "a broker did not list its groups"),))
         return TopicGroups(tuple(found))
 
     def needing(self, before: int) -> Iterator[Group]:
-        """Who counts and has not read all below ``before``. Who ever stood where it stands now may be given up."""
+        """Yield the groups that a trim below ``before`` must wait for: they have not read all records there.
+
+        A group that has been at its offset for longer than `HOLD_MAX_MS` may be given up.
+        """
         for group in self.groups:
             needs = self._cluster.leader.start if group.committed is None else group.committed
             if needs >= before or POLICY.ignores(group.name):
@@ -90,7 +97,7 @@ class Groups:
                 self._seen["group given up"] += 1
 
     def _stands_ms(self, group: Group) -> int:
-        """At least as long as any agent can have seen it stand there before unread records."""
+        """Return how long (ms) the group has been there with unread records: at least as long as agents can know."""
         since = group.stood[group.committed]
         if group.committed is not None and not self._cluster.unclean:
             unread = (batch.time for batch in self._cluster.truth if batch.end > (group.committed or 0))

@@ -108,11 +108,11 @@ CASES = [
 
 
 READERS = {(True, True): "both read", (False, False): "both refuse", (False, True): "only tierstate reads"}
-"""Columns of the table, by whether Kafka's reader and ours read it."""
+"""Columns of the table, by whether Kafka's and tierstate's reader accept a case."""
 
 
 def table() -> str:
-    """Return the table of docs/formats.md: for each codec, who reads and who refuses which way of packing."""
+    """Return the table of docs/formats.md: the cases of each codec, by which readers accept them."""
     lines = [f"| codec | {' | '.join(READERS.values())} |", "|---|---|---|---|"]
     for codec in dict.fromkeys(case.codec for case in CASES):
         cells: dict[tuple[bool, bool], list[str]] = {readers: [] for readers in READERS}

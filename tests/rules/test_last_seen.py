@@ -48,7 +48,7 @@ def test_a_look_from_which_something_is_missing_says_nothing_of_its_age() -> Non
 
 
 def test_a_younger_record_that_left_earlier_counts() -> None:
-    """Producers write any timestamps."""
+    """Producers choose timestamps freely, so a younger record may precede an older one."""
     watch = LastSeen()
     look(watch, [segment(0, 0, 90)], bounds(0, 10))
     look(watch, [segment(10, 10, 20)], bounds(10, 20))

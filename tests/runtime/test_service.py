@@ -117,7 +117,7 @@ def test_a_service_says_how_it_ended_and_nothing_while_it_works() -> None:
 
 
 def void(value: object) -> None:
-    """Wait, and return nothing."""
+    """Discard ``value``, so that a lambda returns None."""
 
 
 def test_work_that_cannot_wait_on_an_event_is_woken() -> None:

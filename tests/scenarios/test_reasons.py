@@ -339,7 +339,7 @@ def test_the_patterns_name_an_internal_topic(topic_for: NewReasonTopic) -> None:
 
 @shows(Reason.REFUSED_FORMAT)
 def test_a_segment_has_an_older_message_format(topic: ReasonTopic) -> None:
-    """No broker of today writes one: the version of its first batch is changed on the disk."""
+    """Current brokers do not write this format, so the test changes the version of the first batch on the disk."""
     end = topic.bases()[1] - 1
     patch(topic.log(0), 16, b"\x01")
     with topic.desk() as desk:

@@ -49,13 +49,13 @@ class Copied:
         return {str(each) for each in files if ".tierstate-tmp" not in each.parts}
 
     def fresh(self, name: str) -> tuple[str, str]:
-        """The flag for another tier-state topic, which is empty: every fact is lost there."""
+        """Create another, empty tier-state topic, where every fact is lost, and return its flag."""
         flag = ("--set", f"tier_state.topic={self.house.name}-{name}")
         self.house.run("init", *flag)
         return flag
 
     def is_in_order(self, *flags: str) -> bool:
-        """No GAP, CONTRADICTION or FACTS LOST, for which these commands have an exit code of their own."""
+        """Return whether readers get the same records. Fails on a GAP, CONTRADICTION or FACTS LOST (by exit codes)."""
         self.house.run("describe", self.topic, *flags)
         assert self.house.json("verify", self.topic, *flags)["findings"] == []
         return self.house.digests(self.topic, *flags) == self.digests

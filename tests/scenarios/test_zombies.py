@@ -116,7 +116,7 @@ def test_a_zombie_whose_broker_leads_again_by_then_has_no_effect(story_three: St
 @pytest.mark.parametrize("rows", TABLES[1:])
 @observes(Effect.AGENT_STOPPED, Effect.LEADER_MOVED, Effect.COPIED, Effect.TRIMMED, Effect.REMOTE_READ)
 def test_a_zombie_deletes_nothing_before_the_new_leaders_first_fact(story_three: Story, rows: Sequence[Row]) -> None:
-    """No term fences its facts yet: they may count, as if they came just in time. It removes nothing all the same."""
+    """The zombie deletes nothing, although no term fences its facts yet: they may be valid, as if appended in time."""
     with interrupted(story_three, rows) as scene:
         leadership_of_all(scene, 1)
         before = everywhere(scene)

@@ -83,7 +83,7 @@ class Checks:
     def _is_expired(self, name: str, partition: int, end: int) -> bool:
         """Return whether all records below ``end`` are older than the topic's retention.
 
-        While too few brokers run, no agent may append a fact. What Kafka's own retention deletes meanwhile is lost.
+        While too few brokers run, no agent may append a fact. Records that Kafka's retention deletes then are lost.
         """
         left = self._kept_ms(name, self.ground.truth.snapshot((name, partition)), end)
         return left is not None and left < 0

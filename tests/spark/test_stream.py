@@ -242,7 +242,7 @@ def test_a_topic_that_was_deleted_is_named_with_its_id(opened: Open, tiers: Tier
 def test_a_partition_that_was_away_for_a_forgiven_batch_comes_back_from_its_beginning_as_in_kafkas_source(
     opened: Open, tiers: Tiers
 ) -> None:
-    """In either source the offsets of a batch name the partitions at its end: the earlier offset is no longer known."""
+    """Both sources record only the partitions at a batch's end, so the earlier offset is no longer known."""
     name, other = new_topic(tiers, "comes-back", [10]), new_topic(tiers, "was-there", [10])
     both = opened(subscribe=f"{name},{other}", startingOffsets="earliest", failOnDataLoss="false")
     whole = next_batch(both, both.initialOffset())

@@ -25,7 +25,7 @@ def _kafka_source(spark: SparkSession) -> None:
 def test_a_job_goes_on_at_its_offsets_with_the_other_source_and_back(
     spark: SparkSession, tiers: Tiers, tmp_path: Path
 ) -> None:
-    """No record is lost and none repeated, not even those that the broker deleted before the job changes over."""
+    """The job loses and repeats no record, not even one that the broker deleted before the job changed its source."""
     name = tiers.create(f"stream-taken-over-{os.getpid()}", 2)
     options = tiers.options(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="170")
 

@@ -164,7 +164,7 @@ def test_records_only_on_the_broker_stay_and_protect_later_ones() -> None:
 
 @pytest.mark.parametrize(("local_start", "end"), [(199, 100), (200, 300), (201, 300)])
 def test_offsets_that_no_tier_has_do_not_stop_retention_for_ever(local_start: int, end: int) -> None:
-    """From the local start on, uncopied offsets are only local. Below it they are lost."""
+    """Uncopied offsets are only local from the local start on, and lost below the local start."""
     whole = log([remote(0, 0, 99, age=900), remote(2, 200, 299, age=900)], local_start=local_start)
     assert time_retention_end(whole, keep(ms=100), NOW) == end
 

@@ -148,7 +148,7 @@ def test_every_right_of_a_policy_is_needed(name: str, action: str, guarded: Call
 
 
 def test_no_policy_allows_removing_versions_or_changing_the_bucket() -> None:
-    """With an agent's credentials an intruder destroys nothing that versions keep."""
+    """An intruder with an agent's credentials cannot destroy data that object versions keep."""
     for name in ("s3-agent.json", "s3-reader.json"):
         assert [each for each in s3_actions(name) if "Version" in each or "*" in each or ":PutBucket" in each] == []
 

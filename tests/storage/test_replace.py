@@ -37,7 +37,7 @@ def test_a_deleted_object_does_not_come_back(store: ObjectStore) -> None:
 
 
 def test_a_folder_replaces_under_the_lock_that_deletes_take(tmp_path: Path) -> None:
-    """No delete happens between compare and rename: a deleted object would be there again."""
+    """A delete must not happen between compare and rename, because the rename would restore the object."""
     store = DirectoryStore(tmp_path / "store")
     store.put_if_absent("a", b"old")
     deleted = threading.Event()
