@@ -44,7 +44,7 @@ def run(act: Generator[str, None, R]) -> R:
 
 
 def crash(act: Generator[str, None, R], step: int) -> bool:
-    """Stop before the ``step``-th step, counted from 0. Return False if the operation ended before."""
+    """Stop before the ``step``-th step, counted from 0. Return False if the operation ended before that step."""
     for at, _ in enumerate(act):
         if at == step:
             act.close()
@@ -113,7 +113,7 @@ class Archived:
         return archive(self.topic, self.shelf, now, partial_after_ms, at, people_spoke)
 
     def archived(self, *records: int) -> Archived:
-        """Append and archive pieces of so many records each."""
+        """Append and archive one piece for each of these counts of records. Return itself."""
         for count in records:
             self.append(count)
             run(self.archive())
@@ -168,7 +168,7 @@ class Archived:
 
 
 def overwrite(store: MemoryStore, key: str, data: bytes) -> None:
-    """Replace the object of this name, which none of our programs can do."""
+    """Replace the object of this name, which no tierstate program does."""
     store.delete(key)
     store.put_if_absent(key, data)
 

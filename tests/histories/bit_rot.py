@@ -50,13 +50,13 @@ class BitRot:
         world.seen["bit flipped"] += 1
 
     def end(self) -> None:
-        """Repair all objects, and flip no more bits: a recovery has only the objects."""
+        """Repair all objects, and stop flipping bits: a recovery has only the objects."""
         self.active = False
         while self._flipped:
             self._world.store.rot(*self._flipped.popitem())
 
     def sent(self, key: str, data: bytes) -> bytes:
-        """Return the bytes that were stored under the key, where ``data`` are the bytes that it has now."""
+        """Return the object's original bytes; ``data`` are its present bytes."""
         return self._flipped.get(key, data)
 
     def replacing(self, before: int) -> list[str]:

@@ -74,7 +74,7 @@ class Cluster:
             agent.claim.leave()
 
     def act(self, broker: int) -> None:
-        """Copy a segment, archive and delete a segment, as far as the agent's claim allows. Raises AssertionError."""
+        """Copy, archive and delete, as far as the agent's claim allows. Raises AssertionError if it must not delete."""
         world, claim = self.world, self.agents[broker].claim
         store = claimed(world.store, claim.require, ROOT)
         before = world.held
@@ -133,7 +133,7 @@ class ClonedWorld:
         return keys
 
     def may_delete(self, cluster: Cluster) -> bool:
-        """Return whether the cluster may delete: only production, until the copy is noticed or after a decision."""
+        """Return whether it may delete: the copy never; production until the copy notices it, or after a decision."""
         clone = self.clone
         if cluster is clone:
             return False

@@ -62,16 +62,10 @@ class Cluster:
         self.cut: set[int] = set()
         """Numbers of batches that Kafka's retention or an operator deleted before they were copied."""
         self.looked, self.changes = -1, 0
-        """``looked``: the newest epoch in which the leader's agent observed the log since the last change; -1: none.
-
-        ``changes`` counts how often the log was emptied, or its past was settled by a person.
+        """The newest epoch whose leader's agent observed the log since the last change: emptied, or its past settled.
         """
         self.unseen: set[int] = set()
-        """Epochs that left no trace, because no agent observed the log in time.
-
-        Their records, or all records of earlier epochs, were deleted before; or they began in a replica without
-        records.
-        """
+        """Epochs without a trace: no agent observed their records, or those of earlier epochs, in time."""
         self.settled: set[int] = set()
         """Epochs whose past was settled by a person."""
 
@@ -79,7 +73,7 @@ class Cluster:
     def truth(self) -> list[Written]:
         return self.leader.log
 
-    # What happens.
+    # Events.
 
     def produce(self) -> None:
         """Write some batches and transaction markers; online followers fetch them.

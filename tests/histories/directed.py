@@ -61,7 +61,7 @@ def _told(world: SmallWorld, *choices: str) -> str | None:
 
 
 def _away(world: SmallWorld, broker: int, end: int) -> None:
-    """Take a broker offline whose log ends at ``end``."""
+    """Take a broker offline, with a log that ends at ``end``."""
     world.cluster.brokers[broker].online = False
     world.cluster.brokers[broker].truncate_to(end)
 

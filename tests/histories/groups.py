@@ -31,10 +31,7 @@ POLICY = GroupPolicy(True, ("tmp-.*",), HOLD_MAX_MS / 1000)
 
 @dataclass
 class Group:
-    """One group. ``committed`` None: it has a member, and no commit.
-
-    ``stood``: each committed offset to the time (ms) at which the group was first there.
-    """
+    """``committed`` None: it has a member, and no commit. ``stood``: offset to when it was first there (ms)."""
 
     name: str
     committed: int | None
@@ -58,8 +55,7 @@ class Groups:
             self._move()
 
     def freeze(self) -> None:
-        """Now and then, freeze the agent that queries a broker: a group changes, and the agent's last checks time out.
-        """
+        """Now and then, freeze the agent that queries a broker: a group changes, and the last checks take too long."""
         if self.any and self._rnd.random() < FREEZES:
             self._move()
             self._clock.advance(LAST_CHECKS_S * 2)
@@ -83,10 +79,7 @@ class Groups:
         return TopicGroups(tuple(found))
 
     def needing(self, before: int) -> Iterator[Group]:
-        """Yield the groups that a trim below ``before`` must wait for: they have not read all records there.
-
-        A group that has been at its offset for longer than `HOLD_MAX_MS` may be given up.
-        """
+        """Yield counted groups with unread records below ``before``, unless they were first there `HOLD_MAX_MS` ago."""
         for group in self.groups:
             needs = self._cluster.leader.start if group.committed is None else group.committed
             if needs >= before or POLICY.ignores(group.name):

@@ -1,8 +1,9 @@
-"""Every guard by name: taken away from outside, one at a time, to see what breaks without it.
+"""All guards by name. Tests remove one guard at a time, and check that a promise breaks without it.
 
-A guard is one named function of production; ``broken`` is put in its place. No production file knows of this one.
-``seed``: a history that breaks without it, found by search (`python -m tests.histories.prove --guards`).
-These histories cannot show guards without a seed; decision 0014 has the reason why each is kept.
+A guard is one named function of production, which ``broken`` replaces. No production file knows of this one. ``seed``:
+a history that breaks without the guard, found by search (`python -m tests.histories.prove --guards`). A guard without a
+seed has a history in `directed.py`, or a reason in decision 0014 why it is kept. Rules marked * are in
+`docs/tier-state.md`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """``rule``: in the words of the design. ``place``: module and the names below it, where production looks it up.
+    """One guard. ``rule``: the rule in the design's words. ``place``: the module and the name that production looks up.
 
-    ``more``: other places that say the same rule again, right before the act; they are taken away with it.
+    ``more``: further places that check the same rule right before the operation, with what replaces them. They are
+    removed together.
     """
 
     rule: str
@@ -77,7 +79,7 @@ def _bare_checkpoint(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
 
 
 def _highest_leader(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
-    """Continued by the highest `LeaderElected`, whether or not it knows the checkpoint's first epoch there."""
+    """Continue with the highest `LeaderElected`, even if it has another epoch at the checkpoint's first offset."""
     first = checkpoint.entries[0] if checkpoint.entries else None
     for each in earlier:
         if first is None or not each.entries:
@@ -88,7 +90,7 @@ def _highest_leader(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
 
 
 def _brokers_start_counts(view: Any, bounds: Any, *rest: Any) -> Any:
-    """A broker's log start above our own trims is taken for an operator's."""
+    """Take a broker's log start above tierstate's own trims for an operator's order."""
     if view.log_start is not None and bounds.local_start > max(view.log_start, view.trim_intended or 0):
         return AdvanceLogStart(bounds.local_start, "log-start")
     return next_log_start(view, bounds, *rest)
@@ -134,7 +136,7 @@ def _newest_first(view: Any, local_start: int) -> Any:
 
 
 def _as_the_index_says(log: Any) -> tuple[AbortedRange, ...]:
-    """Of what ends in this segment; what ends behind it by the markers there."""
+    """Take the ranges that end in this segment from the index, and the ones that end behind it from markers."""
     try:
         said = parse_transaction_index(log.files.transaction_index or b"", log.transaction_index_file)
     except CorruptData:
@@ -481,7 +483,7 @@ GUARDS: dict[str, Guard] = {
 
 @contextmanager
 def without(name: str | None) -> Iterator[None]:
-    """Run with one guard taken away."""
+    """Run the body without this guard; None: with all guards."""
     if name is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The table of guards, `guards.md` next to this file: ``python -m tests.histories.guards_table > FILE``."""
+"""Print the table of guards, for `guards.md` next to this file: ``python -m tests.histories.guards_table > FILE``."""
 
 from __future__ import annotations
 

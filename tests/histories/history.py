@@ -1,4 +1,4 @@
-"""One history by its seed: run it, shrink it, tell it.
+"""Run one history by its seed. If a promise breaks, print it and the few steps that break it.
 
 python -m tests.histories.history SEED [--steps 3,17,42] [--without GUARD] [--late]
 """
@@ -18,9 +18,9 @@ from tests.histories.world import STEPS, World
 def broken(
     seed: int, steps: Iterable[int] = range(STEPS), seen: Counter[str] | None = None, *, late: bool = False
 ) -> tuple[int, str] | None:
-    """The step at which a promise broke, and which; None when all hold. ``seen`` counts what happened.
+    """Return the step at which a promise broke, and the promise; None if all hold. ``seen`` counts events.
 
-    ``late``: writes to the store land late, too (`late_store.py`).
+    ``late``: writes to the store also land late (`late_store.py`).
     """
     world = World(seed)
     world.store.active = late
@@ -38,7 +38,7 @@ def broken(
 
 
 def smallest(seed: int, last: int, *, late: bool = False) -> list[int]:
-    """The steps of a failing history that are enough to break it."""
+    """Return few steps of a failing history that are enough to break it."""
 
     def fails(steps: list[int]) -> str | None:
         found = broken(seed, steps, late=late)

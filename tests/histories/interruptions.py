@@ -1,4 +1,4 @@
-"""Somebody pauses the partition, or changes the tier-state topic's settings, just before an act that was decided on."""
+"""A person pauses the partition or changes the tier-state topic's settings, just before a decided operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEFORE = {"append log-start", "append delete-started", "append tombstone", "dele
 
 
 class Interruptions:
-    """``active``: in this history they happen. All chances are their own: other histories stay as they are."""
+    """Interrupts agents in some histories (``active``). Its own random generator keeps other histories unchanged."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -24,7 +24,7 @@ class Interruptions:
         self._paused = False
 
     def step(self) -> None:
-        """Before a step of the history."""
+        """Interrupt agents now and then. Called before each step of the history."""
         world = self._world
         if not self.active:
             return
@@ -35,7 +35,7 @@ class Interruptions:
             self._order(OrderKind.RESUME)
         if rnd.random() < 0.3 and any(each.busy and each.next_step in BEFORE for each in world.processes):
             if rnd.random() < 0.5:
-                world.clock.advance(SAFE_FOR_S)  # while it is typed
+                world.clock.advance(SAFE_FOR_S)  # the person needs this long to type it
                 world.topic.drift = "min.compaction.lag.ms=0"
                 world.seen["drift"] += 1
             else:

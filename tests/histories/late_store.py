@@ -1,4 +1,4 @@
-"""The store of a history: writes land late, after their answer was given up, after a deletion, or a second time."""
+"""The store of a history. Writes may land late: after the writer gave up, after a deletion, or a second time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tierstate.storage.memory import Faults, MemoryStore
 from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
 _NEVER_ANSWERED, _ANSWER_LOST, _SENT_TWICE = 0.05, 0.1, 0.2
-"""Cumulative chances of a write: it is on its way for long; it landed, and nobody is told; it is on its way again."""
+"""Cumulative chances that a write is delayed and not answered; that its answer is lost; that it is sent twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A write on its way. ``again``: it has landed once."""
+    """A delayed write. ``again``: it has landed once already."""
 
     key: str
     data: bytes
@@ -28,10 +28,10 @@ class Late:
 
 
 class LateStore(MemoryStore):
-    """``active``: in this history that happens; all chances are its own, so that without it a history stays as it is.
+    """Writes land late in some histories (``active``). A random generator of its own keeps other histories unchanged.
 
-    ``overwrites``: large puts replace what is there, as where a store ignores the condition or a cloud's own uploader
-    has none (docs/decisions/0040). ``seen`` counts what landed late, and on what.
+    ``overwrites``: large puts replace existing objects, as where a store ignores the condition or a cloud's own
+    uploader has none (docs/decisions/0040). ``seen`` counts late writes by their kind and effect.
     """
 
     def __init__(self, clock: Clock, faults: Faults, seed: int, seen: Counter[str]) -> None:
@@ -41,7 +41,7 @@ class LateStore(MemoryStore):
         self._flight: list[Late] = []
 
     def step(self, step: int) -> None:
-        """Before a step of the history."""
+        """Land or lose a delayed write now and then. Called before each step of the history."""
         self._rnd.seed(f"late writes of {self._seed} at {step}")
         if self._flight and self._rnd.random() < 0.1:
             late = self._flight.pop(self._rnd.randrange(len(self._flight)))
@@ -49,12 +49,12 @@ class LateStore(MemoryStore):
                 self._land_late(late)
 
     def held(self, key: str) -> bytes | None:
-        """The object, without a request."""
+        """Return the object's bytes without a request, or None if there is no object."""
         found = self._objects.get(key)
         return None if found is None else found[0]
 
     def rot(self, key: str, data: bytes) -> None:
-        """Other bytes under the same name, if it is still there."""
+        """Replace the object's bytes, if the object still exists."""
         if key in self._objects:
             self._objects[key] = (data, self._objects[key][1])
 

@@ -1,7 +1,7 @@
-"""A later release ran for a while and was rolled back: it left facts that this release has no schema of.
+"""A later release ran for a while and was rolled back: it left a fact for which this release has no schema.
 
-One that this release may ignore stays for good and changes nothing. One that may not be ignored stops every agent from
-writing, until the upgrade, when its writer erases it. The seed alone decides which facts come, and when.
+A fact that this release may ignore stays for good and changes nothing. A fact that it may not ignore stops every agent
+from writing until the upgrade, when the later release erases it. The seed alone decides which fact comes, and when.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAST, IGNORED, BINDING = 60, "a later fact to ignore", "a later fact that binds"
 
 
 class LaterRelease:
-    """A fact is left in a fifth of the histories."""
+    """The later release of a history. It leaves a fact in a fifth of the histories."""
 
     def __init__(self, world: World) -> None:
         self._world, rnd = world, Random(f"later release of {world.seed}")
@@ -30,15 +30,15 @@ class LaterRelease:
         self._left = ""
         """The key of the fact that was left."""
         self.key: str | None = None
-        """The same, while it stands."""
+        """The same key while the fact exists, else None."""
 
     @property
     def binds(self) -> bool:
-        """A fact stands that may not be ignored: a recovery refuses, too."""
+        """Return whether a fact exists that may not be ignored. A recovery is refused then, too."""
         return self.key is not None and not self._ignorable
 
     def step(self) -> None:
-        """Write the fact, or erase it."""
+        """Write or erase the fact, if it is time."""
         if self.key is None and self._active and self._world.now >= self._rolled_back_at:
             self._active = False
             self.leave(RELEASE if self._ignorable else None)
@@ -53,12 +53,12 @@ class LaterRelease:
         self._world.topic.land_unasked(self.key, value)
 
     def lose_tail(self) -> None:
-        """The topic's tail was cut: a fact that it held is lost with it, and one that it erased stands again."""
+        """Follow a cut of the topic's tail: the fact is lost, or exists again if the cut took its tombstone."""
         live = self._world.topic.live_at(len(self._world.topic.log))
         self.key = self._left if self._left in live else None
 
     def upgrade(self) -> None:
-        """The release that wrote the fact erases it, as it may."""
+        """Erase the fact, as the release that wrote it may do."""
         assert self.key is not None
         key, self.key = self.key, None
         self._world.topic.land_unasked(key, None)

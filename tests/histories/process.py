@@ -1,4 +1,7 @@
-"""One agent process of a generated history: production's worker, view and acts; killing it is forgetting it."""
+"""One agent process of a generated history: production's worker, view and operations.
+
+A killed process leaves nothing but its view.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def follow(world: World, who: int, store: ViewStore | None = None, *, kind: bool = False) -> Follower:
-    """Production's follower over the history's topic; it reads when it is asked, not on a thread."""
+    """Return production's follower, started, over the history's topic. It reads only when called, not on a thread."""
     memory = InMemory(1)
     topic = ProcessTopic(world.topic, who, kind=kind)
     return Follower(
@@ -44,7 +47,7 @@ def follow(world: World, who: int, store: ViewStore | None = None, *, kind: bool
 
 
 class Process:
-    """The agent beside one broker. ``age`` counts how often it was started."""
+    """The agent of one broker. ``age`` counts its restarts."""
 
     def __init__(self, world: World, broker: int, age: int, store: ViewStore | None) -> None:
         self.world, self.broker, self.age = world, broker, age
@@ -76,19 +79,19 @@ class Process:
         self._custodian = Custodian(custody, lambda: {0} if world.keeper == broker else ())
         self._act: Operation[bool] | None = None
         self._looks_in: tuple[int, int] | None = None
-        """Of a look at the partition that is under way: the epoch, and what had changed when it began."""
+        """Epoch and `Cluster.changes` when the worker's operation began. None: it did not lead, or its view was old."""
         self.next_step = ""
         self._believes = False
         self.stopped_by: tuple[str, ...] = ()
-        """Facts of a later release that its view had when the act began that is under way, and has had since."""
+        """Facts of a later release that the view had when the current operation began, and still has."""
 
     @property
     def busy(self) -> bool:
-        """In the middle of an act, before an irreversible step."""
+        """Return whether an operation is in progress; the process is right before an irreversible step then."""
         return self._act is not None
 
     def step(self) -> None:
-        """Up to the next irreversible step, and no further."""
+        """Run up to the next irreversible step."""
         self.world.acting = self.broker
         later = self.follower.store.state(self.world.cluster.partition).view().later
         if self._act is None or not later:
@@ -99,7 +102,7 @@ class Process:
         elif self._act is None:
             if not self.world.cluster.exists:
                 return
-            if self.world.rnd.random() < 0.85:  # otherwise it goes by old metadata
+            if self.world.rnd.random() < 0.85:  # otherwise its metadata is old
                 self._believes = self.world.cluster.leader.number == self.broker
             if not self._believes:
                 self.worker.rest()
@@ -109,22 +112,22 @@ class Process:
             self.next_step = next(self._act)
         except StopIteration:
             self._act, self.next_step = None, ""
-            # an agent that a fact of a later release stops begins no term, so it cannot tell what it saw
+            # an agent that a later release's fact stops begins no term, so it does not record what it saw
             stopped = self.stopped_by or self.follower.store.state(self.world.cluster.partition).view().later
             done = not self.worker.failures and not stopped
             if done and self._looks_in is not None and self._looks_in == self._leads_in():
                 self.world.cluster.looked = self._looks_in[0]
-        except (Unavailable, TierStateLost):  # a custodian that can ask nobody says so
+        except (Unavailable, TierStateLost):  # also raised by a custodian that reaches no broker
             self._act, self.next_step = None, ""
 
     def _leads_in(self) -> tuple[int, int] | None:
         cluster = self.world.cluster
         told = self.follower.store.state(cluster.partition).view().settled_lineages
-        heard = told == self.world.promises.live.view().settled_lineages  # else it is news of its next look
+        heard = told == self.world.promises.live.view().settled_lineages  # else the view has not read them yet
         return (cluster.epoch, cluster.changes) if heard and cluster.leader.number == self.broker else None
 
     def kill(self) -> ViewStore:
-        """What is left of it: its view on disk."""
+        """End the process, and return its view, which is on disk."""
         if self._act is not None:
             self._act.close()
         return self.follower.store

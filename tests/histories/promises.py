@@ -1,23 +1,23 @@
-"""What must hold after every step of a history, against ledgers that no agent can touch.
+"""The promises that must hold after every step of a history, checked against ledgers that no agent can change.
 
-erasing      what the live set means is what every fact that ever landed means
+erasing      the live set means the same as all facts that ever landed
 followers    every ready follower at a captured end holds the same live set
-objects      a readable segment has its three objects; an object whose segment no live fact names was deleted before
-records      every record of the branch in force that is not too old, and that nobody ordered away on that branch, is on
-             the leader, or in a readable segment with its true bytes; while the leader's own term rules, routing finds
-             exactly that version
-lineage      known, but of an epoch that left no trace before any agent had looked, until a person tells its past
-settled      a contradiction that a person settled makes no hold, and what is to be kept is never deleted
-aborted      read_committed of a readable segment shows no record of an aborted transaction, and hides no other
-readers      at any time and by any view, are given the leader's own record, or an error that has a name (`readers.py`)
-log start    never above such a record
-gaps         readers pass over records that no tier has, and whose loss a person accepted, and over no other
-own objects  what forged facts name of another partition is never deleted, and in no view readable
-groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
+objects      a readable segment has its three objects; an object that no live fact names belongs to a deleted segment
+records      every record of the branch in force that is neither expired nor ordered away on that branch is on the
+             leader, or in a readable segment with its true bytes; while the leader's own term is in force, routing
+             finds exactly that version
+lineage      the lineage is known, except after an epoch that left no trace, until a person settles its past
+settled      a contradiction that a person settled makes no hold, and an object that is to be kept is never deleted
+aborted      read_committed of a readable segment hides all records of aborted transactions, and no other record
+readers      at any time and with any view, readers get the leader's own record or a named error (`readers.py`)
+log start    the log start is never above a record that must be readable
+gaps         readers skip records that no tier has and whose loss a person accepted, and no other records
+own objects  other partitions' objects that forged facts name are never deleted, and are readable in no view
+groups       no trim takes records that a counted consumer group has not read, even if it moved after a listing
 later facts  a fact of a later release is never erased; agents that saw one they may not ignore write and delete nothing
-lost heads   once the head of the topic is gone, whoever writes or deletes has a view that is whole
-lost topics  once the topic is gone and empty again beside a bucket with segments, no agent writes or deletes anything
-lost tails   until a recovery adds what the cut end of the topic said, no object with the only copy of a record goes
+lost heads   once the head of the topic is lost, only agents with a complete view write or delete
+lost topics  once the topic is re-created empty and the bucket has segments, no agent writes or deletes anything
+lost tails   until a recovery adds the facts of a cut tail, no object with the only copy of a record is deleted
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ GONE = SegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """``since``: the position of the first of the holder's leases that this one goes on from."""
+    """A lease. ``since``: the position of the first lease of this holder that it continues."""
 
     key: str
     lease: ReaderLease
@@ -72,40 +72,40 @@ class Pinned:
 
 
 class Promises:
-    """``landed`` is told every record of the tier-state topic; `check` and `captured` raise AssertionError."""
+    """`landed` receives every record of the tier-state topic. Broken promises raise AssertionError."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._lost = False
         self.replaying = False
-        """The records of a cut topic are read again, or a person restores facts: no agent decides anything."""
+        """The records of a cut topic are replayed, or a person restores facts: agents decide nothing then."""
         self.live = PartitionState(world.cluster.partition)
         self.history = PartitionState(world.cluster.partition)
         self.evil = PartitionState(EVIL)
         self._batches: dict[RemoteSegmentId, dict[int, bytes]] = {}
         self._committed: set[RemoteSegmentId] = set()
-        """Whose aborted records were looked at."""
+        """Segments whose aborted records were checked."""
         self._written: dict[str, bytes] = {}
         self._elected: set[Lineage] = set()
-        """Whatever branch comes back: what is said of it must not change by erasing."""
+        """The lineages of all terms. Each branch may become the log again: erasing must not change its log start."""
         self._leases: list[Pinned] = []
         self._readers = Readers(world, self._stored)
         self._kept: set[str] = set()
-        """Objects that a person said are never to be deleted."""
+        """Keys of objects that a person decided never to delete."""
         self._unnamed: set[str] = set()
-        """Base keys of the objects whose facts were lost, perhaps."""
+        """Base keys of objects whose facts may have been lost."""
         self._ended = False
-        """A fact says that the topic was deleted: everything of it is erased, also what a later release wrote."""
+        """A PartitionDeleted landed: all facts of the partition are erased then, also those of a later release."""
         self._first: dict[str, int] = {}
-        """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
+        """Key to the position at which it landed first. A second landing changes no lease's rights."""
 
     def lose(self) -> None:
-        """The topic is another one, and empty. What was promised of its facts cannot be kept any more."""
+        """Follow the loss of the topic, which is empty now. Promises about its facts are no longer checked."""
         self._lost = True
         self.live = PartitionState(self._world.cluster.partition)
 
     def lose_tail(self, unnamed: set[str]) -> None:
-        """What the topic still has is all that was ever said. ``unnamed``: base keys of all objects that are there."""
+        """Rebuild the ledgers from the remaining topic. ``unnamed``: base keys of all existing objects."""
         partition = self._world.cluster.partition
         self.live, self.history, self._unnamed = PartitionState(partition), PartitionState(partition), unnamed
         leases, self._leases, self._kept, self._first, self._written = self._leases, [], set(), {}, {}
@@ -116,13 +116,13 @@ class Promises:
         self.replaying = False
 
     def writing(self, who: int, key: str) -> None:
-        """A process is about to say something, or to delete."""
+        """Check a process right before it appends a record with this key, or deletes the object of this key."""
         if key.startswith(self._world.topic.not_ours):
-            return  # nobody promises a forger that what it forged stays
+            return  # no promise holds for forged facts
         assert not self._lost, f"{who} acts on {key}, though no fact is left of what is in the bucket"
         if who >= len(self._world.processes):
-            return  # a recovery, which reads the view for itself
-        stopped = self._world.processes[who].stopped_by  # an act under way may end, and the upgrade may come meanwhile
+            return  # a recovery: it reads its own view
+        stopped = self._world.processes[who].stopped_by  # the upgrade may come during an operation
         assert not stopped or not self.live.view().later, f"{who} acts on {key}, though its view has {stopped[0]}"
         if self._world.topic.start:
             follower = self._world.processes[who].follower
@@ -169,8 +169,8 @@ class Promises:
         self.history.insert(live)
 
     def _destroys(self, entry: Entry) -> bool:
-        """What no agent may decide while a hold stands. A failed attempt still takes back its own objects."""
-        if entry.value is None:  # with a key that never was, an agent asks for the brokers' time
+        """Return whether no agent may decide this under a hold. A failed attempt may still delete its own objects."""
+        if entry.value is None:  # an agent gets the broker's time by a tombstone for a key that never existed
             return any(live.key == entry.key for live in self.live.facts())
         match decode_fact(entry.key, entry.value):
             case LogStartAdvanced(reason=reason):
@@ -181,7 +181,7 @@ class Promises:
                 return False
 
     def _what_stops(self) -> str | None:
-        """Why nothing may go now that cannot come back. Of a topic that is gone nobody asks for a pause."""
+        """Return why nothing irreversible is allowed now, or None. A pause is ignored once the topic is deleted."""
         view, drift = self.live.view(), self._world.topic.drift
         if view.holds:
             return "a hold stands"
@@ -192,7 +192,10 @@ class Promises:
         return "a pause stands" if paused(view) is not None and self._world.cluster.exists else None
 
     def deleting(self, key: str) -> None:
-        """An object is about to be deleted: not of a finished copy while something stops that, never another's."""
+        """Check an object that is about to be deleted.
+
+        It is not another partition's, nor of a finished copy while `_what_stops` has a reason.
+        """
         assert key not in THEIRS, f"{key} of another partition is deleted"
         self.writing(self._world.acting, key)
         base = key.rsplit(".", 1)[0]
@@ -212,7 +215,7 @@ class Promises:
                 assert recorded, f"{key} is deleted, and the archive does not have that it was to go"
 
     def trimming(self, before: int) -> None:
-        """DeleteRecords is sent to the leader. A person's order asks no group."""
+        """Check a DeleteRecords that was sent to the leader. A person's order does not wait for groups."""
         stops = self._what_stops()
         assert stops is None, f"the broker's log is cut below {before} while {stops}"
         if self._world.cluster.is_ordered(before):
@@ -259,7 +262,7 @@ class Promises:
         assert not ghosts, f"ghosts: {ghosts}"
         assert live.term == history.term
         if history.deleted is not None:
-            return  # what else was said of an ended partition is erased
+            return  # all other facts of an ended partition are erased
         replicas = (Lineage.of(*broker.epochs) for broker in self._world.cluster.brokers)
         for ruling in {live.lineage, *self._elected, *replicas} if live.log_starts != history.log_starts else ():
             left, said = (highest_log_start(view.log_starts, ruling) for view in (live, history))
@@ -322,7 +325,7 @@ class Promises:
             self._kept |= {info.key for info in listed(self._world) if info.key.rsplit(".", 1)[0] == base}
 
     def _read_since(self, lease: ReaderLease, position: int) -> int:
-        """From which position on its holder has pinned all of it without a break."""
+        """Return the position since which the lease's holder has pinned all its offsets without a break."""
         now, live = self._world.clock.now_ms(), {each.key for each in self.live.view().others}
         before = [
             each.since
@@ -335,8 +338,9 @@ class Promises:
         return min(before, default=position)
 
     def _leases_are_kept(self, there: set[str]) -> None:
-        """What a reader pinned before the segment was condemned is there until the lease is over, or was overridden. A
-        lease that goes on from another, which was not over, pins since that one.
+        """Check the objects that a reader pinned before their delete-started, until the lease ends or is overridden.
+
+        A lease that continues an unexpired lease pins since that one.
         """
         now, history = self._world.clock.now_ms(), self.history.view()
         self._leases = [each for each in self._leases if each.lease.expires_at >= now]
@@ -396,13 +400,17 @@ class Promises:
                 self._world.seen["aborted" if hides else "committed"] += 1
 
     def _stored(self, segment: RemoteSegment) -> dict[int, bytes] | None:
-        """None once the segment is condemned: a reader may find its objects, or not."""
+        """Return a segment's batches. None if its objects may be deleted, and its batches were never loaded."""
         meant = self.live.view().segments.get(segment.segment_id)
         alive = meant is not None and meant.state is SegmentState.COPY_SEGMENT_FINISHED
         return self.stored_in(segment) if alive or segment.segment_id in self._batches else None
 
     def _past_is_unknown(self, view: PartitionView) -> bool:
-        """Which it may be of an epoch that left no trace alone, until an agent looks at what a person told."""
+        """Return whether the lineage is unknown. Raises AssertionError if it should be known.
+
+        It may be unknown after an unclean election or an epoch without a trace, until an agent observes its settled
+        past.
+        """
         if not view.lineage_unknown:
             return False
         cluster, first = self._world.cluster, next(entry.epoch for entry in view.lineage.entries)
@@ -413,15 +421,15 @@ class Promises:
         return True
 
     def cut(self) -> None:
-        """All that the brokers have is about to go: what is in no readable segment is lost to both tiers."""
+        """Add the records that no readable segment has to `Cluster.cut`, before the brokers delete all records."""
         cluster, view = self._world.cluster, self.live.view()
-        if view.log_start is None:  # where the first term will say that the log begins
+        if view.log_start is None:  # the first term will set the log start there
             cluster.order(cluster.leader.end)
         there = {(base, data) for segment in view.readable for base, data in self.stored_in(segment).items()}
         cluster.cut |= {batch.number for batch in cluster.truth if (batch.base, batch.data) not in there}
 
     def stored_in(self, segment: RemoteSegment) -> dict[int, bytes]:
-        """Base offset to bytes of every batch that was stored."""
+        """Return base offset to bytes of every batch that was stored for the segment."""
         found = self._batches.get(segment.segment_id)
         if found is None:
             key = object_key(segment.object_key, ObjectKind.LOG)
@@ -438,7 +446,7 @@ def _held(follower: Follower) -> dict[str, tuple[int, bytes | None]]:
 
 
 def listed(world: World) -> list[ObjectInfo]:
-    """All objects there are, however often the store has to be asked."""
+    """Return all objects in the store; repeats the request until the store answers."""
     while True:
         try:
             return list(world.store.list())

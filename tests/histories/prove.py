@@ -1,4 +1,4 @@
-"""Prove by trying: many histories, on all cores, resumable; what was tried is written into the ledger beside this file.
+"""Run many histories on all cores, resumably. The ledger next to this file records which ones were tried.
 
 make prove HISTORIES=100000 FROM_SEED=0
 python -m tests.histories.prove --guards            # which history breaks without which guard
@@ -33,7 +33,7 @@ APART: dict[str, type[ClonedWorld] | type[RestoredWorld]] = {
     "restored topic": RestoredWorld,
 }
 APART_EVERY = 50
-"""Worlds of their own: of every fiftieth seed there is one of each, too."""
+"""Every fiftieth seed also runs one world of each kind in `APART`."""
 LOADED = """
 import sys, tests.histories.prove
 print(*(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)), sep="\\n")
@@ -57,9 +57,9 @@ def code_digest(files: Iterable[Path]) -> str:
 
 
 def run_block(first: int, stop: int) -> tuple[int, int, list[tuple[int, int | None, str]], Counter[str]]:
-    """Histories ``first`` to ``stop`` - 1: those that broke (seed, step, promise), and what happened in all of them.
+    """Run histories ``first`` to ``stop`` - 1. Return both bounds, the broken histories, and counts of all events.
 
-    The step is None in a world of its own.
+    A broken history is (seed, step, promise); the step is None for a world of `APART`.
     """
     seen: Counter[str] = Counter()
     bad: list[tuple[int, int | None, str]] = []
@@ -73,7 +73,7 @@ def run_block(first: int, stop: int) -> tuple[int, int, list[tuple[int, int | No
 
 
 def broken_apart(seed: int, seen: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Which worlds of their own broke which promise."""
+    """Yield (name, promise) for each world of `APART` that breaks a promise."""
     for name, make in APART.items():
         world = make(seed)
         try:
@@ -84,7 +84,7 @@ def broken_apart(seed: int, seen: Counter[str]) -> Iterator[tuple[str, str]]:
 
 
 class Ledger:
-    """Which seeds were tried on which code. One entry a code: ranges done, what happened, how long it took."""
+    """The seeds that were tried on each version of the code: one entry with ranges, event counts and seconds."""
 
     def __init__(self, path: Path = LEDGER) -> None:
         self._path = path
@@ -94,7 +94,7 @@ class Ledger:
         self.entry = found or {"code": code, "ranges": [], "seconds": 0, "seen": {}}
 
     def missing(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """Blocks of this range that were not tried yet."""
+        """Return the blocks ``(start, stop)`` of this range that were not tried yet."""
         done = {seed for a, b in self.entry["ranges"] for seed in range(a, b)}
         blocks = []
         for at in range(first, stop, BLOCK):
@@ -104,7 +104,7 @@ class Ledger:
         return blocks
 
     def add(self, first: int, stop: int, seen: Counter[str], seconds: float) -> None:
-        """A block without a broken promise. Written at once: a run that is stopped goes on from here."""
+        """Add a block without a broken promise, and write the file: an interrupted run continues from here."""
         ranges = sorted([*self.entry["ranges"], [first, stop]])
         merged: list[list[int]] = []
         for a, b in ranges:
@@ -157,13 +157,13 @@ def prove(histories: int, from_seed: int, jobs: int) -> int:
 
 
 def _collect_rarely() -> None:
-    """Save a tenth of the time: a world is garbage as a whole, when its history has ended."""
+    """Collect garbage less often, which saves a tenth of the time: a world becomes garbage only at its end."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 
 
 def search(name: str, bound: int) -> tuple[str, int | None, str]:
-    """The first history below ``bound`` that breaks without this guard."""
+    """Return the guard's name, the first seed below ``bound`` that breaks without it (or None), and the promise."""
     with without(name):
         for seed in range(bound):
             found = broken(seed)

@@ -1,6 +1,6 @@
-"""Readers of a history: with a view of now or an old one, whoever leads, whatever became of its agent.
+"""Readers of a history, with a current or an old view, under any leader and in any state of its agent.
 
-What they are given is the leader's own record, or an error that has a name: never a record of a branch that was lost.
+A reader gets the leader's own record or a named error, and never a record of a lost branch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 OLD_VIEWS, EVERY = 3, 12
 Stored = Callable[[RemoteSegment], dict[int, bytes] | None]
-"""Base offset to bytes of every batch of a segment; None: its objects are gone, and a reader would say so."""
+"""Base offset to bytes of every batch of a segment. None: its objects may be deleted, which a reader would report."""
 
 
 class Readers:
-    """Asked again and again. ``stored``: what the store has."""
+    """Read all remote records, with the current and with old views. ``stored``: the batches of a segment."""
 
     def __init__(self, world: World, stored: Stored) -> None:
         self._world, self._stored = world, stored
@@ -36,7 +36,7 @@ class Readers:
         self._asked = 0
 
     def ask(self, view: PartitionView) -> None:
-        """Raises AssertionError with the false record."""
+        """Read with the current view and with old ones. Raises AssertionError with the first false record."""
         bounds = HistoryControl(self._world.cluster).bounds(NAME, 0)
         truth = {batch.base: batch for batch in self._world.cluster.truth}
         for seen in (view, *self._old):
@@ -46,7 +46,7 @@ class Readers:
             self._old.append(view)
 
     def _read_all(self, view: PartitionView, bounds: LocalBounds, truth: dict[int, Written], *, fresh: bool) -> None:
-        """From the log start to where the broker begins, as a scan does. Only by a fresh view gaps are passed over."""
+        """Read from the log start to the local log start, as a scan does. Skipped gaps are checked for a fresh view."""
         confirmed, ours = confirmed_by(self._world.cluster, view), in_force(view, bounds)
         position = log_start(view, bounds)
         while position < bounds.local_start:
@@ -70,9 +70,9 @@ class Readers:
             position = Offset(last + 1)
 
     def _is_lost(self, view: PartitionView, skipped: OffsetRange, truth: dict[int, Written]) -> None:
-        """Records that are passed over are in no tier, and a person accepted the loss of these very records.
+        """Check that no tier has the skipped records, and that a person accepted the loss of these very records.
 
-        Of an epoch that left no trace nobody knows that it had records.
+        Records of an epoch that left no trace need no acceptance: their existence is unknown.
         """
         self._world.seen["gap passed over"] += 1
         assert skipped.end < self._world.cluster.leader.start, f"SKIPPED {skipped}, which the broker has"
@@ -101,6 +101,6 @@ class Readers:
 
 
 def confirmed_by(cluster: Cluster, view: PartitionView) -> Offset:
-    """What production's reader learns from the leader."""
+    """Return the offset below which the leader confirms the view, as production's reader computes it."""
     leader = cluster.leader
     return confirmed_end(view.lineage, lambda asked: said_of_epoch(leader.epochs, leader.start, leader.end, asked))

@@ -14,9 +14,9 @@ from tierstate.log.transaction_index import ENTRY
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """A batch as some leader wrote it; its number tells branches of the log apart.
+    """A batch as a leader wrote it. Its number distinguishes the branches of the log.
 
-    ``producer`` -1: of no transaction. ``aborts``: how its transaction ends, on whichever branch it does.
+    ``producer`` -1: no transaction. ``aborts``: its transaction aborts, on every branch on which it ends.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Written:
 
 @dataclass
 class Broker:
-    """One replica. ``log`` is its whole branch, also what it no longer stores (below ``start``)."""
+    """One replica. ``log`` is its whole branch, also the batches below ``start``, which it no longer stores."""
 
     number: int
     log: list[Written] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Broker:
         return self.log[-1].end if self.log else 0
 
     def open(self, end: int | None = None) -> dict[int, Written]:
-        """Producer to the first batch of its transaction that is open here, or where it was before ``end``."""
+        """Return each producer with an open transaction and its first batch, at the log's end or at ``end``."""
         found: dict[int, Written] = {}
         for batch in self.log:
             if end is not None and batch.base >= end:
@@ -73,7 +73,7 @@ class Broker:
         return found
 
     def transaction_index(self, base: int, following: int) -> bytes:
-        """As Kafka writes it."""
+        """Return the segment's transaction index as Kafka writes it."""
         opened = {producer: first.base for producer, first in self.open(base).items()}
         entries = b""
         for batch in self.log:
@@ -111,12 +111,12 @@ class Broker:
         self.bases = [base for base in self.bases if base <= start][-1:] + kept
 
     def take_all(self) -> None:
-        """Kafka's retention takes the active segment too: a new one begins at the end."""
+        """Delete all records, as Kafka's retention of the active segment does. A new segment begins at the end."""
         self.move_start(self.end)
         self.bases = [self.end]
 
     def segments(self) -> list[tuple[int, int, list[Written]]]:
-        """Base, next base and batches; the last one is active."""
+        """Return base offset, next base offset and batches of each segment. The last segment is active."""
         borders = [*self.bases, self.end]
         return [
             (base, following, [batch for batch in self.log if base <= batch.base < following])

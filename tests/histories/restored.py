@@ -1,8 +1,8 @@
 """Generated histories of a tier-state topic that is put back to older states and grows again.
 
-Restores, compactions, checkpoints, archive pieces, views that stop and go on: real code over `MemoryTierTopic`, whose
-epochs go back with it and collide. Promised, whatever happens: a view that says it is fresh holds what the topic has,
-and an archive that is continued agrees with the topic wherever both have a record.
+Production's archives, checkpoints and views run over `MemoryTierTopic`, which is compacted and restored. Its epochs are
+restored with it, and collide. Two promises hold: a fresh view holds exactly the topic's live records, and an archive
+that is continued agrees with the topic wherever both have a record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEYS = 12
 
 
 def ignored(key: str, error: TierstateError) -> None:
-    """A checkpoint that is passed over."""
+    """Ignore the error of a checkpoint that is skipped."""
 
 
 class RestoredWorld:
@@ -68,7 +68,7 @@ class RestoredWorld:
         return follower.start()
 
     def run(self) -> None:
-        """Raises AssertionError."""
+        """Run all steps. Raises AssertionError if a promise breaks."""
         for _ in range(STEPS):
             happen = self.rnd.choice(
                 [self.speak] * 5
@@ -87,7 +87,7 @@ class RestoredWorld:
         self.clock.advance(self.rnd.choice((0.001, 1, 40)))
 
     def restore(self) -> None:
-        """And what is appended then is of another time."""
+        """Put the topic back to an older state, and append other records at a later time."""
         self.seen.add("put back")
         end = self.topic.end(0)
         self.topic.restore(0, self.rnd.randint(max(0, end - 6), end))
@@ -96,7 +96,7 @@ class RestoredWorld:
             self.speak()
 
     def clean(self) -> None:
-        """What is older than a day may go, where something later stands under its key. An agent looked before."""
+        """Compact some records that are older than a day and superseded, after an agent has archived the topic."""
         self.archive()
         self.clock.advance(DAY_MS / 1000 if self.rnd.random() < 0.5 else 5)
         entries = self.entries()
@@ -107,11 +107,11 @@ class RestoredWorld:
                 self.topic.compacted.add((0, entry.position))
 
     def entries(self) -> list[Entry]:
-        """What the topic has."""
+        """Return all records of the topic."""
         return [entry for batch in self.topic.reader({0: Position(0)}).poll(0) for entry in batch.entries]
 
     def archive(self) -> None:
-        """An agent's chore, as `app/operating/upkeep.py` puts it together."""
+        """Check and extend the archive, as `app/operating/upkeep.py` does. It must agree with the topic."""
         try:
             Archives(self.topic, self.objects, self.identity, self.clock).check(0)
             run(archive(self.topic, self.shelf, self.clock.now_ms(), 0))
@@ -125,7 +125,7 @@ class RestoredWorld:
                 assert there == each.entry, f"the archive has {each.entry}, the topic {there}: two histories in one"
 
     def settle(self) -> None:
-        """A person's word, when it is asked for."""
+        """Begin a new history as a person does, if a divergence of the topic is recorded."""
         topic_id = self.topic.topic_id
         if has_parted(self.objects, topic_id, self.history) is not None:
             self.seen.add("another history begun")
@@ -133,7 +133,7 @@ class RestoredWorld:
             begin_history(self.objects, topic_id, self.history, self.clock.now_ms(), "restored", ())
 
     def checkpoint(self) -> None:
-        with suppress(TierstateError):  # of a history that nobody chose
+        with suppress(TierstateError):  # a diverged topic, before a person has decided
             Archives(self.topic, self.objects, self.identity, self.clock).check(0)
             run(checkpoint(self.topic, self.shelf, self.clock, 3, self.fresh, ignored))
 
@@ -144,7 +144,7 @@ class RestoredWorld:
         self.check(self.rnd.randrange(len(self.followers)))
 
     def stop(self) -> None:
-        """A process ends; the next one goes on with its view, or with none."""
+        """End a process. The next one continues with its view, or without a view."""
         at = self.rnd.randrange(len(self.followers))
         store = self.followers[at].store
         self.followers[at] = self.follow(store if self.rnd.random() < 0.7 else None)
@@ -152,10 +152,10 @@ class RestoredWorld:
     def check(self, at: int) -> None:
         follower = self.followers[at]
         if follower.lost is None and self.rnd.random() < 0.5:
-            self.clock.advance(31)  # else it may not have looked whether it is the same topic; it does so every 30 s
+            self.clock.advance(31)  # else it may not have checked the topic's identity, which it does every 30 s
         else:
             follower = self.followers[at] = self.follow(follower.store)
-        with suppress(ViewBehind):  # lost as soon as it was rebuilt: it is rebuilt again
+        with suppress(ViewBehind):  # lost right after it was rebuilt: it is rebuilt again
             follower.require_fresh(0, 0)
         follower.require_fresh(0, 0)
         held = {entry.key: entry for _, entry in follower.store.entries(0)}
@@ -168,7 +168,7 @@ class RestoredWorld:
 
 
 def broken_by_restores(seeds: range = range(20)) -> str | None:
-    """What breaks in the first of these worlds in which anything does."""
+    """Return what breaks in the first broken world of these seeds, or None."""
     for seed in seeds:
         try:
             RestoredWorld(seed).run()

@@ -1,11 +1,11 @@
-"""A failing history made small: as few steps as still break a promise."""
+"""Shrink a failing history to few steps that still break a promise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Fails = Callable[[list[int]], str | None]
-"""What breaks when only these steps happen; None when nothing does."""
+"""Returns what breaks if only these steps happen, or None."""
 
 
 def shrink(steps: list[int], fails: Fails, tries: int = 400) -> list[int]:

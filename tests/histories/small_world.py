@@ -1,12 +1,12 @@
-"""Every interleaving of a small world, instead of many of a large one: two agents, a handful of appends.
+"""Every interleaving of a small world with two agents and a handful of appends, instead of many of a large world.
 
-At every point each agent that has something in progress may take its next step up to the next append or deletion, the
-other broker may be elected, an hour may pass; all orders are tried, by running them again from the start. Choices:
-``0`` and ``1`` (an agent's next step), ``0*`` (as long as there is one), ``elect``, ``hour``, ``order``
+At every point each agent with an operation in progress may take its next step, up to the next append or deletion. Or
+the other broker is elected, or an hour passes. All orders are tried, each by a run from the start. Choices: ``0`` and
+``1`` (an agent's next step), ``0*`` (all steps until the agent has none), ``elect``, ``hour``, ``order``
 (delete-records).
 
-For each log that comes out, every captured end, and every legal outcome of compaction for a follower that replays up to
-there:
+Every resulting log is compared at every captured end, for every legal outcome of compaction for a follower that replays
+up to that end:
 
     erased below the captured end       value and tombstone seen | tombstone alone seen | neither seen
     still live at the captured end      seen
@@ -34,13 +34,13 @@ STARTS = {
     "a segment condemned": ["0*", "order", "hour", "0*"],
     "condemned by the second leader": ["0*", "order", "elect", "hour", "1*"],
 }
-"""What happened before the interleavings begin."""
+"""Choices that are taken before the interleavings begin."""
 UNSEEN = ("put ",)
-"""Steps that no other agent can tell apart: they are taken together with the next one."""
+"""Steps that no other agent can observe: each is taken together with the next step."""
 
 
 class Steady(Random):
-    """Nothing misbehaves."""
+    """A random generator with which nothing misbehaves."""
 
     def random(self) -> float:
         return 0.39
@@ -56,7 +56,7 @@ class Steady(Random):
 
 
 class SmallWorld(World):
-    """A few segments on broker 0; brokers 0 and 1 take turns."""
+    """A world with a few segments on broker 0. Brokers 0 and 1 take turns as leader."""
 
     def __init__(self, segments: int) -> None:
         super().__init__(0)
@@ -68,7 +68,7 @@ class SmallWorld(World):
             self.cluster.produce()
 
     def take(self, choice: str) -> bool:
-        """Whether anything happened."""
+        """Take one choice. Return whether anything happened."""
         if choice == "elect":
             other = self.cluster.brokers[1 - self.cluster.leader.number]
             self.cluster.elect_broker(other)
@@ -93,14 +93,14 @@ class SmallWorld(World):
 
 @dataclass
 class Explored:
-    """``runs``: interleavings tried; ``states``: logs x captured ends x compactions that were compared."""
+    """Counts. ``runs``: interleavings tried; ``states``: logs x captured ends x compactions compared."""
 
     runs: int = 0
     states: int = 0
 
 
 def explore(start: list[str], appends: int, elections: int, hours: int, segments: int = 2) -> Explored:
-    """Every run that begins with ``start`` and goes on for ``appends`` appends. Raises AssertionError."""
+    """Try every run that begins with ``start`` and goes on for ``appends`` appends. Raises AssertionError."""
     found, logs = Explored(), set[tuple[Entry, ...]]()
 
     def run(choices: list[str]) -> tuple[SmallWorld, bool]:
@@ -135,7 +135,7 @@ def explore(start: list[str], appends: int, elections: int, hours: int, segments
 
 
 def compare(world: SmallWorld, log: tuple[Entry, ...]) -> int:
-    """Every follower at every captured end, whatever compaction left for it: one live set, one meaning."""
+    """Check that all followers at each captured end hold one live set with one meaning. Return their number."""
     states = 0
     for end in range(1, len(log) + 1):
         expected = world.topic.live_at(end)
@@ -155,7 +155,7 @@ def compare(world: SmallWorld, log: tuple[Entry, ...]) -> int:
 
 
 def replays(log: tuple[Entry, ...]) -> Iterator[list[Entry]]:
-    """What a follower may get to read of this log: every legal outcome for every erased key, in every combination."""
+    """Yield what a follower may read of this log: all combinations of legal outcomes for the erased keys."""
     erased: dict[str, list[int]] = {}
     for entry in log:
         if entry.value is None:
@@ -173,7 +173,7 @@ def _meant(world: SmallWorld, live: dict[str, Entry]) -> object:
 
 
 def main() -> None:
-    """Print how many states there are, with two elections."""
+    """Print how many states are compared from each start, with two elections."""
     print("start                              interleavings   logs x ends x compactions")
     for name, start in STARTS.items():
         found = explore(start, APPENDS, elections=2, hours=name.count("condemned"))

@@ -1,4 +1,4 @@
-"""`guards.md` has the guards that the suite takes away."""
+"""`guards.md` lists the guards that the tests remove."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Generated histories over production code: every promise holds; and without any one guard some promise breaks.
+"""Every promise holds in generated histories of production code, and some promise breaks without any one guard.
 
-`promises.py` says what is promised, `world.py` what may happen, `guards.py` what is taken away. `make prove` runs many
-more; `python -m tests.histories.history SEED` tells one.
+`promises.py` has the promises, `world.py` the events, and `guards.py` the guards that are removed. `make prove` runs
+many more histories; `python -m tests.histories.history SEED` runs one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What followers may get to read when they change from one replica of the tier-state topic to another."""
+"""Records that followers can read when they change from one replica of the tier-state topic to another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY = "some/key"
 
 
 def erased_long_ago(max_compaction_lag: int | None) -> HistoryTopic:
-    """A fact and its tombstone, 80 days old; the cleaner of replica 0 ran every day, the others when they had to."""
+    """Return a topic with an old tombstone. Replica 0 was cleaned daily, the others only when they had to be."""
     clock = ManualClock()
     topic = HistoryTopic(Random(0), clock)
     topic.land(KEY, b"value")
@@ -27,12 +27,12 @@ def erased_long_ago(max_compaction_lag: int | None) -> HistoryTopic:
 
 
 def left(replica: Replica) -> list[bool]:
-    """Whether the value and its tombstone are still there."""
+    """Return whether the replica still has the value, and whether it has the tombstone."""
     return [position not in replica.gone for position in (0, 1)]
 
 
 def test_a_replica_whose_cleaner_never_ran_shows_what_the_others_have_forgotten() -> None:
-    """The counterexample: read the value there, the rest from replica 0, and it stays in the view for ever."""
+    """A counterexample: a view that reads the value there and the rest from replica 0 keeps the value for ever."""
     topic = erased_long_ago(None)
     assert left(topic.replicas[0]) == [False, False]
     assert left(topic.replicas[1]) == [True, True]

@@ -1,9 +1,9 @@
-"""The tier-state topic of a generated history: three replicas whose cleaners run when they like, and a bad network.
+"""The tier-state topic of a generated history: three replicas with randomly running cleaners, and a bad network.
 
-Compaction is legal by construction: a replica's cleaner removes a record only when a later one of its key is older
-than ``min.compaction.lag.ms``, and a tombstone only ``delete.retention.ms`` after the pass that removed the last value
-before it (KIP-534). Replicas are cleaned apart from each other, and every poll may read another one. What is not legal:
-somebody cuts its head, or loses its tail, or all of it.
+Compaction is legal by construction: a replica's cleaner removes a record only when a later one of its key is older than
+``min.compaction.lag.ms``, and a tombstone only ``delete.retention.ms`` after the pass that removed the last value
+before it (KIP-534). Replicas are cleaned independently, and every poll may read another replica. Illegal events happen
+too: the topic loses its head, its tail, or all records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAME = "_tier-state"
 
 @dataclass
 class Replica:
-    """What one broker's cleaner has removed, and when the tombstones it passed may go."""
+    """One replica: the positions that its cleaner removed, and when the tombstones that it saw may be removed."""
 
     gone: set[int] = field(default_factory=set)
     horizons: dict[int, int] = field(default_factory=dict)
@@ -53,12 +53,12 @@ class InFlight:
 
 
 class HistoryTopic:
-    """Everything that landed, in order, and what each replica still has of it."""
+    """All records that landed, in order, and for each replica the ones that its cleaner removed."""
 
     def __init__(self, rnd: Random, clock: ManualClock) -> None:
         self.rnd, self.clock = rnd, clock
         self.wrong_by_ms: Callable[[], int] = lambda: 0
-        """How far the clock of the broker that leads the topic is ahead."""
+        """Returns how far (ms) the clock of the broker that leads the topic is ahead."""
         self.log: list[Entry] = []
         self.times: list[int] = []
         self.this_term: list[tuple[str, bytes | None]] = []
@@ -66,26 +66,26 @@ class HistoryTopic:
         self.flight: list[InFlight] = []
         self.landed: Callable[[Entry], None] = lambda entry: None
         self.writing: Callable[[int, str], None] = lambda who, key: None
-        """Told of each append of a process before it is sent."""
+        """Called for each append of a process before it is sent."""
         self.start = Position(0)
         self.compacts = True
         self.max_compaction_lag: int | None = MAX_COMPACTION_LAG
         self.removed = 0
         self.landing_late = False
         self.drift: str | None = None
-        """What somebody set that is not safe."""
+        """An unsafe setting of the topic; None if its settings are safe."""
         self.not_ours = ""
-        """How the keys of a partition begin that no agent leads: nothing of it lands twice."""
+        """Key prefix of a partition that no agent leads. Its facts never land twice."""
 
     def lose(self) -> None:
-        """Deleted, with everything in it and on its way to it, and made anew."""
+        """Delete the topic with all records and all appends in flight, and create it again."""
         self.replicas = [Replica(cleaned_at=self.clock.now_ms()) for _ in range(REPLICAS)]
         self.start = Position(0)
         for each in (self.log, self.times, self.this_term, self.flight):
             each.clear()
 
     def cut(self, end: int) -> None:
-        """Every replica ends at ``end``, and nothing is on its way."""
+        """Cut all replicas at ``end``, and drop all appends in flight."""
         del self.log[end:], self.times[end:]
         for each in self.replicas:
             each.gone = {at for at in each.gone if at < end}
@@ -107,15 +107,16 @@ class HistoryTopic:
         return entry.position
 
     def land_late(self) -> None:
-        """One of the appends that nobody knows of lands, or is lost for good."""
+        """Now and then, one append in flight lands or is lost for good."""
         if self.flight and self.rnd.random() < 0.5:
             late = self.flight.pop(self.rnd.randrange(len(self.flight)))
             if self.rnd.random() < 0.7:
                 self.land_unasked(late.key, late.value)
 
     def land_again(self) -> None:
-        """Something of this term lands a second time. (After a later term began an idempotent producer cannot:
-        `docs/decisions/0011`.)
+        """Let a record of this term land a second time.
+
+        An idempotent producer cannot do that after a later term began (`docs/decisions/0011`).
         """
         finished = [each for each in self.this_term if each[0].endswith("copy-finished") and each[1] is not None]
         among = finished if finished and self.rnd.random() < 0.5 else self.this_term
@@ -130,7 +131,7 @@ class HistoryTopic:
             self.landing_late = False
 
     def clean(self, replica: Replica, *, whole: bool = False) -> None:
-        """A cleaner's pass over some prefix of what is old enough."""
+        """Run a cleaner over the records that are old enough, or over some prefix of them unless ``whole``."""
         now = self.clock.now_ms()
         end = bisect_left(self.times, now - MIN_COMPACTION_LAG + 1)
         if not whole and end and self.rnd.random() < 0.5:
@@ -153,7 +154,7 @@ class HistoryTopic:
             replica.cleaned_at = now
 
     def time_passed(self) -> None:
-        """Cleaners run when they like, but not later than ``max.compaction.lag.ms`` after a record came."""
+        """Run cleaners at random, but at the latest ``max.compaction.lag.ms`` after a replica's last whole pass."""
         if not self.compacts:
             return
         limit, now = self.max_compaction_lag, self.clock.now_ms()
@@ -164,7 +165,7 @@ class HistoryTopic:
                 self.clean(replica)
 
     def live_at(self, end: int) -> dict[str, tuple[int, bytes]]:
-        """What a follower at ``end`` must hold."""
+        """Return key to (position, value) of everything that a follower at ``end`` must hold."""
         live: dict[str, tuple[int, bytes]] = {}
         for entry in self.log[:end]:
             if entry.value is None:
@@ -175,7 +176,7 @@ class HistoryTopic:
 
 
 class ProcessTopic:
-    """The topic as one process reaches it: a `TierTopic` whose network is unkind."""
+    """The `TierTopic` of one process, over an unreliable network (reliable if ``kind``)."""
 
     def __init__(self, topic: HistoryTopic, who: int, *, kind: bool = False) -> None:
         self._topic, self._who, self._kind = topic, who, kind
@@ -242,11 +243,11 @@ class ProcessTopic:
         return self.topic_id_now
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class _Reader:
-    """Any number of records at a time, from any replica each time."""
+    """A reader: each poll returns any number of records, from any replica."""
 
     def __init__(self, topic: HistoryTopic, assigned: int) -> None:
         self._topic = topic
@@ -266,4 +267,4 @@ class _Reader:
         return [TierBatch(0, entries, self._position, times)]
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

@@ -1,7 +1,7 @@
-"""A generated history: what happens in it, in an order told by its seed alone.
+"""A generated history: its seed alone determines all events and their order.
 
-The generator decides nothing that `leader/` decides: it lets brokers, networks, stores and clocks misbehave, kills and
-pauses processes between any two steps, and asks after every step whether `promises.py` still holds.
+The generator decides nothing that `leader/` decides. It lets brokers, networks, stores and clocks misbehave, and kills
+and pauses processes between any two steps. After every third step it checks `promises.py`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ TIMES = [
     (0.99, 9 * DAY),
     (1.0, 20 * DAY),
 ]
-"""Chances (cumulative) of the longest a jump of the clock may be."""
+"""Cumulative chances, each with the longest jump of the clock (ms)."""
 
 
 class HistoryClock(ManualClock):
-    """Whoever sleeps lets the network go on."""
+    """A clock whose `sleep` lets appends in flight land."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,13 +78,14 @@ class HistoryClock(ManualClock):
 
 
 class World:
-    """Everything that outlives a process."""
+    """The state of a history that outlives its processes."""
 
     def __init__(self, seed: int) -> None:
         self.seed, self.rnd, self.seen = seed, Random(seed), Counter[str]()
         self.now = -1
         self.clock = HistoryClock()
         self.keeper = 0
+        """The broker that leads the tier-state partition."""
         self.topic = HistoryTopic(self.rnd, self.clock)
         self.clocks = Clocks(seed, self.clock)
         if self.clocks.wrong:
@@ -100,7 +101,7 @@ class World:
         """People delete records with Kafka's own tools, also while the agent of a new leader is down."""
         self._archiving = Random(f"archive {seed}")
         self.archived = 0 if self._archiving.random() < 0.4 else None
-        """Positions below it are archived; None: no archive is kept."""
+        """Positions below it are archived. None: there is no archive."""
         self.frozen: dict[int, int] = {}
         self.groups = Groups(seed, self.cluster, self.clock, self.seen)
         self.cluster.listed = self.groups.listing
@@ -113,7 +114,7 @@ class World:
         self.followers: list[Follower] = [follow(self, 100 + at, kind=True) for at in range(2)]
         self.orders = 0
         self.slow: list[OperatorOrder] = []
-        """``keeper``: the broker that leads the tier-state partition."""
+        """Orders that are decided, and appended at a later step."""
         self.forger = Forger(self)
         self.later_release = LaterRelease(self)
         self.gaps = GapAcceptor(self)
@@ -137,10 +138,10 @@ class World:
             raise StorageUnavailable("the store does not answer", key=key)
 
     def run(self, steps: Iterable[int] = range(STEPS)) -> None:
-        """Raises AssertionError with what was broken; ``now`` is the step at which it was.
+        """Run these steps. Raises AssertionError with the broken promise; ``now`` is the step at which it was found.
 
-        What happens in a step is told by the seed and the step's number alone, so a history can be shrunk by leaving
-        steps out.
+        The seed and the step's number alone determine the events of a step, so a history can be shrunk by leaving steps
+        out.
         """
         for step in steps:
             self.now = step
@@ -169,7 +170,7 @@ class World:
         self.promises.check()
 
     def archived_to(self, tier_partition: int) -> Position | None:
-        """As an agent's archive says."""
+        """Return the position up to which the topic is archived; None if there is no archive."""
         return None if self.archived is None else Position(self.archived)
 
     def step(self) -> None:
@@ -187,10 +188,10 @@ class World:
         if self.frozen.get(process.broker, -1) < self.now:
             process.step()
 
-    # What befalls the tier-state topic, once.
+    # Losses of the tier-state topic; each happens once.
 
     def cut_head(self) -> None:
-        """``cleanup.policy=delete`` for a while, or DeleteRecords. Some start again, with views from nothing."""
+        """Cut the head, as ``cleanup.policy=delete`` or DeleteRecords does. Some agents restart without a view."""
         self.beheaded_at = STEPS
         self.topic.start = Position(self.rnd.randint(0, len(self.topic.log)))
         for process in self.processes:
@@ -199,7 +200,10 @@ class World:
         self.seen["head cut"] += 1
 
     def lose_topic(self) -> None:
-        """And ``tierstate init`` alone; every process starts again, as it must. With nothing copied it is as if new."""
+        """Delete the topic and run only ``tierstate init``. All processes restart.
+
+        Nothing happens if no segment was copied: the topic would be as good as new.
+        """
         self.lost_at = STEPS
         own = f"-{self.cluster.partition.topic_id}/"
         if not any(own in each.key and each.key.endswith(ObjectKind.MANIFEST) for each in listed(self)):
@@ -216,7 +220,7 @@ class World:
         self.frozen.pop(process.broker, None)
         self.processes[process.broker] = Process(self, process.broker, process.age + 1, store)
 
-    # What may happen beside the agents' own steps.
+    # Events in addition to the agents' own steps.
 
     def produce(self) -> None:
         self.cluster.produce()
@@ -236,7 +240,7 @@ class World:
                 self.leader_is_alone()
 
     def leader_is_alone(self) -> None:
-        """Its agent is down for a while, and what it wrote and got from the leader before is deleted by hand."""
+        """Stop the new leader's agent for a while. Records are produced, and some are deleted by hand."""
         self.frozen[self.cluster.leader.number] = self.now + self.rnd.randint(3, 60)
         for _ in range(self.rnd.randint(1, 3)):
             self.produce()
@@ -253,7 +257,7 @@ class World:
             self.topic.land_again()
 
     def freeze(self) -> None:
-        """An agent stops in the middle of something, while another broker may be elected; later it goes on."""
+        """Freeze an agent inside an operation for a while. Other brokers may be elected before it continues."""
         busy = [] if self.calm else [process for process in self.processes if process.busy]
         critical = [process for process in busy if process.next_step in CRITICAL]
         if busy:
@@ -269,7 +273,7 @@ class World:
         self.cluster.trim_late()
 
     def delete_by_hand(self) -> None:
-        """With Kafka's own tools, never all there is."""
+        """Delete some records, never all, with Kafka's own tools; without ``by_hand`` an agent takes a step instead."""
         leader = self.cluster.leader
         if not self.by_hand:
             self.work()
@@ -286,7 +290,7 @@ class World:
         self.topic.time_passed()
 
     def crash(self) -> None:
-        """A process dies; another starts on its view, on an older copy of it, or on none."""
+        """Kill a process, and start another one with its view, a copy of it, or no view."""
         if self.calm and self.rnd.random() < 0.9:
             return
         dead = self.rnd.choice(self.processes)
@@ -299,7 +303,7 @@ class World:
         return store if chance < 0.6 else None if chance < 0.8 else snapshot(store)
 
     def follow(self) -> None:
-        """A follower reads on, or is started again; at a captured end it holds what every other one holds there."""
+        """Let a follower read on, or restart it first. At a captured end it must hold the topic's live set."""
         at = self.rnd.randrange(len(self.followers))
         if self.rnd.random() < 0.2:
             store = self.left_of(self.followers[at].store)
@@ -307,7 +311,7 @@ class World:
         self.promises.captured(self.followers[at])
 
     def admin(self) -> None:
-        """An operator or a reader says something. Nobody fences them, and they do not know who leads."""
+        """Append a fact of an operator or a reader. No term fences it, and its writer does not know the leader."""
         self.orders += 1
         identity = FactId.of(self.orders.to_bytes(16, "little"))
         end = self.cluster.leader.end
@@ -334,7 +338,7 @@ class World:
         self.say(fact)
 
     def lease(self, identity: FactId, now: TimestampMs, end: int) -> ReaderLease:
-        """A reader's first one, or every other time one that it takes while the last is not over, to read on."""
+        """Return a reader's first lease, or every other time a lease that continues one that is not over."""
         first = self.rnd.randrange(end)
         offsets = OffsetRange(Offset(first), Offset(self.rnd.randrange(first, end)))
         expires = TimestampMs(now + self.rnd.randint(1, DAY))
@@ -344,7 +348,7 @@ class World:
         return ReaderLease(self.cluster.partition, identity, offsets, f"spark-{self.orders}", expires)
 
     def hold_or_release(self, identity: FactId, now: TimestampMs) -> None:
-        """Some agent saw a contradiction; or a person says that it is cleared up."""
+        """Append an agent's hold, as after a contradiction; or erase a hold, as a person does."""
         held = self.promises.live.view().holds
         if held:
             self.topic.land(key_of(held[0]), None)
@@ -352,7 +356,7 @@ class World:
             self.say(IntegrityHold(self.cluster.partition, identity, BrokerId(0), "seen", "one", "two", now))
 
     def settles(self, identity: FactId, now: TimestampMs) -> bool:
-        """A person who finds a partition stuck says what is true of its log, or what is to become of a segment."""
+        """Settle a contradiction or an unknown lineage, as a person does. Return whether there was one."""
         view, cluster = self.promises.live.view(), self.cluster
         if view.contradictions:
             self.say(
@@ -365,28 +369,28 @@ class World:
         return True
 
     def tell_past(self, identity: FactId, now: TimestampMs) -> None:
-        """What is true of the leader's log, whoever wrote it."""
+        """Append the true lineage of the leader's log, as a person settles it."""
         cluster, past = self.cluster, self.cluster.past()
         cluster.changes, cluster.looked = cluster.changes + 1, -1
         cluster.settled |= {entry.epoch for entry in past.entries}
         self.say(LineageSettled(cluster.partition, identity, past, "ops", now))
 
     def restart_broker(self) -> None:
-        """Of a quiet topic: an epoch without records. Now and then nothing is left of it before an agent has looked."""
+        """Restart the leader's broker, in a new epoch. Now and then its log is emptied before agents observe it."""
         self.cluster.restart()
         self.seen["restart"] += 1
         if self.rnd.random() < 0.15:
             self.take_all()
 
     def take_all(self) -> None:
-        """Kafka's retention takes the active segment too, or somebody runs `kafka-delete-records` with -1."""
+        """Delete all records, as Kafka's retention of the active segment or `kafka-delete-records` with -1 does."""
         if self.cluster.leader.start < self.cluster.leader.end and not self.cluster.leader.open():
             self.promises.cut()
             self.cluster.take_all()
             self.seen["active segment taken"] += 1
 
     def order_below(self, before: int, force: bool = False) -> None:
-        """Somebody orders that records go, with what the command knows; who is slow says it after the next election."""
+        """Order the deletion of records below ``before`` with the command's plan. Some orders land steps later."""
         view, now, kind = self.promises.live.view(), self.clock.now_ms(), OrderKind.DELETE_RECORDS
         try:
             bounds = HistoryControl(self.cluster).bounds(NAME, 0)
@@ -408,7 +412,7 @@ class World:
 
 
 def snapshot(store: ViewStore) -> ViewStore:
-    """A copy of a view, as of now."""
+    """Return a copy of a view as it is now."""
     copy = MemoryView(decode_fact)
     copy.apply(0, [entry for _, entry in store.entries(0)], store.position(0), anchor=store.anchor(0))
     copy.mark_as_of(0, store.as_of(0))
@@ -431,4 +435,4 @@ EVENTS: list[tuple[float, Callable[[World], None]]] = [
     (0.333, World.restart_broker),
     (0.337, World.take_all),
 ]
-"""Cumulative chances; whatever is left is an agent's next step."""
+"""Cumulative chances of events. In all other cases an agent takes its next step."""

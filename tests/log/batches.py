@@ -1,4 +1,4 @@
-"""Record batches built from the format's description, and golden folders, for the tests of this room."""
+"""Record batches built from the format's description, and golden folders, for the tests of this package."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def golden_folder(case: str) -> PartitionFolder:
 
 
 def golden_rows(case: str, isolation: str) -> list[Row]:
-    """What a real consumer returned; librdkafka's timestamp types are one higher."""
+    """Return what a real consumer returned. librdkafka's timestamp types are one higher than Kafka's."""
 
     def raw(text: str | None) -> bytes | None:
         return None if text is None else b64decode(text)
@@ -53,7 +53,7 @@ def golden_rows(case: str, isolation: str) -> list[Row]:
 
 
 def blocks_of(log: LogFiles | CopiedSegment, *, committed: bool) -> Iterator[RecordBlock]:
-    """Every record that is shown, by the kernels."""
+    """Yield all visible records in blocks, decoded by the kernels."""
     return (block for piece in log.pieces(committed=committed) for block in piece.blocks())
 
 
@@ -112,7 +112,10 @@ def pack(codec: int, raw: bytes) -> bytes:
 
 
 def lz4_frame(raw: bytes, stored: bool = False) -> bytes:
-    """As Kafka's clients frame it: independent blocks of 64 KiB, no checksums; the high bit: stored as it is."""
+    """Return a frame as Kafka's clients write it: independent blocks of 64 KiB, no checksums.
+
+    ``stored``: the blocks are not compressed, which their high bit marks.
+    """
     out = bytes.fromhex("04224d18604082")
     for at in range(0, len(raw), 65536):
         part = raw[at : at + 65536]
@@ -122,14 +125,14 @@ def lz4_frame(raw: bytes, stored: bool = False) -> bytes:
 
 
 def xerial(raw: bytes, block: int = 32 * 1024) -> bytes:
-    """Snappy as the Java client frames it."""
+    """Return Snappy blocks, framed as the Java client frames them."""
     blocks = [bytes(cramjam.snappy.compress_raw(raw[at : at + block])) for at in range(0, len(raw), block)]
     return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(b)) + b for b in blocks)
 
 
 @dataclass
 class Batch:
-    """One batch's fields; ``payload`` overrides what its records would be."""
+    """The fields of one batch. ``payload`` replaces the bytes of its records."""
 
     base: int
     records: Sequence[bytes]
@@ -163,13 +166,13 @@ class Batch:
 
 
 def plain_batch(base: int, count: int = 3, codec: int = NONE, **fields: Any) -> bytes:
-    """``count`` small records: key ``k<offset>``, value ``v<offset>``."""
+    """Return a batch of ``count`` small records: key ``k<offset>``, value ``v<offset>``."""
     records = [record(i, b"k%d" % (base + i), b"v%d" % (base + i), time=i) for i in range(count)]
     return Batch(base, records, codec, **fields).bytes
 
 
 def header_batch(*counts: int) -> bytes:
-    """Records with so many headers of no name and no content, packed: a few thousand bytes."""
+    """Return records with so many empty headers each (no name, no content), compressed to a few thousand bytes."""
     records = []
     for delta, count in enumerate(counts):
         body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(-1) + varint(count) + bytes(2 * count)
@@ -178,7 +181,7 @@ def header_batch(*counts: int) -> bytes:
 
 
 def marker(base: int, producer: int, kind: int, **fields: Any) -> bytes:
-    """The batch that ends a producer's transaction; ``kind`` 0 aborts, 1 commits."""
+    """Return the batch that ends a producer's transaction. ``kind``: 0 aborts, 1 commits."""
     key = struct.pack(">hh", 0, kind)
     value = struct.pack(">hi", 0, 0)
     return Batch(base, [record(0, key, value)], attributes=TRANSACTIONAL | CONTROL, producer=producer, **fields).bytes

@@ -1,4 +1,4 @@
-"""Builders for facts of one partition. Ids are small numbers, positions are given, everything else has a default."""
+"""Builders for facts of one partition. Ids are small numbers, callers pass positions, all else has a default."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tierstate.state.termless_facts import OperatorOrder, OrderKind, ReaderLease
 
 NOW = TimestampMs(1_700_000_000_000)
 KNOWN = Lineage.of((0, 0))
-"""The lineage of every leader, and of what is said of its log, that has no other."""
+"""The default lineage of leaders, and of facts about their log."""
 
 
 def raw(number: int) -> bytes:
@@ -40,7 +40,7 @@ def raw(number: int) -> bytes:
 
 
 class Build:
-    """``build.finished(7, 1, term, 0, 99)``: the live fact at position 7 that segment 1, offsets 0..99, is complete."""
+    """Builds live facts: ``build.finished(7, 1, term, 0, 99)`` at position 7, that segment 1 has offsets 0..99."""
 
     partition = TopicIdPartition(TopicId.of(raw(77)), 3)
 
@@ -51,11 +51,11 @@ class Build:
         return RemoteSegmentId.of(raw(number))
 
     def object_key(self, number: int, start: int = 0) -> str:
-        """Below a prefix of its number."""
+        """Return the segment's object key below a prefix with its number."""
         return f"{number}/{ObjectName('orders', self.partition, Offset(start), self.segment_id(number))}"
 
     def term(self, epoch: int, position: int, number: int | None = None) -> Term:
-        """By default the id is told by the position, as `leader` does."""
+        """Return a term. By default its id follows from its position, as `leader` does."""
         return Term(LeaderEpoch(epoch), Position(position), self.fact_id(1000 + position if number is None else number))
 
     def live(self, position: int, fact: Fact) -> LiveFact:

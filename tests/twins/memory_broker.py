@@ -58,7 +58,7 @@ class _Topic:
 
 
 class MemoryBroker:
-    """Every broker has a copy of every partition; broker ids in order lead first. Thread-safe."""
+    """A cluster in which every broker has every partition. At first they lead in order of their ids. Thread-safe."""
 
     def __init__(self, brokers: Iterable[int] = (1,), ids: IdSource | None = None, cluster_id: str = "memory") -> None:
         self._brokers = tuple(sorted(BrokerId(one) for one in brokers))
@@ -74,10 +74,10 @@ class MemoryBroker:
         self._describes_all = True
         self._lock = threading.RLock()
 
-    # What a test makes happen.
+    # Events that a test causes.
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> TopicId:
-        """``config`` in Kafka's names."""
+        """Create a topic with this configuration, in Kafka's names. Return its id."""
         with self._lock:
             if name in self._topics:
                 raise InvalidRequest("topic exists", topic=name)
@@ -91,7 +91,7 @@ class MemoryBroker:
             return topic.topic_id
 
     def configure(self, name: str, config: Mapping[str, str]) -> None:
-        """Exactly these settings from now on, in Kafka's names."""
+        """Replace all settings of the topic, in Kafka's names."""
         with self._lock:
             self._topic(name).config = TopicConfig.of(config)
 
@@ -100,35 +100,35 @@ class MemoryBroker:
             del self._topics[name]
 
     def restore_topic(self, name: str, topic_id: TopicId, partitions: int = 1) -> None:
-        """A topic of this very id is there again, as after a cluster's metadata was restored."""
+        """Create a topic with this very id, as after a restore of the cluster's metadata."""
         with self._lock:
             self.create_topic(name, partitions)
             self._topics[name].topic_id = topic_id
 
     def remember_topic(self, broker: int, topic_id: TopicId) -> None:
-        """This broker's metadata is behind: it knows this topic, whatever happened to it."""
+        """Let this broker's metadata be old: it knows this topic, even if the topic was deleted."""
         with self._lock:
             self._stale.setdefault(BrokerId(broker), set()).add(topic_id)
 
     def catch_up_metadata(self) -> None:
-        """Every broker's metadata is up to date again."""
+        """Bring every broker's metadata up to date."""
         with self._lock:
             self._stale.clear()
 
     def hide_topics(self, *names: str, others: bool = False) -> None:
-        """From now on the caller may not DESCRIBE these topics, nor (``others``) any that no ACL names."""
+        """Deny the caller DESCRIBE on exactly these topics. ``others``: also on topics that no ACL names."""
         with self._lock:
             self._hidden_topics, self._describes_all = frozenset(names), not others
 
     def append(self, topic: str, partition: int, records: int) -> Offset:
-        """The new end."""
+        """Append so many records. Return the new end."""
         with self._lock:
             part = self._part(topic, partition)
             part.end = Offset(part.end + records)
             return part.end
 
     def open_transaction(self, topic: str, partition: int, first: Offset | None, producer_id: int = 4000) -> None:
-        """This producer's begins at ``first``: the last stable offset stays there; None: it ended."""
+        """Begin this producer's transaction at ``first``, where the last stable offset stays. None ends it."""
         with self._lock:
             part = self._part(topic, partition)
             if first is None:
@@ -137,12 +137,12 @@ class MemoryBroker:
                 part.open[producer_id] = OpenTransaction(producer_id, 0, first, TimestampMs(0))
 
     def hide_transactions(self, why: TierstateError | None) -> None:
-        """From now on no broker says whose transactions are open, but this."""
+        """Answer queries about open transactions with this error from now on; None: answer them again."""
         with self._lock:
             self._hidden_transactions = why
 
     def elect(self, topic: str, partition: int, leader: int | None, *, end: int | None = None) -> LeaderEpoch:
-        """A new leader and epoch; ``end``: unclean, records from there on are lost."""
+        """Elect a leader, and return its epoch. ``end``: an unclean election, which loses the records from there on."""
         with self._lock:
             part = self._part(topic, partition)
             part.leader, part.epoch = None if leader is None else BrokerId(leader), LeaderEpoch(part.epoch + 1)
@@ -151,7 +151,7 @@ class MemoryBroker:
             return part.epoch
 
     def stop_broker(self, broker: int) -> None:
-        """It answers nobody; what it leads has no other leader until `elect`."""
+        """Stop a broker: it does not answer. Its partitions have no other leader until `elect`."""
         with self._lock:
             self._down.add(BrokerId(broker))
 
@@ -165,22 +165,22 @@ class MemoryBroker:
             self._topics[topic].groups[group, partition] = Offset(offset)
 
     def join(self, group: str, topic: str, partition: int) -> None:
-        """A member is assigned; it may have committed nothing."""
+        """Assign the partition to a member of the group, which may have committed nothing."""
         with self._lock:
             self._part(topic, partition)
             self._topics[topic].groups.setdefault((group, partition), None)
 
     def hide_groups(self, why: str | None) -> None:
-        """From now on group listings are incomplete, because of ``why``."""
+        """Make group listings incomplete because of ``why``; None: complete."""
         with self._lock:
             self._hidden_groups = why
 
     def lose_answers(self, count: int = 1) -> None:
-        """The next ``count`` DeleteRecords happen, and the caller hears TimedOut."""
+        """Execute the next ``count`` DeleteRecords, but raise TimedOut to the caller."""
         with self._lock:
             self._lost_answers = count
 
-    # What the agent sees: BrokerControl.
+    # The agent's interface: BrokerControl.
 
     def cluster(self) -> ClusterDescription:
         with self._lock:
@@ -280,7 +280,7 @@ class MemoryBroker:
             return part.start
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection to close."""
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:

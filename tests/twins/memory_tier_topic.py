@@ -17,7 +17,7 @@ from tierstate.state.view import Entry
 
 NAME = "_tier-state"
 WAITED_S = 0.02
-"""By one poll at most: who closes a follower waits for its poll, and thousands are closed."""
+"""The longest wait of one poll. Closing a follower waits for its poll, and tests close thousands of them."""
 
 
 class _Log:
@@ -31,12 +31,12 @@ class _Log:
         self.start = Position(0)
 
     def end_of(self, epoch: int) -> int:
-        """What Kafka answers to OffsetForLeaderEpoch: where the next epoch began, else the end."""
+        """Return Kafka's answer to OffsetForLeaderEpoch: where the next epoch began, or else the end."""
         return next((start for later, start in self.begun if later > epoch), len(self.entries))
 
 
 class MemoryTierTopic:
-    """Partitions as lists. ``clock`` stamps what is appended, as the broker's does."""
+    """A topic with partitions as lists. ``clock`` timestamps appended records, as the broker's clock does."""
 
     def __init__(
         self, partitions: int = 1, topic_id: str = "AAAAAAAAAAAAAAAAAAAAAg", clock: Clock | None = None
@@ -46,12 +46,12 @@ class MemoryTierTopic:
         self.append_times: dict[int, AppendTime] = {}
         self._grown = threading.Condition()
         self.compacted: set[tuple[int, int]] = set()
-        """(tier-state partition, position) of records that compaction has taken."""
+        """(tier-state partition, position) of records that compaction has removed."""
         self.drift: list[str] = []
-        """What else `problems` answers."""
+        """Further problems that `problems` returns."""
 
     def copied(self) -> MemoryTierTopic:
-        """As after a copy of all brokers' disks: the same until now, and another one from now on."""
+        """Return a copy, as of all brokers' disks: it has the same past, and changes independently from now on."""
         with self._grown:
             other = MemoryTierTopic(len(self._logs), self._topic_id, self._clock)
             other._logs = copy.deepcopy(self._logs)
@@ -112,7 +112,7 @@ class MemoryTierTopic:
         return _MemoryReader(self._logs, dict(positions), dict(epochs or {}), self._grown, self.compacted)
 
     def truncate(self, tier_partition: int, to: int) -> None:
-        """An unclean election: everything from ``to`` on is gone, and the next leader epoch begins there."""
+        """Truncate at ``to``, as an unclean election does. The next leader epoch begins there."""
         with self._grown:
             log = self._logs[tier_partition]
             del log.entries[to:], log.times[to:], log.epochs[to:]
@@ -122,14 +122,14 @@ class MemoryTierTopic:
             self._grown.notify_all()
 
     def cut_head(self, tier_partition: int, to: int) -> None:
-        """DeleteRecords, or retention: everything below ``to`` is gone."""
+        """Delete everything below ``to``, as DeleteRecords or retention does."""
         with self._grown:
             self._logs[tier_partition].start = Position(to)
 
     def restore(self, tier_partition: int, to: int) -> None:
-        """An older backup is put back: everything from ``to`` on is gone, and the epochs go back with it."""
+        """Put an older backup back: everything from ``to`` on is lost, and the epochs are restored too."""
         with self._grown:
-            # and what compaction took for the sake of what is gone now comes back
+            # records whose later values are lost now exist again, though they were compacted
             self.compacted -= {each for each in self.compacted if each[0] == tier_partition}
             log = self._logs[tier_partition]
             del log.entries[to:], log.times[to:], log.epochs[to:]
@@ -143,7 +143,7 @@ class MemoryTierTopic:
         return lost_heads(NAME, self.starts(range(self.mapped_partitions))) + self.drift
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class _MemoryReader:
@@ -188,4 +188,4 @@ class _MemoryReader:
         return TierBatch(number, entries, following, times, log.epochs[-1])
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

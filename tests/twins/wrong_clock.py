@@ -9,7 +9,7 @@ DAY_S = 86_400.0
 
 
 class WrongClock:
-    """``ahead_s``: how far it is ahead of ``right``; negative: behind."""
+    """A clock that is ``ahead_s`` seconds ahead of ``right``, or behind if negative."""
 
     def __init__(self, right: Clock, ahead_s: float = 0.0) -> None:
         self._right, self.ahead_s = right, ahead_s
