@@ -81,7 +81,7 @@ def test_brokers_are_asked_once_in_the_time_that_rights_are_remembered() -> None
 
 
 def test_an_answer_larger_than_all_that_may_be_kept_is_given_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_standings, "REMEMBERED", 3)
+    monkeypatch.setattr(group_standings, "MAX_CACHED_POSITIONS", 3)
     brokers = Brokers(ann=TopicGroups(tuple(at(f"g{number}", 1) for number in range(5))))
     groups = standings(brokers, ManualClock())
     assert len(seen(groups, ANN)) == len(seen(groups, ANN)) == 5
