@@ -116,7 +116,8 @@ class ClonedWorld:
         self.put_back_at = rnd.choice((min(STEPS, self.remembered_at + rnd.choice((1, 4, 30, 100))), STEPS))
         self.remembered = self.store.snapshot()
         self._deciding = Random(f"decided {seed}")
-        self.decided_at = min(STEPS, self.copied_at + self._deciding.choice((0, 1, 2, 10, 60, STEPS)))
+        delay = self._deciding.choice((0, 1, 10)) if self._deciding.random() < 0.25 else STEPS
+        self.decided_at = min(STEPS, self.copied_at + delay)
         """The step at which a person gives the prefix to the cluster that was copied. `STEPS`: never."""
         if self.decided_at < STEPS:
             self.put_back_at = STEPS
@@ -176,6 +177,11 @@ class ClonedWorld:
             for broker in list(self.production.agents):
                 self.production.stop(broker, cleanly=self.rnd.random() < 0.7)
             self.back_at = self.now + self.rnd.randrange(80)
+        if self.now == self.decided_at:  # an agent starts after a crash, and has no proof yet
+            for broker in list(self.production.agents):
+                self.production.stop(broker, cleanly=False)
+            self.production.start(0)
+            self.pass_time(1)
         self.clone = Cluster(self, self.production.topic.copied(), "clone")
 
     def decide(self, rnd: Random) -> None:
@@ -184,7 +190,7 @@ class ClonedWorld:
         listed = [kept_number("cluster", each.key) or 0 for each in self.store.list(agents_prefix("cluster"))]
         decision = Decision(max(listed, default=0) + 1, "P" * 22, (), True, "a person", TimestampMs(0))
         keep_prefix(self.store, self.production.topic, "cluster", decision)
-        self.pass_time(rnd.choice((0, 0, 1)))
+        self.pass_time(rnd.choice((0, 1, 2)))
         if rnd.random() < 0.5 and self.clone is not None:
             for broker in list(self.production.agents):
                 self.production.stop(broker, cleanly=False)
