@@ -19,6 +19,9 @@ from .object_names import kept_key
 
 KIND = "kept"
 MAX_BYTES = 64 * 1024
+WAY_OUT = (
+    "tierstate keep-prefix shows both sides, and gives the prefix to one (docs/operations.md#a-copy-of-the-cluster)"
+)
 BY_A_PERSON = -1
 """Used in place of a broker id for a person's command."""
 

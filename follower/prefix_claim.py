@@ -46,7 +46,7 @@ from .heartbeat import (
     read_heartbeat,
     sign,
 )
-from .keeper import Keeper, chosen_of, read_keeper
+from .keeper import WAY_OUT, Keeper, chosen_of, read_keeper
 from .object_names import ROOT, agents_prefix, heartbeat_key, is_heartbeat, kept_number
 
 SIGN_AGAIN_S = 3600.0
@@ -56,9 +56,6 @@ FORGET_S = 24 * 3600.0
 LOOKS = 10
 """Number of beats per period while this process waits for answers."""
 NOT_LOOKED = NotYet("the heartbeats in the bucket have not been read yet")
-WAY_OUT = (
-    "tierstate keep-prefix shows both sides, and gives the prefix to one (docs/operations.md#a-copy-of-the-cluster)"
-)
 
 
 class PrefixClaim:

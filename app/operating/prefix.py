@@ -15,9 +15,9 @@ from pathlib import Path
 from ...broker.control import BrokerControl
 from ...broker.tier_topic import KafkaTierTopic, TierTopic
 from ...follower.heartbeat import Claimant, Heartbeat, OtherTopics, is_signed_here, read_heartbeat
-from ...follower.keeper import BY_A_PERSON, Decision, Keeper, chosen_of, keep_prefix, read_keeper
+from ...follower.keeper import BY_A_PERSON, WAY_OUT, Decision, Keeper, chosen_of, keep_prefix, read_keeper
 from ...follower.object_names import ROOT, agents_prefix, is_heartbeat, kept_number
-from ...follower.prefix_claim import WAY_OUT, PrefixClaim
+from ...follower.prefix_claim import PrefixClaim
 from ...log.local_log import LogDirs
 from ...runtime.id_source import RandomIds
 from ...runtime.settings import Settings
