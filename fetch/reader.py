@@ -64,6 +64,10 @@ class LogReader:
         topic_ids = {partition.topic_id for partition in self._view.partitions()}
         return [topic.name for topic in self._control.topics() if topic.topic_id in topic_ids]
 
+    def topic_names(self) -> dict[TopicId, str]:
+        """Return the names of the broker's topics by their ids. Raises BrokerUnavailable."""
+        return {topic.topic_id: topic.name for topic in self._control.topics()}
+
     def is_tiered(self, topic: str) -> bool:
         """Return whether a recent view (`recent_views.py`) has any partition of the topic. Raises ViewBehind while the
         view is still being read. Also raises UnknownTopic, AccessDenied, BrokerUnavailable.

@@ -9,11 +9,12 @@ part with the brokers is held in memory (`read_brokers`), because the rest may b
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..broker.wire import Frame, string_of
 from .apis import APIS, Key
+from .share_fetch import share_reads, skip_acknowledged
 
 _PORT = struct.Struct(">i")
 Address = tuple[str, int]
@@ -33,8 +34,7 @@ class Named:
 def nodes(key: Key, body: bytes, version: int) -> list[Named]:
     """Return every node that has an address in the answer. Raises Malformed."""
     frame, flexible = Frame(body), APIS[key].is_flexible(version)
-    read = {Key.METADATA: _metadata, Key.FIND_COORDINATOR: _coordinators, Key.DESCRIBE_CLUSTER: _cluster}[key]
-    return list(read(frame, version, flexible))
+    return list(_READS[key](frame, version, flexible))
 
 
 def named(brokers: Mapping[int, Address]) -> list[Named]:
@@ -111,3 +111,30 @@ def _cluster(frame: Frame, version: int, flexible: bool) -> Iterator[Named]:
         if version >= 2:
             frame.int8()  # fenced
         frame.tags(flexible)
+
+
+def _share_fetch(frame: Frame, version: int, flexible: bool) -> Iterator[Named]:
+    for _ in share_reads(frame):
+        pass
+    yield from _endpoints(frame, flexible)
+
+
+def _share_acknowledge(frame: Frame, version: int, flexible: bool) -> Iterator[Named]:
+    skip_acknowledged(frame, version)
+    yield from _endpoints(frame, flexible)
+
+
+def _endpoints(frame: Frame, flexible: bool) -> Iterator[Named]:
+    for _ in range(frame.count(flexible, 4)):
+        yield _named(frame, flexible)
+        frame.raw_string(flexible)  # rack
+        frame.tags(flexible)
+
+
+_READS: dict[Key, Callable[[Frame, int, bool], Iterator[Named]]] = {
+    Key.METADATA: _metadata,
+    Key.FIND_COORDINATOR: _coordinators,
+    Key.DESCRIBE_CLUSTER: _cluster,
+    Key.SHARE_FETCH: _share_fetch,
+    Key.SHARE_ACKNOWLEDGE: _share_acknowledge,
+}

@@ -26,6 +26,8 @@ class Key(IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     SASL_AUTHENTICATE = 36
     DESCRIBE_CLUSTER = 60
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,15 @@ class Api:
 
 _ADDRESSES = "host and port of every broker become those of the proxy's listeners"
 _TABLE = (
-    Api(0, "Produce", 9, 9, 3, "10 and up carry addresses in tagged fields; acks=0 has no answer; read-only: 31"),
+    Api(0, "Produce", 13, 9, 3, "the address of a new leader is hidden; acks=0 has no answer; read-only: 31"),
     Api(
         1,
         "Fetch",
-        12,
+        18,
         12,
         4,
-        "session id 0 and epoch -1 in the request; records that the broker no longer has are added to the answer. "
-        "13 and up name topics by id, 16 and up carry addresses",
+        "session id 0 and epoch -1 in the request; records that the broker no longer has are added to the answer; "
+        "the address of a new leader is hidden",
     ),
     Api(2, "ListOffsets", 11, 6, 1, "earliest, by time, max timestamp and last tiered are those of both tiers"),
     Api(3, "Metadata", 13, 9, 0, _ADDRESSES),
@@ -116,7 +118,14 @@ _TABLE = (
     Api(72, "PushTelemetry", 0, 0),
     Api(74, "ListConfigResources", 1, 0),
     Api(75, "DescribeTopicPartitions", 0, 0),
+    Api(76, "ShareGroupHeartbeat", 1, 0, 1),
+    Api(77, "ShareGroupDescribe", 1, 0, 1),
+    Api(78, "ShareFetch", 2, 0, 1, f"max bytes of at most 8 MiB in the request; {_ADDRESSES}"),
+    Api(79, "ShareAcknowledge", 2, 0, 1, _ADDRESSES),
     Api(88, "StreamsGroupHeartbeat", 0, 0),
     Api(89, "StreamsGroupDescribe", 0, 0),
+    Api(90, "DescribeShareGroupOffsets", 1, 0),
+    Api(91, "AlterShareGroupOffsets", 0, 0, changes=True),
+    Api(92, "DeleteShareGroupOffsets", 0, 0, changes=True),
 )
 APIS = {api.key: api for api in _TABLE}

@@ -1,25 +1,25 @@
-"""Remote reads of one connection. A read begins when the broker reports that it lacks an offset.
+"""Remote reads: one for all connections that need the same offset, and the reads that each connection uses.
 
     reading  ->  ready: kept for `KEPT_S` seconds  ->  sent with a Fetch answer; the next read begins at once
-             ->  failed: kept for `AGAIN_S` seconds, so that a client that retries at once causes no other read
+             ->  failed: kept for `AGAIN_S` seconds, so that clients that retry at once cause no other read
 
-A read does not delay local records of other partitions in the same Fetch. An answer without any records waits a short
-time (`fetches.py`). A read begins only after its memory was taken from the common budget. Remote records are sent only
-for a partition that the broker answered with "out of range". So clients without the permission get no records.
+A read begins when the broker reports that it lacks an offset, and only after its memory was taken from the common
+budget. It does not end with its connection: a client that connects again finds it. A read that no connection uses is
+dropped when it is ready. Remote records are sent only for a partition that the broker answered with "out of range" to
+this client. So clients without the permission get no records.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 from ..fetch.as_written import as_written
 from ..fetch.piece import Fetched, naming
 from ..runtime.allocator import LARGER_THAN_READS
 from ..runtime.pool import Pool
-from ..state.errors import TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .budget import Budget
@@ -39,78 +39,143 @@ class RemoteReader(Protocol):
     ) -> Fetched: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Parts that the remote reads of all connections use. ``seen`` is called with every error of a remote read."""
+class Ask(NamedTuple):
+    """What a remote read reads: at most ``size`` bytes, but at least one batch."""
 
-    reader: RemoteReader
-    pool: Pool
-    budget: Budget
-    seen: Callable[[Place, Offset, BaseException], None]
+    place: Place
+    offset: Offset
+    isolation: Isolation
+    size: int
 
 
 class ColdRead:
     """A read of one piece of one partition. It is running, or has finished with `piece` or `error`."""
 
-    def __init__(self, place: Place, position: Wanted, isolation: Isolation, shared: Shared, size: int) -> None:
-        self.place, self.offset, self.isolation = place, position.offset, isolation
-        self._shared, self._taken = shared, size
+    def __init__(self, ask: Ask, reads: RemoteReads) -> None:
+        self.ask = ask
+        self.users = self.sending = 0
+        """The number of connections that wait for this read or keep it, and of those that are sending its piece."""
+        self.over = False
+        """Whether its time has passed. It must not be used any more."""
+        self._reads, self._taken = reads, ask.size
         self.piece: Fetched | None = None
         self.error: BaseException | None = None
-        self.task = asyncio.get_running_loop().create_task(self._read(position))
+        self.task = asyncio.get_running_loop().create_task(self._read())
+
+    @property
+    def place(self) -> Place:
+        return self.ask.place
 
     @property
     def ready(self) -> bool:
         return self.task.done()
 
     def is_of(self, position: Wanted | None, isolation: Isolation) -> bool:
-        return position is not None and (self.offset, self.isolation) == (position.offset, isolation)
+        if position is None or self.over:
+            return False
+        return (self.ask.offset, self.ask.isolation) == (position.offset, isolation)
 
     def release(self) -> None:
         """Cancel this read, and return its memory to the budget. Idempotent."""
         self.task.cancel()
-        self._shared.budget.adjust(-self._taken)
-        self._taken, self.piece = 0, None
+        self._reads.budget.adjust(-self._taken)
+        self._taken, self.piece, self.over = 0, None, True
 
-    async def _read(self, position: Wanted) -> None:
-        (topic, partition), size, reader = self.place, self._taken, self._shared.reader
+    async def _read(self) -> None:
+        (topic, partition), offset, isolation, size = self.ask
+        reader, budget = self._reads.reader, self._reads.budget
 
         def read() -> Fetched:
-            piece = reader.fetch(
-                topic, partition, self.offset, max_bytes=size, isolation=self.isolation, tier=Tier.AUTO
-            )
+            piece = reader.fetch(topic, partition, offset, max_bytes=size, isolation=isolation, tier=Tier.AUTO)
             # the broker returns local records itself, unless the offset is in an accepted gap before them
-            kept = piece.tier is Tier.REMOTE or piece.offset > self.offset
+            kept = piece.tier is Tier.REMOTE or piece.offset > offset
             if not kept:
                 return replace(piece, data=b"")
-            with naming(topic, partition, self.offset):
+            with naming(topic, partition, offset):
                 return as_written(piece, piece.source(topic, partition))
 
         try:
-            piece = await self._shared.pool.run(read)
-        except TierstateError as error:
-            self._fail(error)
-        except Exception as error:  # a bug in the proxy must not look like the end of the log
-            self._fail(error)
+            piece = await self._reads.pool.run(read)
+        except Exception as error:  # also a bug in the proxy: it must not look like the end of the log
+            budget.adjust(-self._taken)
+            self._taken, self.error = 0, error
+            self._reads.failed(self.place, offset, error)
         else:
-            self._shared.budget.adjust(len(piece.data) - self._taken)
+            budget.adjust(len(piece.data) - self._taken)
             self._taken, self.piece = len(piece.data), piece
 
-    def _fail(self, error: BaseException) -> None:
-        self._shared.budget.adjust(-self._taken)
-        self._taken, self.error = 0, error
-        self._shared.seen(self.place, self.offset, error)
+
+class RemoteReads:
+    """The remote reads of all connections. Used by the proxy's event loop only.
+
+    ``failed`` is called with every error of a read.
+    """
+
+    def __init__(
+        self, reader: RemoteReader, pool: Pool, budget: Budget, failed: Callable[[Place, Offset, BaseException], None]
+    ) -> None:
+        self.reader, self.pool, self.budget, self.failed = reader, pool, budget, failed
+        self._reads: dict[Ask, ColdRead] = {}
+
+    def used(self, place: Place, position: Wanted, isolation: Isolation) -> ColdRead | None:
+        """Return the read at ``position`` for one more connection. Begin it if necessary. None: no memory is free."""
+        size = max(1, min(position.max_bytes, READ_BYTES, self.budget.of_a_read))
+        ask = Ask(place, position.offset, isolation, size)
+        if (read := self._reads.get(ask)) is None:
+            if not self.budget.for_a_read(size):
+                return None
+            read = self._reads[ask] = ColdRead(ask, self)
+            read.task.add_done_callback(lambda _: self._finished(read))
+        read.users += 1
+        return read
+
+    def unused(self, read: ColdRead) -> None:
+        """Remove one user. A read without users is dropped, or goes on if it is not ready."""
+        read.users -= 1
+        self._drop_unused(read)
+
+    def handed_out(self, read: ColdRead) -> None:
+        """Count one user as sending. Call `sent` afterwards."""
+        read.users -= 1
+        read.sending += 1
+
+    def sent(self, read: ColdRead) -> None:
+        read.sending -= 1
+        self._drop_unused(read)
+
+    def close(self) -> None:
+        """Cancel all reads, and return their memory."""
+        for read in list(self._reads.values()):
+            self._over(read)
+
+    def _finished(self, read: ColdRead) -> None:
+        self._drop_unused(read)
+        if not read.over:
+            asyncio.get_running_loop().call_later(KEPT_S if read.error is None else AGAIN_S, self._over, read)
+
+    def _drop_unused(self, read: ColdRead) -> None:
+        is_unused = not (read.users or read.sending)
+        if is_unused and (read.over or (read.ready and read.error is None)):
+            self._over(read)
+
+    def _over(self, read: ColdRead) -> None:
+        """Let nobody use ``read`` any more, and release it unless it is being sent."""
+        read.over = True
+        if self._reads.get(read.ask) is read:
+            del self._reads[read.ask]
+        if not read.sending:
+            read.release()
 
 
 class ColdReads:
-    """The remote reads of one connection. Used by the connection's event loop only."""
+    """The remote reads that one connection uses. Used by the connection's event loop only."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: RemoteReads) -> None:
         self._shared = shared
         self._reads: dict[Place, ColdRead] = {}
 
     def of(self, request: FetchRequest) -> list[ColdRead]:
-        """Return the existing reads of the offsets in ``request``. The broker is expected to lack these offsets."""
+        """Return the used reads of the offsets in ``request``. The broker is expected to lack these offsets."""
         return [
             read for place, read in self._reads.items() if read.is_of(request.positions.get(place), request.isolation)
         ]
@@ -121,48 +186,45 @@ class ColdReads:
         if current is not None and current.is_of(position, isolation):
             return current
         self.drop(place)
-        budget = self._shared.budget
-        size = max(1, min(position.max_bytes, READ_BYTES, budget.of_a_read))
-        if not budget.for_a_read(size):
-            return None
-        read = self._reads[place] = ColdRead(place, position, isolation, self._shared, size)
-        read.task.add_done_callback(lambda _: self._expire(read))
+        read = self._shared.used(place, position, isolation)
+        if read is not None:
+            self._reads[place] = read
         return read
 
     def handed_out(self, read: ColdRead, position: Wanted) -> None:
-        """Remove ``read``; its caller must call `release`. Begin the next read, unless the broker has that offset."""
+        """Remove ``read``, which is sent now; its caller must call `sent`. Begin the next read, unless the broker has
+        that offset."""
         piece = read.piece
         self._reads.pop(read.place, None)
+        self._shared.handed_out(read)
         if piece is not None and piece.data and piece.next_offset < piece.bounds.local_start:
-            self.get(read.place, Wanted(piece.next_offset, position.max_bytes), read.isolation)
+            self.get(read.place, Wanted(piece.next_offset, position.max_bytes), read.ask.isolation)
+
+    def sent(self, read: ColdRead) -> None:
+        self._shared.sent(read)
 
     def drop(self, place: Place) -> None:
-        """Cancel and remove the read of ``place``, if any, because the client no longer needs it."""
+        """Remove the read of ``place``, if any, because the client no longer needs it."""
         if (read := self._reads.pop(place, None)) is not None:
-            read.release()
+            self._shared.unused(read)
 
     def close(self) -> None:
         for place in list(self._reads):
             self.drop(place)
 
-    def _expire(self, read: ColdRead) -> None:
-        def over() -> None:
-            if self._reads.get(read.place) is read:
-                self.drop(read.place)
 
-        if self._reads.get(read.place) is read:
-            asyncio.get_running_loop().call_later(KEPT_S if read.error is None else AGAIN_S, over)
+async def wait_for_one(reads: list[ColdRead], seconds: float, failed_s: float) -> None:
+    """Wait until a read has succeeded, or until ``seconds`` have passed; ``failed_s`` if no read is running.
 
-
-async def wait_for_one(reads: list[ColdRead], seconds: float) -> None:
-    """Wait until a read has succeeded, or until ``seconds`` have passed.
-
-    A failed read does not end the wait, because some clients retry at once and endlessly.
+    A failed read does not end the wait at once, because some clients retry at once and endlessly.
     """
     loop = asyncio.get_running_loop()
-    ends = loop.time() + seconds
-    while (left := ends - loop.time()) > 0 and not any(read.ready and read.error is None for read in reads):
+    began = loop.time()
+    while not any(read.ready and read.error is None for read in reads):
         running = [read.task for read in reads if not read.ready]
+        left = began + (seconds if running else min(seconds, failed_s)) - loop.time()
+        if left <= 0:
+            return
         if running:
             await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         else:

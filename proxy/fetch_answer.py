@@ -9,18 +9,23 @@ which remote records are added is built again (`filled`).
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..broker.wire import Frame, Malformed, length_of
 from ..fetch.piece import Fetched, LogicalBounds
 from .apis import APIS, Key
-from .arriving import Source, begun
+from .arriving import MOST, Source, begun
+from .fetch_request import read_topic
+from .tagged_fields import hide_addresses
 
-OFFSET_OUT_OF_RANGE = 1
+WITH_ADDRESSES = 16
+"""The first version whose tagged fields at the end may have addresses of brokers."""
 _LEAD = struct.Struct(">ihqqq")
 """Partition, error code, high watermark, last stable offset, log start offset."""
 _NUMBER_AND_ERROR = struct.Struct(">ih")
+_INT64 = struct.Struct(">q")
 _ABORTED = struct.Struct(">qq")
 _INT32 = struct.Struct(">i")
 NO_REPLICA = -1
@@ -45,7 +50,7 @@ class AnsweredPartition:
     """One entry of a Fetch answer of ``version``. ``head``: all bytes after the previous entry, up to the records.
 
     ``lead``: the position in ``head`` at which the entry begins. ``size``: the bytes of records that follow ``head``.
-    ``after``: the bytes that follow the records if this is the last entry, otherwise 0.
+    ``log_start``: the broker's, or `UNKNOWN`.
     """
 
     topic: str
@@ -54,8 +59,13 @@ class AnsweredPartition:
     head: bytearray
     lead: int
     size: int
-    after: int
+    log_start: int
     version: int
+
+    def begins_at(self, log_start: int) -> None:
+        """Replace the log start offset, in versions that have one."""
+        if self.version >= 5:
+            _INT64.pack_into(self.head, self.lead + _LEAD.size - _INT64.size, log_start)
 
     def says(self, error: int, bounds: Said) -> None:
         """Replace the error code and the bounds in the entry. The entry must have no records."""
@@ -65,7 +75,7 @@ class AnsweredPartition:
 
 
 class _Begun(NamedTuple):
-    """Progress: remaining topics, remaining partitions of ``topic``, and tagged sections before the next entry."""
+    """Progress: remaining topics, remaining partitions of ``topic``, and tagged sections before the next field."""
 
     topics: int
     partitions: int
@@ -79,19 +89,38 @@ class _Entry(NamedTuple):
     lead: int
     partition: int
     error: int
+    log_start: int
     aborted: int
     size: int
 
 
 class FetchAnswer:
-    """Reads a Fetch answer. Take the records of each entry from the source before you call `next` again."""
+    """Reads a Fetch answer. Take the records of each entry from the source before you call `next` again.
 
-    def __init__(self, source: Source, version: int) -> None:
+    ``topics``: the topics of the request, if it has ids in place of names.
+    """
+
+    def __init__(self, source: Source, version: int, topics: Mapping[bytes, str]) -> None:
         self._source, self._version, self._flexible = source, version, APIS[Key.FETCH].is_flexible(version)
+        self._topics = topics
         self._lead_size = _LEAD.size if version >= 5 else _LEAD.size - 8
         self._begun: _Begun | None = None
-        self.rest = b""
-        """The bytes read after the last entry, once `next` has returned None. Tagged fields at the end are not read."""
+        self._rest = b""
+
+    async def rest(self) -> bytes | bytearray:
+        """Take and return the bytes after the last entry, without addresses of brokers. Raises Malformed.
+
+        Call it once, after `next` has returned None.
+        """
+        left = self._source.left
+        if left > MOST:
+            raise Malformed("an answer has more after its records than it may", length=left)
+        rest = bytearray(self._rest + await self._source.exactly(left))
+        if self._version >= WITH_ADDRESSES:
+            frame = Frame(rest, len(self._rest))
+            self._end(frame, 0 if self._begun is None else self._begun.ends)
+            hide_addresses(rest, frame.at)
+        return rest
 
     async def next(self) -> AnsweredPartition | None:
         """Return the next entry, or None after the last entry. Raises Malformed."""
@@ -99,7 +128,7 @@ class FetchAnswer:
             return None
         (self._begun, entry), read = await begun(self._source, self._next)
         if entry is None:
-            self.rest = read
+            self._rest = read
             return None
         head, size = bytearray(read), entry.size
         if entry.aborted:
@@ -112,7 +141,7 @@ class FetchAnswer:
         if after < 0 or (last and after and not self._flexible):
             raise Malformed("the records do not end with the answer", length=size, left=self._source.left)
         return AnsweredPartition(
-            topic, entry.partition, entry.error, head, entry.lead, size, after if last else 0, self._version
+            topic, entry.partition, entry.error, head, entry.lead, size, entry.log_start, self._version
         )
 
     # `begun` calls each of these functions again if too few bytes have arrived
@@ -123,15 +152,17 @@ class FetchAnswer:
         topics, partitions, topic, ends = self._begun or self._begin(frame)
         while topics and not partitions:
             self._end(frame, ends)
-            topic, partitions = frame.string(flexible), max(0, frame.length(flexible, short=False))
+            topic = read_topic(frame, self._version, {}, self._topics)
+            partitions = max(0, frame.length(flexible, short=False))
             topics, ends = topics - 1, 0 if partitions else 1
         if not partitions:
             return _Begun(topics, partitions, topic, ends), None
         self._end(frame, ends)
         lead = frame.skip(self._lead_size)
         partition, error = _NUMBER_AND_ERROR.unpack_from(frame.data, lead)
+        log_start = _INT64.unpack_from(frame.data, frame.at - _INT64.size)[0] if self._version >= 5 else UNKNOWN
         aborted = max(0, frame.length(flexible, short=False))
-        entry = _Entry(lead, partition, error, aborted, 0 if aborted else self._records(frame))
+        entry = _Entry(lead, partition, error, log_start, aborted, 0 if aborted else self._records(frame))
         return _Begun(topics, partitions - 1, topic, 1 if partitions > 1 else 2), entry
 
     def _begin(self, frame: Frame) -> _Begun:
@@ -158,10 +189,10 @@ def said_of(bounds: LogicalBounds) -> Said:
     return Said(bounds.high_watermark, bounds.last_stable_offset, start)
 
 
-def filled(entry: AnsweredPartition, piece: Fetched) -> list[bytes | memoryview]:
+def filled(entry: AnsweredPartition, piece: Fetched, bounds: LogicalBounds) -> list[bytes | memoryview]:
     """Return buffers to send in order: the bytes before the entry, and the entry with the records of ``piece``."""
     flexible = APIS[Key.FETCH].is_flexible(entry.version)
-    head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, said_of(piece.bounds))
+    head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, said_of(bounds))
     ends = b"\0" if flexible else b""
     head += length_of(len(piece.aborted), flexible)
     for transaction in piece.aborted:

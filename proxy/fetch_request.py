@@ -2,25 +2,35 @@
 
 The session id becomes 0 and the session epoch -1. The broker then opens no fetch session (KIP-227), so every request
 lists all its partitions. ``max_bytes`` is lowered if remote records are expected, because such an answer is held.
+
+Versions 13 and up have topic ids in place of names. The caller gives the names (`topic_names.py`).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
 from ..broker.wire import Frame
+from ..state.ids import TopicId
 from ..state.offsets import Offset
 from ..state.routing import Isolation
 from .apis import APIS, Key
+from .tagged_fields import tagged
 
 Place = tuple[str, int]
 """Topic and partition."""
-_LEAD = struct.Struct(">ii4xib")
-"""Replica, max wait, (min bytes, skipped,) max bytes, isolation level."""
-_MAX_BYTES_AT = 12
+_LEAD = struct.Struct(">i4xib")
+"""Max wait, (min bytes, skipped,) max bytes, isolation level."""
+_MAX_BYTES_AT = 8
+_REPLICA_STATE = 1
+"""The tag of the field with the replica's id, from version 15 on."""
 _INT32 = struct.Struct(">i")
+TOPIC_IDS = 13
+"""The first version with topic ids in place of names."""
+UUID_BYTES = 16
 _SESSION = struct.Struct(">ii")
 NO_SESSION = (0, -1)
 
@@ -33,7 +43,10 @@ class Wanted(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A Fetch request. ``follower``: a broker sent it, which must get the leader's answer unchanged."""
+    """A Fetch request. ``follower``: a broker sent it, which must get the leader's answer unchanged.
+
+    ``topics``: the topics that have ids in the request, by these 16 bytes. A topic without a known name is a `TopicId`.
+    """
 
     version: int
     max_wait_ms: int
@@ -42,17 +55,29 @@ class FetchRequest(NamedTuple):
     follower: bool
     positions: dict[Place, Wanted]
     max_bytes_at: int
+    topics: dict[bytes, str]
+
+    @property
+    def unnamed(self) -> list[bytes]:
+        """Return the ids of the topics whose names are unknown."""
+        return [raw for raw, topic in self.topics.items() if isinstance(topic, TopicId)]
 
 
-def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
-    """Return the request whose body begins at ``at``. Overwrites its session fields in ``data``. Raises Malformed."""
+def read_fetch(data: bytearray, at: int, version: int, names: Mapping[bytes, str]) -> FetchRequest:
+    """Return the request whose body begins at ``at``. Overwrites its session fields in ``data``. Raises Malformed.
+
+    ``names``: the names of topics by their ids.
+    """
     frame, flexible, entry = Frame(data, at), APIS[Key.FETCH].is_flexible(version), _asked(version)
-    replica, max_wait_ms, max_bytes, isolation = _LEAD.unpack_from(data, frame.skip(_LEAD.size))
+    replica = frame.int32() if version < 15 else -1
+    max_bytes_at = frame.at + _MAX_BYTES_AT
+    max_wait_ms, max_bytes, isolation = _LEAD.unpack_from(data, frame.skip(_LEAD.size))
     if version >= 7:
         _SESSION.pack_into(data, frame.skip(_SESSION.size), *NO_SESSION)
     positions: dict[Place, Wanted] = {}
+    topics: dict[bytes, str] = {}
     for _ in range(frame.count(flexible, 6)):
-        topic = frame.string(flexible)
+        topic = read_topic(frame, version, topics, names)
         for _ in range(frame.count(flexible, 16)):
             number, offset, most = entry.unpack_from(data, frame.skip(entry.size))
             positions[topic, number] = Wanted(Offset(offset), most)
@@ -60,15 +85,29 @@ def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
         frame.tags(flexible)
     if version >= 7:
         for _ in range(frame.count(flexible, 3)):  # partitions to remove from a session
-            frame.raw_string(flexible)
+            read_topic(frame, version, {}, {})
             frame.skip(4 * frame.count(flexible, 4))
             frame.tags(flexible)
     if version >= 11:
         frame.raw_string(flexible)  # rack
-    frame.tags(flexible)
+    for tag, begin, size in tagged(frame, flexible):
+        if tag == _REPLICA_STATE and version >= 15 and size >= _INT32.size:
+            (replica,) = _INT32.unpack_from(data, begin)
     frame.done()
     level = Isolation.READ_COMMITTED if isolation == 1 else Isolation.READ_UNCOMMITTED
-    return FetchRequest(version, max_wait_ms, max_bytes, level, replica >= 0, positions, at + _MAX_BYTES_AT)
+    return FetchRequest(version, max_wait_ms, max_bytes, level, replica >= 0, positions, max_bytes_at, topics)
+
+
+def read_topic(frame: Frame, version: int, topics: dict[bytes, str], names: Mapping[bytes, str]) -> str:
+    """Read a topic's name, or its id. Add an id to ``topics``, with its name if ``names`` has it. Raises Malformed."""
+    if version < TOPIC_IDS:
+        return frame.string(APIS[Key.FETCH].is_flexible(version))
+    begin = frame.skip(UUID_BYTES)
+    raw = bytes(frame.data[begin : frame.at])
+    topic = topics.get(raw)
+    if topic is None:
+        topic = topics[raw] = names.get(raw) or TopicId.of(raw)
+    return topic
 
 
 @cache

@@ -1,29 +1,38 @@
-"""Fetch answers of one connection. An answer is streamed to the client, or held for a short time and filled.
+"""Fetch answers of one connection. An answer is streamed to the client, or held and filled with remote records.
 
-    no remote records are ready  streamed: an out-of-range entry becomes "nothing yet" (no error, no records) in place,
-                                 and its remote read begins
-    some are ready, or the       held: remote records are added within the limits, and other out-of-range entries become
-    answer may have no records   "nothing yet". The request's ``max_bytes`` was lowered for this before it was sent
+    the broker has records, and      streamed: an entry that is out of range at the broker becomes "nothing yet" in
+    no remote ones are ready         place (no error, no records, the true bounds), and its remote read begins
+    the answer may have no records,  held: remote records are added within the limits. The request's ``max_bytes`` was
+    or remote ones are ready         lowered for this before it was sent
 
 An answer with records of the broker never waits for remote records, so that partitions at the end of their log are not
-delayed. An answer without records waits, each time longer, up to `remote_wait`. This avoids a busy loop.
+delayed. An answer without any waits for remote records: as long as the client allows if the broker lacks all of its
+offsets, otherwise at most `remote_wait`, because new records may arrive at the broker.
+
+Bounds in an answer are those of both tiers. An offset outside of them keeps the broker's OFFSET_OUT_OF_RANGE.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from dataclasses import dataclass
 
+from ..fetch.piece import LogicalBounds
+from ..state.errors import TierstateError, UnknownTopic
+from ..state.ids import TopicId
 from . import codes
 from .budget import FREE
 from .cold_reads import ColdRead, ColdReads, wait_for_one
 from .fetch_answer import UNKNOWN, AnsweredPartition, FetchAnswer, Said, filled, said_of
 from .fetch_request import FetchRequest, Place, Wanted, lower
+from .known_bounds import Known
 from .parts import ProxyParts
 from .peer import Part, Peer, framed
 from .read_log import Reads
 
-FIRST_WAIT_S = 0.02
+BOUNDS_WAIT_S = 1.0
+"""The most seconds that an answer without records waits for the bounds of both tiers."""
 HELD_BYTES = 8 * 1024 * 1024
 """The most bytes of the broker's records in an answer that is held, unless one batch is larger."""
 EMPTY_BYTES, EMPTY_ENTRY_BYTES = 1024, 320
@@ -32,13 +41,30 @@ _INT32 = struct.Struct(">i")
 
 
 @dataclass(slots=True)
-class _Held:
-    """An entry and the broker's records in it. ``position`` and ``read``: set if the broker lacks the offset."""
+class _Cold:
+    """An entry whose offset the broker lacks. ``known`` or ``error`` is set once the bounds are known, or are not."""
 
     entry: AnsweredPartition
-    records: bytes
-    position: Wanted | None = None
-    read: ColdRead | None = None
+    position: Wanted
+    read: ColdRead | None
+    known: Known | None = None
+    error: TierstateError | None = None
+
+    @property
+    def is_outside(self) -> bool:
+        return self.known is not None and not _has(self.known.bounds, self.position)
+
+    @property
+    def piece_size(self) -> int:
+        """Return the bytes that can be sent now; 0 if there are none, or if they are no longer of this log."""
+        piece = None if self.read is None else self.read.piece
+        if piece is None or self.known is None or self.is_outside:
+            return 0
+        return len(piece.data) if piece.topic_id in (None, self.known.topic_id) else 0
+
+
+def _has(bounds: LogicalBounds, position: Wanted) -> bool:
+    return (bounds.log_start or 0) <= position.offset <= bounds.high_watermark
 
 
 class Fetches:
@@ -46,8 +72,7 @@ class Fetches:
 
     def __init__(self, client: Peer, broker: Peer, parts: ProxyParts, reads: Reads) -> None:
         self._client, self._broker, self._parts, self._reads = client, broker, parts, reads
-        self._cold = ColdReads(parts.shared)
-        self._wait_s = FIRST_WAIT_S
+        self._cold = ColdReads(parts.remote_reads)
 
     def close(self) -> None:
         self._cold.close()
@@ -59,10 +84,9 @@ class Fetches:
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
         """Send the client the answer, streamed or filled. ``size`` is its frame's, and ``lead`` its first bytes."""
-        answer = FetchAnswer(self._broker, request.version)
-        expected = self._cold.of(request)
+        answer = FetchAnswer(self._broker, request.version, request.topics)
         may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.positions)
-        if expected and (may_be_empty or any(read.ready for read in expected)):
+        if may_be_empty or any(read.ready for read in self._cold.of(request)):
             share = self._parts.budget.for_a_frame(size)
             if share is not None:
                 with share:
@@ -71,90 +95,118 @@ class Fetches:
         await self._streamed(size, lead, answer, request)
 
     async def _streamed(self, size: int, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
-        client = self._client
+        client, wait_s = self._client, self._parts.remote_wait_s
         client.write(_INT32.pack(size) + lead)
         while (entry := await answer.next()) is not None:
-            position, read = self._remote(entry, request)
-            if position is not None:
-                self._not_yet(entry, position, read)
+            cold = await self._seen(entry, request)
+            if cold is not None:
+                await self._look(cold, wait_s)
+                self._not_yet(cold)
             self._passed(entry, request, entry.size)
             client.write(entry.head)
-            await self._broker.pipe(entry.size + entry.after, client)
-        client.write(answer.rest)
-        await self._broker.pipe(self._broker.left, client)
+            await self._broker.pipe(entry.size, client)
+        client.write(await answer.rest())
         await client.flush()
 
     async def _filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
-        held: list[_Held] = []
+        held: list[tuple[AnsweredPartition, bytes, _Cold | None]] = []
         while (entry := await answer.next()) is not None:
-            position, read = self._remote(entry, request)
-            held.append(_Held(entry, await self._broker.exactly(entry.size), position, read))
-        rest = answer.rest + await self._broker.exactly(self._broker.left)
-        local = sum(len(partition.records) for partition in held)
-        reads = [partition.read for partition in held if partition.read is not None]
-        if not local:
-            await wait_for_one(reads, min(self._wait_s, request.max_wait_ms / 1000))
+            records = await self._broker.exactly(entry.size)
+            held.append((entry, records, await self._seen(entry, request)))
+        rest = await answer.rest()
+        local = sum(len(records) for _, records, _ in held)
+        cold = [each for _, _, each in held if each is not None]
+        if cold:
+            await self._wait(cold, request, bool(local), only_cold=len(cold) == len(held))
         parts: list[Part] = [lead]
-        filled_reads: list[ColdRead] = []
+        sent: list[ColdRead] = []
         room = request.max_bytes - local
-        for partition in held:
-            piece = None if partition.read is None else partition.read.piece
-            if (
-                partition.read is not None
-                and piece is not None
-                and piece.data
-                and self._fits(piece.data, room, local, filled_reads)
-            ):
-                room -= len(piece.data)
-                parts += filled(partition.entry, piece)
-                filled_reads.append(partition.read)
-                self._reads.saw(partition.read.place, "remote", partition.read.offset, len(piece.data))
+        for entry, records, missing in held:
+            size = 0 if missing is None else missing.piece_size
+            # the first records of an answer always fit, so that consumers advance
+            if missing is not None and size and (size <= room or not (local or sent)):
+                room -= size
+                sent.append(self._fill(missing, parts))
                 continue
-            if partition.position is not None:
-                self._not_yet(partition.entry, partition.position, partition.read)
-            self._passed(partition.entry, request, len(partition.records))
-            parts += [partition.entry.head, partition.records]
-        for read in filled_reads:
+            if missing is not None:
+                self._not_yet(missing)
+            self._passed(entry, request, len(records))
+            parts += [entry.head, records]
+        for read in sent:
             self._cold.handed_out(read, request.positions[read.place])
-        self._wait_s = FIRST_WAIT_S if local or filled_reads else min(2 * self._wait_s, self._parts.remote_wait_s)
-        self._parts.counts.filled += len(filled_reads)
-        self._parts.counts.filled_bytes += sum(len(read.piece.data) for read in filled_reads if read.piece is not None)
         try:
             with self._parts.budget.sent_to(self._client):
                 await self._client.send(framed([*parts, rest]))
         finally:
-            for read in filled_reads:
-                read.release()
+            for read in sent:
+                self._cold.sent(read)
 
-    def _fits(self, data: bytes | memoryview, room: int, local: int, filled_reads: list[ColdRead]) -> bool:
-        """Return whether ``data`` fits. The first records of an answer always fit, so that consumers advance."""
-        return len(data) <= room or not (local or filled_reads)
+    def _fill(self, cold: _Cold, parts: list[Part]) -> ColdRead:
+        """Append the entry with its remote records to ``parts``. Return their read."""
+        assert cold.read is not None
+        assert cold.read.piece is not None
+        assert cold.known is not None
+        piece = cold.read.piece
+        parts += filled(cold.entry, piece, cold.known.bounds)
+        self._parts.counts.filled += 1
+        self._parts.counts.filled_bytes += len(piece.data)
+        self._reads.saw(cold.read.place, "remote", cold.position.offset, len(piece.data))
+        return cold.read
 
-    def _remote(self, entry: AnsweredPartition, request: FetchRequest) -> tuple[Wanted | None, ColdRead | None]:
-        """Return the position and its remote read, if one began. Both are None if the broker has the offset."""
+    async def _seen(self, entry: AnsweredPartition, request: FetchRequest) -> _Cold | None:
+        """Begin the remote read of an entry whose offset the broker lacks. Of other entries, correct the log start."""
         place = (entry.topic, entry.partition)
         position = request.positions.get(place)
         if position is None or request.follower:
-            return None, None
-        if entry.error != codes.OFFSET_OUT_OF_RANGE:
-            self._cold.drop(place)
-            return None, None
-        return position, self._cold.get(place, position, request.isolation)
+            return None
+        if entry.error == codes.OFFSET_OUT_OF_RANGE:
+            if isinstance(entry.topic, TopicId):
+                return _Cold(entry, position, None, error=UnknownTopic("no name is known", topic_id=entry.topic))
+            return _Cold(entry, position, self._cold.get(place, position, request.isolation))
+        self._cold.drop(place)
+        if entry.log_start > 0 and entry.error == codes.NONE and not isinstance(entry.topic, TopicId):
+            start = await self._parts.bounds.log_start(place, self._parts.remote_wait_s)
+            if start is not None and start < entry.log_start:
+                entry.begins_at(start)
+        return None
 
-    def _not_yet(self, entry: AnsweredPartition, position: Wanted, read: ColdRead | None) -> None:
-        """Change ``entry`` to the read's error, or to "nothing yet": its end is higher, so clients fetch again."""
-        if read is not None and read.error is not None:
-            code = codes.code_of(read.error)
+    async def _wait(self, cold: list[_Cold], request: FetchRequest, has_local: bool, *, only_cold: bool) -> None:
+        """Wait for the bounds of ``cold``, and, if the answer has no records, for remote records."""
+        wait_s = self._parts.remote_wait_s
+        await asyncio.gather(*(self._look(each, wait_s if has_local else BOUNDS_WAIT_S) for each in cold))
+        if has_local or any(each.is_outside for each in cold):
+            return
+        longest = request.max_wait_ms / 1000
+        reads = [each.read for each in cold if each.read is not None]
+        await wait_for_one(reads, longest if only_cold else min(longest, wait_s), wait_s)
+
+    async def _look(self, cold: _Cold, wait_s: float) -> None:
+        """Set the bounds of an entry. Bounds without its offset must be newer than the broker's answer."""
+        if cold.error is not None:
+            return
+        place, since = (cold.entry.topic, cold.entry.partition), asyncio.get_running_loop().time()
+        try:
+            cold.known = await self._parts.bounds.of(place, wait_s)
+            if cold.is_outside:
+                cold.known = await self._parts.bounds.of(place, wait_s, newer_than=since)
+        except TierstateError as error:
+            cold.known, cold.error = None, error
+
+    def _not_yet(self, cold: _Cold) -> None:
+        """Change the entry to an error, or to "nothing yet": its end is higher, so clients fetch again."""
+        entry, read = cold.entry, cold.read
+        error = cold.error or (None if read is None else read.error)
+        code = codes.OFFSET_OUT_OF_RANGE if cold.is_outside else codes.NONE if error is None else codes.code_of(error)
+        if code != codes.NONE:
             self._parts.counts.errors[code] += 1
             if code != codes.OFFSET_OUT_OF_RANGE:
                 entry.says(code, Said(UNKNOWN, UNKNOWN, UNKNOWN))
             return
+        assert cold.known is not None
         self._parts.counts.not_yet += 1
-        piece = None if read is None else read.piece
-        beyond = position.offset + 1
-        entry.says(codes.NONE, Said(beyond, beyond, UNKNOWN) if piece is None else said_of(piece.bounds))
-        if read is not None and piece is not None and not piece.data:
-            self._cold.drop(read.place)  # the read found no remote records: ask the broker again
+        entry.says(codes.NONE, said_of(cold.known.bounds))
+        if read is not None and read.ready and not cold.piece_size:
+            self._cold.drop(read.place)  # the read found no remote records of this log: ask the broker again
 
     def _passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
         self._parts.counts.passed_bytes += size

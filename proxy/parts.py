@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .budget import Budget
-from .cold_reads import Shared
+from .cold_reads import RemoteReads
 from .counts import Counts
 from .deletions import Deletions
+from .known_bounds import KnownBounds
 from .listeners import Listeners
 from .older_offsets import OlderOffsets
 from .read_log import ReadLog
+from .topic_names import TopicNames
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyParts:
     """The shared parts. ``remote_wait_s``: the most seconds that an answer without records waits for remote records."""
 
-    shared: Shared
+    remote_reads: RemoteReads
+    bounds: KnownBounds
+    names: TopicNames
     older: OlderOffsets
     deletions: Deletions
     listeners: Listeners
@@ -28,4 +32,4 @@ class ProxyParts:
 
     @property
     def budget(self) -> Budget:
-        return self.shared.budget
+        return self.remote_reads.budget

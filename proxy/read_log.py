@@ -47,9 +47,13 @@ class Reads:
         self._seen: dict[tuple[Place, str], _Seen] = {}
         self._since = log.clock.monotonic()
 
+    @property
+    def are_logged(self) -> bool:
+        return self._log.write is not None
+
     def saw(self, place: Place, tier: str, offset: int, size: int) -> None:
         """Record that ``size`` bytes of records, from a fetch at ``offset``, were returned to the client."""
-        if self._log.write is None:
+        if not self.are_logged:
             return
         reads = self._seen.get((place, tier))
         if reads is None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 
-from ..broker.wire import Frame, length_of, string_of
+from ..broker.wire import Frame, length_of
 from .apis import APIS, Key
 from .arriving import Source, begun
+from .fetch_request import TOPIC_IDS, UUID_BYTES
 
 CLUSTER_AUTHORIZATION_FAILED = 31
 NO_ACKS = 0
@@ -33,8 +34,14 @@ async def refused_produce(source: Source, version: int, correlation: int) -> byt
         acks, _timeout_ms = frame.int16(), frame.int32()
         return acks, frame.length(flexible, short=False)
 
-    def read_topic(frame: Frame) -> tuple[bytes | None, int]:
-        return frame.raw_string(flexible), frame.length(flexible, short=False)
+    def read_topic(frame: Frame) -> tuple[bytes, int]:
+        """Return the name or the id, as it is encoded."""
+        begin = frame.at
+        if version >= TOPIC_IDS:
+            frame.skip(UUID_BYTES)
+        else:
+            frame.raw_string(flexible)
+        return bytes(frame.data[begin : frame.at]), frame.length(flexible, short=False)
 
     def read_partition(frame: Frame) -> tuple[int, int]:
         return frame.int32(), frame.length(flexible, short=False)
@@ -46,7 +53,7 @@ async def refused_produce(source: Source, version: int, correlation: int) -> byt
     (acks, count), _ = await begun(source, read_header)
     topics = []
     for _ in range(count):
-        (name, partition_count), _ = await begun(source, read_topic)
+        (topic, partition_count), _ = await begun(source, read_topic)
         partitions = []
         for _ in range(partition_count):
             (number, size), _ = await begun(source, read_partition)
@@ -55,7 +62,7 @@ async def refused_produce(source: Source, version: int, correlation: int) -> byt
             await begun(source, read_end)
         await begun(source, read_end)
         answers = length_of(len(partitions), flexible) + b"".join(partitions) + ends
-        topics.append(string_of(name or b"", flexible) + answers)
+        topics.append(topic + answers)
     await begun(source, read_end)
     if acks == NO_ACKS:
         return None

@@ -20,6 +20,7 @@ from functools import partial
 
 from ..broker.wire import Frame, Malformed
 from ..state.errors import InvalidRequest
+from ..state.ids import TopicId
 from . import addresses, codes
 from .apis import APIS, Key
 from .arriving import begun
@@ -31,8 +32,10 @@ from .fetches import Fetches
 from .offsets import OffsetsAsked, read_epochs, read_list_offsets
 from .parts import ProxyParts
 from .peer import Peer, framed
+from .produce_answer import PRODUCE_WITH_ADDRESSES, without_addresses
 from .refused_produce import refused_produce
 from .sasl_user import user_of
+from .share_fetch import lower_share_fetch, share_reads
 from .versions import offered
 
 LARGEST_WHOLE = 64 * 1024 * 1024
@@ -46,6 +49,7 @@ _INT32 = struct.Struct(">i")
 LOOKED_INTO = frozenset(
     {
         Key.FETCH,
+        Key.SHARE_FETCH,
         Key.LIST_OFFSETS,
         Key.DELETE_RECORDS,
         Key.OFFSET_FOR_LEADER_EPOCH,
@@ -53,7 +57,7 @@ LOOKED_INTO = frozenset(
         Key.SASL_AUTHENTICATE,
     }
 )
-WITH_ADDRESSES = frozenset({Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER})
+WITH_ADDRESSES = frozenset({Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER, Key.SHARE_FETCH, Key.SHARE_ACKNOWLEDGE})
 """Metadata also has addresses, but only its beginning is parsed."""
 
 
@@ -171,8 +175,10 @@ class Relay:
             at = _body_at(data, APIS[pending.key].is_flexible(pending.version))
             match pending.key:
                 case Key.FETCH:
-                    pending.fetch = read_fetch(data, at, pending.version)
+                    pending.fetch = await self._read_fetch(data, at, pending.version)
                     self._fetches.asked(pending.fetch, data)
+                case Key.SHARE_FETCH:
+                    lower_share_fetch(data, at)
                 case Key.LIST_OFFSETS:
                     pending.offsets = read_list_offsets(data, at, pending.version)
                 case Key.DELETE_RECORDS:
@@ -189,6 +195,14 @@ class Relay:
                     self._claimed = user_of(self._mechanism, bytes(data[begin : frame.at]))
             self._pending.append(pending)
             await self._broker.send([_INT32.pack(len(data)), data])
+
+    async def _read_fetch(self, data: bytearray, at: int, version: int) -> FetchRequest:
+        names = self._parts.names
+        request = read_fetch(data, at, version, names.known)
+        if request.unnamed:
+            await names.learn(request.unnamed)
+            request = read_fetch(data, at, version, names.known)
+        return request
 
     # broker -> client
 
@@ -225,6 +239,8 @@ class Relay:
         key, version, parts = pending.key, pending.version, self._parts
         if key in WITH_ADDRESSES:
             return partial(self._addresses, Key(key), version)
+        if key == Key.PRODUCE and version >= PRODUCE_WITH_ADDRESSES:
+            return partial(self._produced, version)
         if key == Key.API_VERSIONS:
             return partial(self._versions, version)
         if key == Key.SASL_AUTHENTICATE:
@@ -247,9 +263,21 @@ class Relay:
         await self._client.flush()
 
     async def _addresses(self, key: Key, version: int, body: bytes) -> bytes:
+        if key == Key.SHARE_FETCH and self._reads.are_logged:
+            await self._log_share_reads(body)
         named = addresses.nodes(key, body, version)
         listeners = await self._parts.listeners.ensure(named)
         return addresses.rewritten(body, named, listeners, flexible=APIS[key].is_flexible(version))
+
+    async def _log_share_reads(self, body: bytes) -> None:
+        names = self._parts.names
+        reads = [each for each in share_reads(Frame(body)) if each.size]
+        await names.learn({each.topic_id for each in reads})
+        for topic_id, partition, offset, size in reads:
+            self._reads.saw((names.known.get(topic_id) or TopicId.of(topic_id), partition), "local", offset, size)
+
+    async def _produced(self, version: int, body: bytes) -> bytearray:
+        return without_addresses(body, version)
 
     async def _versions(self, version: int, body: bytes) -> bytes:
         return offered(body, version, read_only=self._parts.read_only)

@@ -27,16 +27,18 @@ from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.offsets import Offset
 from .addresses import named
 from .budget import Budget, Taker
-from .cold_reads import RemoteReader, Shared
+from .cold_reads import RemoteReader, RemoteReads
 from .counts import Counts
 from .deletions import Deletions
 from .fetch_request import Place
+from .known_bounds import BoundsReader, KnownBounds
 from .listeners import Listeners, listen_on, tls_of
 from .older_offsets import Older, OlderOffsets
 from .parts import ProxyParts
 from .peer import Peer
 from .read_log import ReadLog
 from .relay import Relay
+from .topic_names import TopicNames, TopicReader
 
 CONNECT_S = 10.0
 TICK_S = 1.0
@@ -50,7 +52,7 @@ BrokerAddress = tuple[str, int]
 Warn = Callable[..., object]
 
 
-class BothTiers(RemoteReader, Older, Protocol):
+class BothTiers(RemoteReader, Older, BoundsReader, TopicReader, Protocol):
     """The reader of both tiers that a proxy needs."""
 
 
@@ -120,10 +122,13 @@ class ProxyServer:
     async def _main(self, stopping: threading.Event) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         listeners = Listeners(self._socket, self._settings, self._tls, self._accept)
-        shared = Shared(self._reader, self._remote, self.budget, self._failed)
+        remote_reads = RemoteReads(self._reader, self._remote, self.budget, self._failed)
+        bounds = KnownBounds(self._reader, self._metadata)
         older = OlderOffsets(self._reader, self._metadata, self._remote, self.counts, self._failed)
         self._parts = ProxyParts(
-            shared=shared,
+            remote_reads=remote_reads,
+            bounds=bounds,
+            names=TopicNames(self._reader, self._metadata),
             older=older,
             deletions=Deletions(self._reader, self._metadata, self.counts, self._warn),
             listeners=listeners,
@@ -146,6 +151,8 @@ class ProxyServer:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=STOP_S)
+            remote_reads.close()
+            bounds.close()
 
     def _accept(self, client: Peer, node: int | None) -> None:
         if len(self._tasks) >= self._most:

@@ -49,8 +49,7 @@ from tierstate.lake.parquet import WRITER
 from tierstate.log.decode import decode_batches
 from tierstate.log.record_columns import record_schema
 from tierstate.proxy.budget import Budget
-from tierstate.proxy.cold_reads import ColdRead, Shared
-from tierstate.proxy.fetch_request import Wanted
+from tierstate.proxy.cold_reads import Ask, ColdRead, RemoteReads
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.operation import run
@@ -171,7 +170,7 @@ def _asked(segments: Segments, extent: Extent, media_type: str) -> Iterator[tupl
 def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
     """Read as a client of the proxy that checks no CRC, like librdkafka by default."""
     with segments.reader() as reader, closing(Pool("proxy", 1)) as pool:
-        shared = Shared(reader, pool, Budget(1 << 30, lambda taker: None), lambda place, offset, error: None)
+        shared = RemoteReads(reader, pool, Budget(1 << 30, lambda taker: None), lambda place, offset, error: None)
         offset = extent.start
         while offset < extent.end:
             piece = asyncio.run(_cold(shared, offset, segments))
@@ -180,8 +179,8 @@ def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
             offset = piece.next_offset
 
 
-async def _cold(shared: Shared, offset: Offset, segments: Segments) -> Any:
-    read = ColdRead((TOPIC, 0), Wanted(offset, SMALL), segments.form.isolation, shared, SMALL)
+async def _cold(shared: RemoteReads, offset: Offset, segments: Segments) -> Any:
+    read = ColdRead(Ask((TOPIC, 0), offset, segments.form.isolation, SMALL), shared)
     await read.task
     if read.error is not None:
         raise read.error

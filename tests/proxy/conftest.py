@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,9 +28,9 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture(params=["plain", "tls"])
 def proxy(broker: FakeBroker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProxyServer]:
-    """A proxy without a reader: nothing here reaches one."""
+    """A proxy whose reader knows no topic."""
     where = f"127.0.0.1:{broker.port}"
-    reader: Any = None
+    reader: Any = SimpleNamespace(topic_names=dict)
     cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
     identity = self_signed(tmp_path)[1] if request.param == "tls" else None
     settings = Proxy(memory=2 << 20, tls=ProxyTls(certificate=identity, key=identity))

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import uuid
+import zipfile
 from typing import Any
+from unittest import mock
+
+from kafka.protocol.api_message import ApiMessage
+
+from tierstate.sandbox.artifacts import NEWEST, kafka_libs
 
 NULL_IN_EIGHT = 8
 WIDTHS = {"int8": 7, "int16": 15, "uint16": 15, "int32": 31, "uint32": 31, "int64": 62}
+
+
+@functools.cache
+def kafkas_message(name: str) -> Any:
+    """Return kafka-python's class for a message that kafka-python lacks, from Kafka's own definition of it."""
+    with zipfile.ZipFile(kafka_libs() / f"kafka-clients-{NEWEST}.jar") as jar:
+        text = jar.read(f"common/message/{name}.json").decode()
+    with mock.patch("importlib.resources.read_text", return_value=text):
+        return type(ApiMessage)(name, (ApiMessage,), {})
 
 
 def versions(kind: Any, oldest: int, newest: int) -> range:

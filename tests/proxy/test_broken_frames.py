@@ -28,23 +28,48 @@ from kafka.protocol.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
+from kafka.protocol.producer import ProduceResponse
 
 from tests.proxy.fake_broker import FETCH, FakeBroker, answer_of, connected, framed, healthy, request
 from tests.proxy.messages import encoded, message, versions
-from tests.proxy.test_frames import read_brokers, through
+from tests.proxy.test_frames import (
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    read_brokers,
+    streamed,
+)
 from tierstate.broker.wire import Malformed
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
 from tierstate.proxy.fetch_request import read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
 from tierstate.proxy.peer import Peer
+from tierstate.proxy.produce_answer import without_addresses
 from tierstate.proxy.server import ProxyServer
+from tierstate.proxy.share_fetch import lower_share_fetch
 from tierstate.proxy.versions import offered
 
 Read = Callable[[bytes, int], object]
 READERS: dict[str, tuple[Key, Any, Read]] = {
-    "fetch request": (Key.FETCH, FetchRequest, lambda data, version: read_fetch(bytearray(data), 0, version)),
-    "fetch answer": (Key.FETCH, FetchResponse, through),
+    "fetch request": (Key.FETCH, FetchRequest, lambda data, version: read_fetch(bytearray(data), 0, version, {})),
+    "fetch answer": (Key.FETCH, FetchResponse, lambda data, version: streamed(data, version, {})),
+    "produce answer": (Key.PRODUCE, ProduceResponse, lambda data, v: v < 10 or without_addresses(data, v)),
+    "share fetch request": (
+        Key.SHARE_FETCH,
+        ShareFetchRequest,
+        lambda data, version: lower_share_fetch(bytearray(data), 0),
+    ),
+    "share fetch answer": (
+        Key.SHARE_FETCH,
+        ShareFetchResponse,
+        lambda data, version: addresses.nodes(Key.SHARE_FETCH, data, version),
+    ),
+    "share acknowledge answer": (
+        Key.SHARE_ACKNOWLEDGE,
+        ShareAcknowledgeResponse,
+        lambda data, version: addresses.nodes(Key.SHARE_ACKNOWLEDGE, data, version),
+    ),
     "offsets asked": (Key.LIST_OFFSETS, ListOffsetsRequest, lambda data, version: read_list_offsets(data, 0, version)),
     "offsets said": (Key.LIST_OFFSETS, ListOffsetsResponse, lambda data, version: list(offsets_said(data, version))),
     "epochs asked": (
@@ -76,6 +101,7 @@ READERS: dict[str, tuple[Key, Any, Read]] = {
 REQUESTS = ("fetch request", "offsets asked", "epochs asked")
 ANSWERS = {
     "fetch answer": FetchRequest,
+    "share fetch answer": ShareFetchRequest,
     "offsets said": ListOffsetsRequest,
     "epochs said": OffsetForLeaderEpochRequest,
     "arriving metadata": MetadataRequest,

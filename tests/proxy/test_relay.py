@@ -76,7 +76,7 @@ def test_a_refusal_by_the_proxy_is_answered_in_its_turn(broker: FakeBroker) -> N
     assert {request[:2] for request in broker.got} == {struct.pack(">h", HEARTBEAT)}
 
 
-@pytest.mark.parametrize(("key", "version"), [(78, 1), (FETCH, 13), (17, 0), (200, 0), (PRODUCE, 10)])
+@pytest.mark.parametrize(("key", "version"), [(78, 0), (FETCH, 19), (17, 0), (200, 0), (PRODUCE, 14)])
 def test_a_request_that_is_not_offered_ends_the_connection_and_never_reaches_the_broker(
     proxy: ProxyServer, broker: FakeBroker, key: int, version: int
 ) -> None:

@@ -1,0 +1,128 @@
+"""The bounds of both tiers, as all connections of a proxy know them.
+
+    the broker lacks an offset        the bounds decide whether the log over both tiers has it. They are at most
+                                      `AGE_S` old, and are requested again before an offset is called out of range
+    the broker has the offset, and    the broker's log start is replaced by that of both tiers, which may be up to
+    its log starts above 0            `START_AGE_S` old: clients use it for metrics only
+
+At most one request for a partition is running. All connections wait for the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from cachetools import LRUCache
+
+from ..fetch.piece import LogicalBounds, LogicalTopic
+from ..runtime.pool import Pool
+from ..state.errors import TierstateError, TimedOut
+from ..state.ids import TopicId
+from ..state.offsets import Offset
+from .fetch_request import Place
+
+AGE_S = 1.0
+START_AGE_S = 30.0
+PARTITIONS = 100_000
+"""The most partitions whose bounds are kept."""
+
+
+class BoundsReader(Protocol):
+    """The methods of `fetch.reader.LogReader` that are needed here. Thread-safe, blocking."""
+
+    def is_tiered(self, topic: str) -> bool: ...
+
+    def topic(self, name: str) -> LogicalTopic: ...
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The bounds of a partition, and the id of its topic. ``at``: the loop's time when they were requested."""
+
+    topic_id: TopicId
+    bounds: LogicalBounds
+    at: float
+
+
+class KnownBounds:
+    """Bounds by topic name and partition. Used by the proxy's event loop only."""
+
+    def __init__(self, reader: BoundsReader, metadata: Pool) -> None:
+        self._reader, self._metadata = reader, metadata
+        self._known: LRUCache[Place, Known] = LRUCache(PARTITIONS)
+        self._started: LRUCache[Place, float] = LRUCache(PARTITIONS)
+        """The loop's time when the log start was last requested for an answer that passes."""
+        self._requests: dict[Place, asyncio.Task[None]] = {}
+
+    async def of(self, place: Place, wait_s: float, *, newer_than: float = 0.0) -> Known:
+        """Return bounds that were requested after ``newer_than``, and at most `AGE_S` ago.
+
+        Raises TimedOut after ``wait_s`` seconds. Also raises the errors of `LogReader.bounds`.
+        """
+        time = asyncio.get_running_loop().time
+        called_at = time()
+        while True:
+            known = self._known.get(place)
+            if known is not None and known.at >= max(newer_than, called_at - AGE_S):
+                return known
+            if (left := called_at + wait_s - time()) <= 0:
+                raise TimedOut("the bounds of both tiers are not known yet", topic=place[0], partition=place[1])
+            await self._answered(self._request(place), left)
+
+    async def log_start(self, place: Place, wait_s: float) -> Offset | None:
+        """Return the log start of both tiers. None: it is unknown now, or the topic is not tiered.
+
+        The first call for a partition waits at most ``wait_s`` seconds. Later calls do not wait.
+        """
+        now, before = asyncio.get_running_loop().time(), self._started.get(place)
+        if before is None or now - before > START_AGE_S:
+            self._started[place] = now
+            request = self._request(place, only_if_tiered=True)
+            if before is None:
+                with suppress(TierstateError):
+                    await self._answered(request, wait_s)
+        known = self._known.get(place)
+        return None if known is None else known.bounds.log_start
+
+    def close(self) -> None:
+        for task in self._requests.values():
+            task.cancel()
+
+    def _request(self, place: Place, *, only_if_tiered: bool = False) -> asyncio.Task[None]:
+        """Return the running request for the partition. Begin one if there is none."""
+        if (task := self._requests.get(place)) is None:
+            task = asyncio.get_running_loop().create_task(self._ask(place, only_if_tiered))
+            self._requests[place] = task
+            task.add_done_callback(partial(self._ended, place))
+        return task
+
+    def _ended(self, place: Place, task: asyncio.Task[None]) -> None:
+        self._requests.pop(place, None)
+        if not task.cancelled():
+            task.exception()  # the error of a request that no caller waits for is dropped
+
+    async def _answered(self, task: asyncio.Task[None], wait_s: float) -> None:
+        done, _ = await asyncio.wait([task], timeout=wait_s)
+        if done:
+            task.result()
+
+    async def _ask(self, place: Place, only_if_tiered: bool) -> None:
+        topic, partition = place
+        at = asyncio.get_running_loop().time()
+
+        def read() -> Known | None:
+            if only_if_tiered and not self._reader.is_tiered(topic):
+                return None
+            return Known(self._reader.topic(topic).topic_id, self._reader.bounds(topic, partition), at)
+
+        known = await self._metadata.run(read, goes_on=True)
+        if known is None:
+            self._known.pop(place, None)
+        else:
+            self._known[place] = known
