@@ -70,6 +70,7 @@ class Ask:
     tier: Tier = Tier.AUTO
     end: Offset | None = None
     wait_s: float = 0.0
+    past_caches: bool = False
 
 
 class LogicalPartition:
@@ -274,7 +275,14 @@ class LogicalPartition:
         part = ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(last)))
         following = partial(self.following, where, ask)
         with naming(self.topic, self.partition.partition, part.offsets.start):
-            piece = self.remote.read(part.segment, part.offsets, ask.max_bytes, ask.isolation, following)
+            piece = self.remote.read(
+                part.segment,
+                part.offsets,
+                ask.max_bytes,
+                ask.isolation,
+                following,
+                past_caches=ask.past_caches,
+            )
         return self.of_remote(part, piece)
 
     def of_remote(self, where: ReadRemote, piece: RemotePiece) -> Fetched:

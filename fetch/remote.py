@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -193,16 +194,28 @@ class RemoteTier:
         max_bytes: int,
         isolation: Isolation,
         following: Following = nothing,
+        *,
+        past_caches: bool = False,
     ) -> RemotePiece:
         """Return complete batches with offsets of ``offsets``, from its start: about ``max_bytes``, but at least one.
 
         If a batch is damaged, the batches before it are returned. A read that begins at the damaged batch raises
         CorruptData, and so does a marker that contradicts the segment's aborted ranges. A chunk with other bytes than
         those copied is used only if `unproven` finds one of its batches wrong by itself.
+
+        At the first damage the objects are read once more, past all caches: a store or a cache may have returned wrong
+        bytes once. ``past_caches``: read so at once, because the caller found damage.
         """
-        reader = self.open(segment)
+        if not past_caches:
+            with suppress(CorruptData):
+                reader = self.open(segment)
+                taken = self._taken(segment, reader, offsets, max_bytes, following)
+                return self._handed_out(segment, reader, offsets, isolation, *taken)
+        with self._lock:
+            self._open.pop(segment.object_key, None)
+        reader = open_segment(self._metered, segment, self.keys, None)
         try:
-            taken = self._taken(segment, reader, offsets, max_bytes, following)
+            taken = self._taken(segment, reader, offsets, max_bytes, None)
         except OtherBytes as error:
             try:
                 reader = unproven(reader, error, segment)

@@ -17,7 +17,6 @@ from tierstate.fetch.piece import Fetched
 from tierstate.fetch.reader import LogReader
 from tierstate.proxy.server import ProxyServer
 from tierstate.runtime.settings_load import load_settings
-from tierstate.state.routing import Isolation, Tier
 
 
 class HeldReader:
@@ -29,12 +28,10 @@ class HeldReader:
         self.fetches: list[tuple[int, int, int]] = []
         """Partition, offset, and the bytes asked for."""
 
-    def fetch(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched:
+    def fetch(self, topic: str, partition: int, offset: int, *, max_bytes: int, **options: Any) -> Fetched:
         self.fetches.append((partition, offset, max_bytes))
         self.before(topic, partition, offset)
-        return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
+        return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, **options)
 
     def let_go(self) -> None:
         self.before = lambda topic, partition, offset: None

@@ -1,0 +1,114 @@
+"""A store that returns wrong bytes once: its objects are read once more, past all caches, before anyone is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.fetch.two_tiers import Golden
+from tierstate.fetch.remote import RemotePiece, RemoteTier
+from tierstate.log.batch import iter_batches
+from tierstate.proxy.budget import Budget
+from tierstate.proxy.cold_reads import Ask, ColdRead, RemoteReads
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.pool import Pool
+from tierstate.state.errors import CorruptData
+from tierstate.state.offsets import ByteRange, Offset
+from tierstate.state.routing import Isolation
+from tierstate.state.segment import Compression
+from tierstate.storage.object_store import MIB
+from tierstate.storage.segment.cache import ChunkCache
+
+Make = Callable[..., Golden]
+LEVEL = Isolation.READ_UNCOMMITTED
+
+
+class WrongAtFirst:
+    """A store whose first ``times`` reads of objects with this suffix have one wrong byte. `reads` counts them all."""
+
+    def __init__(self, store: Any, suffix: str, byte: int, times: int) -> None:
+        self._store, self._suffix, self._byte, self.left = store, suffix, byte, times
+        self.reads = 0
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        return self._changed(key, self._store.get(key, limit))
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        yield self._changed(key, b"".join(self._store.stream_range(key, range, piece_bytes)))
+
+    def _changed(self, key: str, data: bytes) -> bytes:
+        if not key.endswith(self._suffix):
+            return data
+        self.reads += 1
+        if self.left <= 0 or len(data) <= self._byte:
+            return data
+        self.left -= 1
+        return data[: self._byte] + bytes([data[self._byte] ^ 64]) + data[self._byte + 1 :]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+DAMAGES = {"a record": (".log", 70), "a base offset": (".log", 3), "the manifest": (".rsm-manifest", 2)}
+
+
+def remote_of(golden: Golden, damage: str, times: int) -> tuple[RemoteTier, WrongAtFirst]:
+    store: Any = WrongAtFirst(golden.tiers.store, *DAMAGES[damage], times)
+    return RemoteTier(store, ChunkCache(MIB), SystemClock()), store
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_read_that_meets_wrong_bytes_once_gets_the_right_ones(golden_log: Make, damage: str) -> None:
+    golden = golden_log("none", compression=Compression.NONE)
+    segment = golden.segments[0]
+    right = bytes(golden.remote.read(segment, segment.offsets, MIB, LEVEL).data)
+    remote, _ = remote_of(golden, damage, times=1)
+    assert bytes(remote.read(segment, segment.offsets, MIB, LEVEL).data) == right
+    assert bytes(remote.read(segment, segment.offsets, MIB, LEVEL).data) == right
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_object_that_stays_wrong_is_read_twice_and_called_damaged(golden_log: Make, damage: str) -> None:
+    golden = golden_log("none", compression=Compression.NONE)
+    segment = golden.segments[0]
+    remote, store = remote_of(golden, damage, times=1_000)
+    with pytest.raises(CorruptData):
+        decoded(remote.read(segment, segment.offsets, MIB, LEVEL, past_caches=True))
+    once, store.reads = store.reads, 0
+    with pytest.raises(CorruptData):
+        decoded(remote.read(segment, segment.offsets, MIB, LEVEL))
+    assert 0 < once < store.reads <= 2 * once
+
+
+def decoded(piece: RemotePiece) -> None:
+    """Check each batch, like every reader that decodes."""
+    assert list(iter_batches(piece.data, source="piece"))
+
+
+@pytest.mark.parametrize("times", [1, 1_000])
+def test_the_proxy_reads_a_batch_with_a_wrong_crc_once_more_past_the_cache(golden_log: Make, times: int) -> None:
+    """Objects of Aiven's plugin have no checksums of their chunks, so the wrong bytes are in the cache."""
+    golden = golden_log("none", compression=Compression.NONE, foreign=True, older=True)
+    golden.local.local_start = golden.folder.bases[-1]
+    segment = golden.segments[0]
+    right = bytes(golden.remote.read(segment, segment.offsets, MIB, LEVEL).data)
+    remote, _ = remote_of(golden, "a record", times)
+    golden.reader.remote = remote
+    read = asyncio.run(cold_read(golden, segment.offsets.start))
+    if times == 1:
+        assert read.piece is not None
+        assert bytes(read.piece.data) == right
+    else:
+        assert isinstance(read.error, CorruptData)
+
+
+async def cold_read(golden: Golden, offset: Offset) -> ColdRead:
+    with closing(Pool("proxy", 1)) as pool:
+        reads = RemoteReads(golden.reader, pool, Budget(1 << 30, lambda taker: None), lambda place, offset, error: None)
+        read = ColdRead(Ask(("t", 0), offset, LEVEL, MIB), reads)
+        await read.task
+        return read
