@@ -15,10 +15,11 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import cast
 
 from ..broker.wire import Malformed
-from .direct import AVAILABLE, Direct, Gone
+from .direct import AVAILABLE, Direct, Gone, NoDescriptor
 
 HELD = 256 * 1024
 """The size of the buffer while more than `SMALL` bytes are requested."""
@@ -168,8 +169,9 @@ class Peer(asyncio.BufferedProtocol):
             if not self.held:
                 if self._direct is not None and to._direct is not None and size > SMALL:
                     await to.flush()
-                    await self._pass_on(self._direct, size, to)
-                    return
+                    with suppress(NoDescriptor):
+                        await self._pass_on(self._direct, size, to)
+                        return
                 await self._more(size)
                 if not self.held:
                     raise Gone
@@ -238,8 +240,9 @@ class Peer(asyncio.BufferedProtocol):
             await self.flush()
             whole = memoryview(part)
             if self._direct is not None:
-                await self._direct.write(whole)
-                continue
+                with suppress(NoDescriptor):
+                    await self._direct.write(whole)
+                    continue
             for at in range(0, len(whole), PIPED):
                 self.write(whole[at : at + PIPED])
                 await self.flush()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
 import threading
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
@@ -289,6 +290,39 @@ def test_an_end_that_leaves_in_the_middle_of_a_large_answer_takes_the_other_with
     broker.leaves = False
     healthy(proxy, broker)
     until(lambda: _descriptors() <= before, lambda: None)
+
+
+def test_a_connection_takes_two_descriptors_of_the_proxy_when_no_large_answer_passes(
+    proxy: ProxyServer, broker: FakeBroker
+) -> None:
+    """The client's end and the broker's end are of this process, too."""
+    broker.answer = lambda request: framed(struct.pack(">i", 1) + bytes(4 << 20))
+    counts = list[int]()
+    with ExitStack() as opened:
+        for _ in range(11):
+            client = opened.enter_context(closing(connected(proxy)))
+            client.sendall(request(HEARTBEAT, 0, 1))
+            assert len(answer_of(client)) == 4 + (4 << 20)
+            counts.append(_descriptors())
+        until(lambda: _descriptors() - counts[0] <= 10 * (2 + 2), lambda: None)
+
+
+@pytest.mark.parametrize("call", ["dup", "pipe2"])
+def test_large_answers_pass_through_the_process_where_no_descriptor_is_left(
+    proxy: ProxyServer, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    body = bytes(range(256)) * (16 << 12)
+    broker.answer = lambda request: framed(struct.pack(">i", 1) + body)
+
+    def none_left(*given: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with closing(connected(proxy)) as client:
+        monkeypatch.setattr(os, call, none_left)
+        client.sendall(request(HEARTBEAT, 0, 1))
+        answer = answer_of(client)
+        monkeypatch.undo()
+        assert (len(answer), answer[4:] == body) == (4 + len(body), True)  # 16 MiB, not to be shown
 
 
 def _descriptors() -> int:
