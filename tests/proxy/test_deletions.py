@@ -6,11 +6,15 @@ import json
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as Place
+from kafka.errors import PolicyViolationError
 
 from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.running import RunningProxy, received, running
@@ -87,6 +91,16 @@ def test_an_offset_that_the_broker_refuses_of_a_plain_topic_is_refused_by_the_br
     cluster.admin.create_topics([NewTopic(plain, 1, 1)])[plain].result(30)
     cluster.produce(plain, 0, 5)
     assert deleted(proxy.bootstrap, (plain, 99)) == {plain: KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+def test_kafka_pythons_admin_is_told_that_a_policy_forbids_it(
+    cluster: TieredCluster, proxy: RunningProxy, tiered: tuple[str, int]
+) -> None:
+    topic, start = tiered
+    with closing(KafkaAdminClient(bootstrap_servers=proxy.bootstrap)) as admin:
+        with pytest.raises(PolicyViolationError):
+            admin.delete_records({Place(topic, 0): start + 4}, timeout_ms=30_000)
+    assert cluster.local_start(topic) == start
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ class Proxied:
     authority: Path
     log: Path
     untiered: list[str]
+    verified: bool = True
+    """Whether clients check the name in the certificate."""
 
     def topic(self, name: str) -> str:
         return f"{self.house.name}-{name}"
@@ -69,6 +72,7 @@ class Proxied:
             "bootstrap.servers": self.bootstrap,
             "security.protocol": "sasl_ssl",
             "ssl.ca.location": str(self.authority),
+            "enable.ssl.certificate.verification": str(self.verified).lower(),
             "sasl.mechanisms": mechanism,
             "sasl.username": user,
             "sasl.password": PASSWORDS[user] if password is None else password,
@@ -244,6 +248,32 @@ def test_a_quota_of_the_clients_own_user_slows_it_down_through_the_proxy(
     assert not any(slowed() for _ in range(5))
     with bytes_a_second(tls_kafka, "guest", 1_000):
         eventually(slowed)
+
+
+def test_names_of_brokers_by_tls_and_a_login_work_together(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names are of this machine, as a wildcard entry in DNS would make them."""
+    lookup = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **more: lookup("127.0.0.1" if str(host).endswith(".localhost") else host, *rest, **more),
+    )
+    house = proxied.house
+    identity = Path(house.kafka.client_config["ssl.ca.location"]).with_name("broker.pem")
+    sets = [f"proxy.tls.certificate={identity}", f"proxy.tls.key={identity}", "proxy.sni=broker-{node}.localhost"]
+    sets.append(f"state_dir={house.folder / 'one-port'}")
+    flags = [flag for each in sets for flag in ("--set", each)]
+    running, bootstrap = house.as_user("reader", PASSWORDS["reader"]).proxy(*flags)
+    one_port = replace(proxied, bootstrap=bootstrap, verified=False)
+    try:
+        with closing(one_port.client("guest")) as client:
+            assert client.metadata().brokers == {BrokerId(1): ("broker-1.localhost", int(bootstrap.rpartition(":")[2]))}
+            assert first_offset(fetched(client, proxied.topic("may-read"))) == 0
+            assert fetched(client, proxied.topic("may-describe")).code == FORBIDDEN
+        with closing(one_port.client("guest", "wrong")) as client, pytest.raises(AccessDenied):
+            fetched(client, proxied.topic("may-read"))
+    finally:
+        running.stop()
 
 
 def test_a_wrong_password_gets_in_nowhere(proxied: Proxied) -> None:

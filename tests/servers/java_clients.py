@@ -28,10 +28,18 @@ def flink() -> Path:
     return _brought("flink", "Flink", "2.2.1", 71)
 
 
-def _brought(name: str, title: str, release: str, megabytes: int) -> Path:
-    """Fetch the jars. A machine that cannot fetch them skips the test; with TIERSTATE_CI=1 that is a failure."""
+def kafka_console(release: str) -> Path:
+    """Return the console consumer of 3.4.1 or 2.8.2, releases that the sandbox does not have, and its clients."""
+    return _brought("kafka_console", "Kafka's console consumer", release, 33, f"kafka_console-{release}")
+
+
+def _brought(name: str, title: str, release: str, megabytes: int, sums_name: str = "") -> Path:
+    """Fetch the jars. A machine that cannot fetch them skips the test; with TIERSTATE_CI=1 that is a failure.
+
+    ``sums_name``: the list of sums, if a set has one per release.
+    """
     folder, title = f"{name.replace('_', '-')}-{release}", f"{title} {release}"
-    sums = sums_of(HERE / f"{name}.sha256")
+    sums = sums_of(HERE / f"{sums_name or name}.sha256")
     try:
         return cached(Jars(folder, title, HERE / f"{name}.xml", release, sums, megabytes))
     except Unavailable as error:
