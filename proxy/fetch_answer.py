@@ -9,7 +9,6 @@ which remote records are added is built again (`filled`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from ..broker.wire import Frame, Malformed, length_of
 from ..fetch.piece import Fetched, LogicalBounds
 from .apis import APIS, Key
 from .arriving import MOST, Source, begun
-from .fetch_request import read_topic
+from .fetch_request import TOPIC_IDS, read_topic_id
 from .tagged_fields import hide_addresses
 
 WITH_ADDRESSES = 16
@@ -100,7 +99,7 @@ class FetchAnswer:
     ``topics``: the topics of the request, if it has ids in place of names.
     """
 
-    def __init__(self, source: Source, version: int, topics: Mapping[bytes, str]) -> None:
+    def __init__(self, source: Source, version: int, topics: dict[bytes, str]) -> None:
         self._source, self._version, self._flexible = source, version, APIS[Key.FETCH].is_flexible(version)
         self._topics = topics
         self._lead_size = _LEAD.size if version >= 5 else _LEAD.size - 8
@@ -113,14 +112,17 @@ class FetchAnswer:
         Call it once, after `next` has returned None.
         """
         left = self._source.left
+        if not left:
+            return self._rest
         if left > MOST:
             raise Malformed("an answer has more after its records than it may", length=left)
-        rest = bytearray(self._rest + await self._source.exactly(left))
-        if self._version >= WITH_ADDRESSES:
-            frame = Frame(rest, len(self._rest))
-            self._end(frame, 0 if self._begun is None else self._begun.ends)
-            hide_addresses(rest, frame.at)
-        return rest
+        rest = self._rest + await self._source.exactly(left)
+        if self._version < WITH_ADDRESSES:
+            return rest
+        frame, shown = Frame(rest, len(self._rest)), bytearray(rest)
+        self._end(frame, 0 if self._begun is None else self._begun.ends)
+        hide_addresses(shown, frame.at)
+        return shown
 
     async def next(self) -> AnsweredPartition | None:
         """Return the next entry, or None after the last entry. Raises Malformed."""
@@ -152,7 +154,7 @@ class FetchAnswer:
         topics, partitions, topic, ends = self._begun or self._begin(frame)
         while topics and not partitions:
             self._end(frame, ends)
-            topic = read_topic(frame, self._version, {}, self._topics)
+            topic = frame.string(flexible) if self._version < TOPIC_IDS else read_topic_id(frame, self._topics, {})
             partitions = max(0, frame.length(flexible, short=False))
             topics, ends = topics - 1, 0 if partitions else 1
         if not partitions:

@@ -77,7 +77,7 @@ def read_fetch(data: bytearray, at: int, version: int, names: Mapping[bytes, str
     positions: dict[Place, Wanted] = {}
     topics: dict[bytes, str] = {}
     for _ in range(frame.count(flexible, 6)):
-        topic = read_topic(frame, version, topics, names)
+        topic = frame.string(flexible) if version < TOPIC_IDS else read_topic_id(frame, topics, names)
         for _ in range(frame.count(flexible, 16)):
             number, offset, most = entry.unpack_from(data, frame.skip(entry.size))
             positions[topic, number] = Wanted(Offset(offset), most)
@@ -85,7 +85,10 @@ def read_fetch(data: bytearray, at: int, version: int, names: Mapping[bytes, str
         frame.tags(flexible)
     if version >= 7:
         for _ in range(frame.count(flexible, 3)):  # partitions to remove from a session
-            read_topic(frame, version, {}, {})
+            if version < TOPIC_IDS:
+                frame.raw_string(flexible)
+            else:
+                frame.skip(UUID_BYTES)
             frame.skip(4 * frame.count(flexible, 4))
             frame.tags(flexible)
     if version >= 11:
@@ -98,10 +101,8 @@ def read_fetch(data: bytearray, at: int, version: int, names: Mapping[bytes, str
     return FetchRequest(version, max_wait_ms, max_bytes, level, replica >= 0, positions, max_bytes_at, topics)
 
 
-def read_topic(frame: Frame, version: int, topics: dict[bytes, str], names: Mapping[bytes, str]) -> str:
-    """Read a topic's name, or its id. Add an id to ``topics``, with its name if ``names`` has it. Raises Malformed."""
-    if version < TOPIC_IDS:
-        return frame.string(APIS[Key.FETCH].is_flexible(version))
+def read_topic_id(frame: Frame, topics: dict[bytes, str], names: Mapping[bytes, str]) -> str:
+    """Read a topic's id. Return its name from ``topics``, to which an unknown id is added. Raises Malformed."""
     begin = frame.skip(UUID_BYTES)
     raw = bytes(frame.data[begin : frame.at])
     topic = topics.get(raw)

@@ -90,7 +90,7 @@ class Fetches:
             share = self._parts.budget.for_a_frame(size)
             if share is not None:
                 with share:
-                    await self._filled(lead, answer, request)
+                    await self._filled(lead, answer, request, may_be_empty)
                 return
         await self._streamed(size, lead, answer, request)
 
@@ -108,17 +108,30 @@ class Fetches:
         client.write(await answer.rest())
         await client.flush()
 
-    async def _filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
+    async def _filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest, may_be_empty: bool) -> None:
         held: list[tuple[AnsweredPartition, bytes, _Cold | None]] = []
+        cold: list[_Cold] = []
         while (entry := await answer.next()) is not None:
             records = await self._broker.exactly(entry.size)
-            held.append((entry, records, await self._seen(entry, request)))
+            missing = await self._seen(entry, request)
+            held.append((entry, records, missing))
+            if missing is not None:
+                cold.append(missing)
         rest = await answer.rest()
-        local = sum(len(records) for _, records, _ in held)
-        cold = [each for _, _, each in held if each is not None]
-        if cold:
-            await self._wait(cold, request, bool(local), only_cold=len(cold) == len(held))
         parts: list[Part] = [lead]
+        if not cold:
+            for entry, records, _ in held:
+                self._passed(entry, request, len(records))
+                parts += (entry.head, records)
+            whole = framed([*parts, rest])
+            if not may_be_empty:
+                await self._client.send(whole)
+                return
+            self._client.write(b"".join(whole))
+            await self._client.flush()
+            return
+        local = sum(len(records) for _, records, _ in held)
+        await self._wait(cold, request, bool(local), only_cold=len(cold) == len(held))
         sent: list[ColdRead] = []
         room = request.max_bytes - local
         for entry, records, missing in held:
