@@ -122,9 +122,12 @@ class LogicalPartition:
             self._bounds = (now, bounds)
         return bounds
 
-    def bounds(self) -> LogicalBounds:
-        """Return the bounds of both tiers. Raises ViewBehind, BrokerUnavailable, TierStateLost."""
-        local = self.local_bounds()
+    def bounds(self, max_age: float = 0.0) -> LogicalBounds:
+        """Return the bounds of both tiers. Those of the broker are at most ``max_age`` seconds old.
+
+        Raises ViewBehind, BrokerUnavailable, TierStateLost.
+        """
+        local = self.local_bounds(max_age)
         view = self.known(self.recent_view(), local)
         if sure_log_start(view, local, None) is None:
             self._confirmation.of(view, local)

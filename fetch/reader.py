@@ -121,9 +121,12 @@ class LogReader:
         """Return the partition's view from the tier-state topic. Raises UnknownTopic."""
         return self.partition(topic, partition).view()
 
-    def bounds(self, topic: str, partition: int) -> LogicalBounds:
-        """Return the current bounds of both tiers. Raises UnknownTopic, BrokerUnavailable, ViewBehind."""
-        return self.partition(topic, partition).bounds()
+    def bounds(self, topic: str, partition: int, max_age: float = 0.0) -> LogicalBounds:
+        """Return the bounds of both tiers. Those of the broker are at most ``max_age`` seconds old.
+
+        Raises UnknownTopic, BrokerUnavailable, ViewBehind.
+        """
+        return self.partition(topic, partition).bounds(max_age)
 
     def extent(
         self, topic: str, partition: int, *, isolation: Isolation = Isolation.READ_COMMITTED, tier: Tier = Tier.AUTO

@@ -197,11 +197,11 @@ class Fetches:
         """Set the bounds of an entry. Bounds without its offset must be newer than the broker's answer."""
         if cold.error is not None:
             return
-        place, since = (cold.entry.topic, cold.entry.partition), asyncio.get_running_loop().time()
+        place = (cold.entry.topic, cold.entry.partition)
         try:
             cold.known = await self._parts.bounds.of(place, wait_s)
             if cold.is_outside:
-                cold.known = await self._parts.bounds.of(place, wait_s, newer_than=since)
+                cold.known = await self._parts.bounds.of(place, wait_s, fresh=True)
         except TierstateError as error:
             cold.known, cold.error = None, error
 

@@ -1,6 +1,6 @@
 """The bounds of both tiers, as all connections of a proxy know them.
 
-    the broker lacks an offset        the bounds decide whether the log over both tiers has it. They are at most
+    the broker lacks an offset        the bounds decide whether the log over both tiers has it. They are at most twice
                                       `AGE_S` old, and are requested again before an offset is called out of range
     the broker has the offset, and    the broker's log start is replaced by that of both tiers, which may be up to
     its log starts above 0            `START_AGE_S` old: clients use it for metrics only
@@ -38,16 +38,20 @@ class BoundsReader(Protocol):
 
     def topic(self, name: str) -> LogicalTopic: ...
 
-    def bounds(self, topic: str, partition: int) -> LogicalBounds: ...
+    def bounds(self, topic: str, partition: int, max_age: float = 0.0) -> LogicalBounds: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The bounds of a partition, and the id of its topic. ``at``: the loop's time when they were requested."""
+    """The bounds of a partition, and the id of its topic. ``at``: the loop's time when they were requested.
+
+    ``fresh``: the broker was asked then. Otherwise a remote read may have asked it up to `AGE_S` before.
+    """
 
     topic_id: TopicId
     bounds: LogicalBounds
     at: float
+    fresh: bool
 
 
 class KnownBounds:
@@ -60,8 +64,8 @@ class KnownBounds:
         """The loop's time when the log start was last requested for an answer that passes."""
         self._requests: dict[Place, asyncio.Task[None]] = {}
 
-    async def of(self, place: Place, wait_s: float, *, newer_than: float = 0.0) -> Known:
-        """Return bounds that were requested after ``newer_than``, and at most `AGE_S` ago.
+    async def of(self, place: Place, wait_s: float, *, fresh: bool = False) -> Known:
+        """Return bounds that were requested at most `AGE_S` ago, or during this call if they must be ``fresh``.
 
         Raises TimedOut after ``wait_s`` seconds. Also raises the errors of `LogReader.bounds`.
         """
@@ -69,11 +73,11 @@ class KnownBounds:
         called_at = time()
         while True:
             known = self._known.get(place)
-            if known is not None and known.at >= max(newer_than, called_at - AGE_S):
+            if known is not None and known.at >= called_at - AGE_S * (not fresh) and known.fresh >= fresh:
                 return known
             if (left := called_at + wait_s - time()) <= 0:
                 raise TimedOut("the bounds of both tiers are not known yet", topic=place[0], partition=place[1])
-            await self._answered(self._request(place), left)
+            await self._answered(self._request(place, fresh=fresh), left)
 
     async def log_start(self, place: Place, wait_s: float) -> Offset | None:
         """Return the log start of both tiers. None: it is unknown now, or the topic is not tiered.
@@ -94,10 +98,10 @@ class KnownBounds:
         for task in self._requests.values():
             task.cancel()
 
-    def _request(self, place: Place, *, only_if_tiered: bool = False) -> asyncio.Task[None]:
+    def _request(self, place: Place, *, fresh: bool = False, only_if_tiered: bool = False) -> asyncio.Task[None]:
         """Return the running request for the partition. Begin one if there is none."""
         if (task := self._requests.get(place)) is None:
-            task = asyncio.get_running_loop().create_task(self._ask(place, only_if_tiered))
+            task = asyncio.get_running_loop().create_task(self._ask(place, fresh, only_if_tiered))
             self._requests[place] = task
             task.add_done_callback(partial(self._ended, place))
         return task
@@ -112,14 +116,15 @@ class KnownBounds:
         if done:
             task.result()
 
-    async def _ask(self, place: Place, only_if_tiered: bool) -> None:
+    async def _ask(self, place: Place, fresh: bool, only_if_tiered: bool) -> None:
         topic, partition = place
         at = asyncio.get_running_loop().time()
 
         def read() -> Known | None:
             if only_if_tiered and not self._reader.is_tiered(topic):
                 return None
-            return Known(self._reader.topic(topic).topic_id, self._reader.bounds(topic, partition), at)
+            bounds = self._reader.bounds(topic, partition, 0.0 if fresh else AGE_S)
+            return Known(self._reader.topic(topic).topic_id, bounds, at, fresh)
 
         known = await self._metadata.run(read, goes_on=True)
         if known is None:

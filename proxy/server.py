@@ -52,7 +52,7 @@ BrokerAddress = tuple[str, int]
 Warn = Callable[..., object]
 
 
-class BothTiers(RemoteReader, Older, BoundsReader, TopicReader, Protocol):
+class BothTiers(RemoteReader, BoundsReader, Older, TopicReader, Protocol):
     """The reader of both tiers that a proxy needs."""
 
 

@@ -150,7 +150,7 @@ def test_unknown_bounds_are_an_error_that_clients_retry_and_keep_no_hot_partitio
     hot = {(topic, 0): cluster.local_start(topic, 0)} if beside_hot else {}
     held = Held()
 
-    def bounds(topic: str, partition: int) -> None:
+    def bounds(topic: str, partition: int, max_age: float) -> None:
         held(topic, partition, 0)
         raise BrokerUnavailable("the leader does not answer")
 
