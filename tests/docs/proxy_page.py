@@ -1,4 +1,4 @@
-"""The table of `docs/proxy.md`, generated from code.
+"""The tables of `docs/proxy.md`, generated from code and from the last run of all clients.
 
 python -m tests.docs.proxy_page            # print what no longer holds
 python -m tests.docs.proxy_page --write    # put it right
@@ -6,6 +6,7 @@ python -m tests.docs.proxy_page --write    # put it right
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.docs.generated import table, with_parts
 from tierstate.proxy.apis import APIS
 
 PAGE = Path(__file__).parents[2] / "docs" / "proxy.md"
+RESULTS = Path(__file__).parents[1] / "proxy" / "clients.json"
 
 
 def parts() -> dict[str, str]:
@@ -22,7 +24,11 @@ def parts() -> dict[str, str]:
         name = f"`{api.name}` ({int(api.key)}) {api.oldest}-{api.newest}"
         requests.setdefault((api.done, api.changes), []).append(name)
     rows = [(", ".join(names), done, "not offered" if changes else "") for (done, changes), names in requests.items()]
-    return {"apis": table(("request (key) versions", "what is done", "when read-only"), rows)}
+    read = json.loads(RESULTS.read_text())
+    return {
+        "apis": table(("request (key) versions", "what is done", "when read-only"), rows),
+        "clients": table(("client", "version", "tested"), [(name, *each.values()) for name, each in read.items()]),
+    }
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ def at_times(bootstrap: str, topic: str, times: list[int]) -> list[int]:
 
 
 def test_a_topic_of_append_times_is_read_and_searched_as_before_the_trim(cluster: TieredCluster) -> None:
-    topic = cluster.topic("append-times", 0, **{"message.timestamp.type": "LogAppendTime"})
+    append_times: Any = {"message.timestamp.type": "LogAppendTime"}
+    topic = cluster.topic("append-times", 0, **append_times)
     for first in range(0, RECORDS, 100):
         cluster.produce(topic, first, first + 100)
     before = rows(cluster.kafka.bootstrap, topic)
