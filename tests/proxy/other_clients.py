@@ -170,7 +170,9 @@ def _build(tool: str, command: Sequence[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         assert os.environ.get("TIERSTATE_CI") != "1", done.stderr
-        pytest.skip(f"{tool} cannot build it: {(done.stderr.splitlines() or ['no reason'])[-1]}")
+        lines = done.stderr.strip().splitlines() or ["it gives no reason"]
+        reason = next((line for line in lines if "error" in line.lower()), lines[-1])
+        pytest.skip(f"{tool} cannot build it: {reason}")
 
 
 def _rows(command: Sequence[str], environment: Mapping[str, str] | None = None, timeout_s: int = 120) -> Rows:
