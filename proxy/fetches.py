@@ -189,9 +189,19 @@ class Fetches:
         await asyncio.gather(*(self._look(each, wait_s if has_local else BOUNDS_WAIT_S) for each in cold))
         if has_local or any(each.is_outside for each in cold):
             return
-        longest = request.max_wait_ms / 1000
-        reads = [each.read for each in cold if each.read is not None]
-        await wait_for_one(reads, longest if only_cold else min(longest, wait_s), wait_s)
+        known = [each for each in cold if each.error is None]
+        longest, loop = request.max_wait_ms / 1000, asyncio.get_running_loop()
+        ends = loop.time() + (longest if only_cold else min(longest, wait_s))
+        while True:
+            reads = [each.read for each in known if each.read is not None]
+            has_all, left = len(reads) == len(known), ends - loop.time()
+            await wait_for_one(reads, left if has_all else min(left, wait_s), wait_s)
+            if has_all or left <= wait_s or any(read.ready and read.error is None for read in reads):
+                return
+            for each in known:  # there was no memory for the reads of some
+                if each.read is None:
+                    place = (each.entry.topic, each.entry.partition)
+                    each.read = self._cold.get(place, each.position, request.isolation)
 
     async def _look(self, cold: _Cold, wait_s: float) -> None:
         """Set the bounds of an entry. Bounds without its offset must be newer than the broker's answer."""

@@ -72,7 +72,18 @@ def run() -> int:
     with tempfile.TemporaryDirectory() as folder:
         junit = Path(folder) / "clients.xml"
         test = f"{Path(__file__).with_name('test_clients.py')}"
-        command = [sys.executable, "-m", "pytest", "-q", test, "-k", TEST, f"--junitxml={junit}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            test,
+            "-k",
+            TEST,
+            "-m",
+            "slow or not slow",
+            f"--junitxml={junit}",
+        ]
         subprocess.run([*command, "-p", "no:cacheprovider"], check=False)
         outcome_sets = outcomes(junit)
     today, failed = datetime.now(UTC).date().isoformat(), False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -141,6 +141,24 @@ def test_a_client_that_connects_again_gets_the_error_of_the_read_that_it_began(
                 send_fetch(client, VERSION, {(topic, 1): 0}, max_wait_ms=50)
                 assert answers_of(client, VERSION)[topic, 1].error == STORAGE_ERROR
         assert len(proxy.reader.fetches) == 1
+
+
+def test_a_client_for_which_there_is_no_memory_waits_for_it(cluster: TieredCluster, topic: str) -> None:
+    """An empty answer would make kafka-go connect again, ten times a second."""
+    with running(cluster, "proxy.memory=1MiB") as proxy, ExitStack() as opened:
+        proxy.reader.before = held = Held()
+        clients = [opened.enter_context(connected(proxy)) for _ in range(7)]
+        for offset, client in enumerate(
+            clients
+        ):  # each read takes an eighth of the memory, and a quarter is for frames
+            send_fetch(client, VERSION, {(topic, 1): offset}, LONG_MS)
+            until(lambda: len(proxy.reader.fetches) + proxy.server.budget.refused > offset, lambda: None)
+        until(lambda: proxy.server.budget.refused > 2, lambda: None)
+        assert len(proxy.reader.fetches) == 6
+        held.set()
+        for client in clients:
+            assert answers_of(client, VERSION)[topic, 1].offsets[0] == 0
+        assert proxy.server.counts.not_yet == 0
 
 
 @pytest.mark.parametrize("beside_hot", [False, True])

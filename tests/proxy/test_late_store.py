@@ -98,7 +98,7 @@ def test_an_answer_waits_as_long_as_its_client_for_remote_records_alone_and_shor
     waits: list[float] = []
 
     async def watched(reads: list[ColdRead], seconds: float, failed_s: float) -> None:
-        waits.append(seconds)
+        waits.append(round(seconds, 3))
         await wait_for_one(reads, seconds, failed_s)
 
     monkeypatch.setattr(fetches, "wait_for_one", watched)
