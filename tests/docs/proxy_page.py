@@ -24,10 +24,12 @@ def parts() -> dict[str, str]:
         name = f"`{api.name}` ({int(api.key)}) {api.oldest}-{api.newest}"
         requests.setdefault((api.done, api.changes), []).append(name)
     rows = [(", ".join(names), done, "not offered" if changes else "") for (done, changes), names in requests.items()]
-    read = json.loads(RESULTS.read_text())
+    clients: dict[str, list[str]] = {}
+    for name, read in json.loads(RESULTS.read_text()).items():
+        clients.setdefault(read["date"], []).append(name if read["version"] in name else f"{name} {read['version']}")
     return {
         "apis": table(("request (key) versions", "what is done", "when read-only"), rows),
-        "clients": table(("client", "version", "tested"), [(name, *each.values()) for name, each in read.items()]),
+        "clients": table(("clients", "tested"), [(", ".join(names), date) for date, names in clients.items()]),
     }
 
 

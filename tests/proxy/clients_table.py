@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
         "@platformatic/kafka": node["@platformatic/kafka"],
         "rskafka": rust,
         "aiokafka": version("aiokafka"),
-        "kcat": "of Debian 12",
+        "kcat": "1.7.1",
         "spark's kafka source": "4.2.0",
         "flink's kafka source": "2.2.1",
     }
