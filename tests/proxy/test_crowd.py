@@ -27,13 +27,15 @@ MEMORY = 64 * MIB
 OWN = SIZE * (HELD + 50 * 1024)
 """The connections' own memory: one end's buffer for large frames, and that of a quiet connection (docs/proxy.md)."""
 CROWDS = 5
+OFFSETS = 60
+"""The offsets at which clients that never read begin. Reads of the same offset are shared, and take memory once."""
 ASKED = 8
 """MiB that each client that never reads asks for: more than the kernel takes of it."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def descriptors() -> Iterator[None]:
-    """Allow four descriptors of the proxy for each connection."""
+    """Allow eight descriptors of the proxy for each connection."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 8 * SIZE), before[1]))
     yield
@@ -122,8 +124,8 @@ def test_it_keeps_to_its_memory_and_answers_clients_that_read(proxy: Proxy, remo
     for _ in range(CROWDS):
         with proxy.clients(SIZE) as clients:
             deaf, dribbling, reading = (clients[at::3] for at in range(3))
-            for each in deaf:
-                each.sendall(ASKED * fetch_of((remote, 0, 0), max_wait_ms=100))
+            for number, each in enumerate(deaf):
+                each.sendall(ASKED * fetch_of((remote, 0, number % OFFSETS), max_wait_ms=100))
             eventually(lambda: proxy.counts("memory_bytes") > MEMORY // 2)
             request = FREE.to_bytes(4, "big") + fetch_of((remote, 0, 0), max_wait_ms=100)[4:]
             for at in range(20):
@@ -144,8 +146,8 @@ def test_clients_that_never_read_do_not_block_remote_reads_of_others(proxy: Prox
     """They are closed while others need their memory; the records read ahead for them are kept longer."""
     with ExitStack() as crowds:
         while MEMORY * 3 // 4 - proxy.counts("memory_bytes") >= MIB:
-            for each in crowds.enter_context(proxy.clients(SIZE // 10)):
-                each.sendall(10 * ASKED * fetch_of((remote, 0, 0), max_wait_ms=100))
+            for number, each in enumerate(crowds.enter_context(proxy.clients(SIZE // 10))):
+                each.sendall(10 * ASKED * fetch_of((remote, 0, number % OFFSETS), max_wait_ms=100))
             proxy.settles()
         proxy.reads_all_there_is(remote, seconds=KEPT_S * 2 / 3)
         assert proxy.counts("turned_away_total") > 0
