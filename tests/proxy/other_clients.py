@@ -134,9 +134,11 @@ def _built_node() -> Path:
 
 @functools.cache
 def _built_rust() -> Path:
-    """Return Rust's program. Its build takes minutes, so it is kept in the cache."""
+    """Return Rust's program. Its build takes minutes, so the cache keeps it, with the versions that Cargo chose."""
     target = cache_folder() / "rust-clients"
-    _build("Cargo", ["cargo", "build", "--quiet", "--locked", "--target-dir", str(target)], RUST)
+    source = target / "source"
+    shutil.copytree(RUST, source, dirs_exist_ok=True)
+    _build("Cargo", ["cargo", "build", "--quiet", "--target-dir", str(target)], source)
     return target / "debug" / "clients"
 
 
