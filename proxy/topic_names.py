@@ -45,7 +45,8 @@ class TopicNames:
             except TierstateError:
                 names = {}
             self.known = {topic_id.raw: name for topic_id, name in names.items()} or self.known
-            self._asked_at = {each: time() for each in due if each not in self.known}
+            recent = {each: at for each, at in self._asked_at.items() if not self._is_due(each, time())}
+            self._asked_at = recent | {each: time() for each in due if each not in self.known}
 
     def _is_due(self, topic: bytes, now: float) -> bool:
         return now - self._asked_at.get(topic, float("-inf")) >= AGAIN_S

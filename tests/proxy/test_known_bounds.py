@@ -167,10 +167,14 @@ def test_a_name_is_looked_up_once_and_an_unknown_one_again_after_a_while(monkeyp
             for _ in range(3):
                 await names.learn([ID.raw])
             assert (names.known, reader.lookups) == ({}, 1)
+            for _ in range(3):  # clients with other ids do not make it due again
+                await names.learn([bytes(15) + b"x"])
+                await names.learn([ID.raw])
+            assert (names.known, reader.lookups) == ({}, 2)
             reader.names[ID] = "orders"
             monkeypatch.setattr("tierstate.proxy.topic_names.AGAIN_S", 0.0)
             await names.learn([ID.raw])
             await names.learn([ID.raw])
-            assert (names.known, reader.lookups) == ({ID.raw: "orders"}, 2)
+            assert (names.known, reader.lookups) == ({ID.raw: "orders"}, 3)
 
     asyncio.run(main())
