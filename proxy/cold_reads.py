@@ -49,8 +49,8 @@ class RemoteReader(Protocol):
     ) -> Fetched: ...
 
 
-class Ask(NamedTuple):
-    """What a remote read reads: at most ``size`` bytes, but at least one batch."""
+class ReadKey(NamedTuple):
+    """The identity of a remote read. It reads at most ``size`` bytes, but at least one batch."""
 
     place: Place
     offset: Offset
@@ -61,20 +61,20 @@ class Ask(NamedTuple):
 class ColdRead:
     """A read of one piece of one partition. It is running, or has finished with `piece` or `error`."""
 
-    def __init__(self, ask: Ask, reads: RemoteReads) -> None:
-        self.ask = ask
+    def __init__(self, key: ReadKey, reads: RemoteReads) -> None:
+        self.key = key
         self.users = self.sending = 0
         """The number of connections that wait for this read or keep it, and of those that are sending its piece."""
         self.over = False
         """Whether its time has passed. It must not be used any more."""
-        self._reads, self._taken = reads, ask.size
+        self._reads, self._taken = reads, key.size
         self.piece: Fetched | None = None
         self.error: BaseException | None = None
         self.task = asyncio.get_running_loop().create_task(self._read())
 
     @property
     def place(self) -> Place:
-        return self.ask.place
+        return self.key.place
 
     @property
     def ready(self) -> bool:
@@ -83,7 +83,7 @@ class ColdRead:
     def is_of(self, position: Wanted | None, isolation: Isolation) -> bool:
         if position is None or self.over:
             return False
-        return (self.ask.offset, self.ask.isolation) == (position.offset, isolation)
+        return (self.key.offset, self.key.isolation) == (position.offset, isolation)
 
     def release(self) -> None:
         """Cancel this read, and return its memory to the budget. Idempotent."""
@@ -92,7 +92,7 @@ class ColdRead:
         self._taken, self.piece, self.over = 0, None, True
 
     async def _read(self) -> None:
-        (topic, partition), offset, isolation, size = self.ask
+        (topic, partition), offset, isolation, size = self.key
         reader, budget = self._reads.reader, self._reads.budget
 
         fetch = partial(reader.fetch, topic, partition, offset, max_bytes=size, isolation=isolation, tier=Tier.AUTO)
@@ -131,16 +131,16 @@ class RemoteReads:
         self, reader: RemoteReader, pool: Pool, budget: Budget, failed: Callable[[Place, Offset, BaseException], None]
     ) -> None:
         self.reader, self.pool, self.budget, self.failed = reader, pool, budget, failed
-        self._reads: dict[Ask, ColdRead] = {}
+        self._reads: dict[ReadKey, ColdRead] = {}
 
     def used(self, place: Place, position: Wanted, isolation: Isolation) -> ColdRead | None:
         """Return the read at ``position`` for one more connection. Begin it if necessary. None: no memory is free."""
         size = max(1, min(position.max_bytes, READ_BYTES, self.budget.of_a_read))
-        ask = Ask(place, position.offset, isolation, size)
-        if (read := self._reads.get(ask)) is None:
+        key = ReadKey(place, position.offset, isolation, size)
+        if (read := self._reads.get(key)) is None:
             if not self.budget.for_a_read(size):
                 return None
-            read = self._reads[ask] = ColdRead(ask, self)
+            read = self._reads[key] = ColdRead(key, self)
             read.task.add_done_callback(lambda _: self._finished(read))
         read.users += 1
         return read
@@ -175,10 +175,10 @@ class RemoteReads:
             self._over(read)
 
     def _over(self, read: ColdRead) -> None:
-        """Let nobody use ``read`` any more, and release it unless it is being sent."""
+        """Keep connections from using ``read``, and release it unless it is being sent."""
         read.over = True
-        if self._reads.get(read.ask) is read:
-            del self._reads[read.ask]
+        if self._reads.get(read.key) is read:
+            del self._reads[read.key]
         if not read.sending:
             read.release()
 
@@ -214,7 +214,7 @@ class ColdReads:
         self._reads.pop(read.place, None)
         self._shared.handed_out(read)
         if piece is not None and piece.data and piece.next_offset < piece.bounds.local_start:
-            self.get(read.place, Wanted(piece.next_offset, position.max_bytes), read.ask.isolation)
+            self.get(read.place, Wanted(piece.next_offset, position.max_bytes), read.key.isolation)
 
     def sent(self, read: ColdRead) -> None:
         self._shared.sent(read)
@@ -229,8 +229,10 @@ class ColdReads:
             self.drop(place)
 
 
-async def wait_for_one(reads: list[ColdRead], seconds: float, failed_s: float) -> None:
+async def wait_for_one(reads: list[ColdRead], seconds: float, failed_s: float) -> bool:
     """Wait until a read has succeeded, or until ``seconds`` have passed; ``failed_s`` if no read is running.
+
+    Returns whether a read has succeeded.
 
     A failed read does not end the wait at once, because some clients retry at once and endlessly.
     """
@@ -240,8 +242,9 @@ async def wait_for_one(reads: list[ColdRead], seconds: float, failed_s: float) -
         running = [read.task for read in reads if not read.ready]
         left = began + (seconds if running else min(seconds, failed_s)) - loop.time()
         if left <= 0:
-            return
+            return False
         if running:
             await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         else:
             await asyncio.sleep(left)
+    return True

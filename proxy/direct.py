@@ -30,7 +30,7 @@ class Gone(Exception):
 
 
 class NoDescriptor(Exception):
-    """The process or the system has no more descriptors. Nothing was transferred."""
+    """No descriptor is left in the process or the system. Nothing was transferred."""
 
 
 class Direct:

@@ -16,7 +16,7 @@ from ..broker.wire import Frame, Malformed, length_of
 from ..fetch.piece import Fetched, LogicalBounds
 from .apis import APIS, Key
 from .arriving import MOST, Source, begun
-from .fetch_request import TOPIC_IDS, read_topic_id
+from .fetch_request import TOPIC_IDS, Place, read_topic_id
 from .tagged_fields import hide_addresses
 
 WITH_ADDRESSES = 16
@@ -60,6 +60,10 @@ class AnsweredPartition:
     size: int
     log_start: int
     version: int
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition
 
     def begins_at(self, log_start: int) -> None:
         """Replace the log start offset, in versions that have one."""

@@ -29,8 +29,10 @@ _REPLICA_STATE = 1
 """The tag of the field with the replica's id, from version 15 on."""
 _INT32 = struct.Struct(">i")
 TOPIC_IDS = 13
-"""The first version with topic ids in place of names."""
+"""The first version of Fetch, and of Produce, with topic ids in place of names."""
 UUID_BYTES = 16
+HELD_BYTES = 8 * 1024 * 1024
+"""The most bytes of the broker's records in an answer that is held, unless one batch is larger."""
 _SESSION = struct.Struct(">ii")
 NO_SESSION = (0, -1)
 
@@ -85,17 +87,14 @@ def read_fetch(data: bytearray, at: int, version: int, names: Mapping[bytes, str
         frame.tags(flexible)
     if version >= 7:
         for _ in range(frame.count(flexible, 3)):  # partitions to remove from a session
-            if version < TOPIC_IDS:
-                frame.raw_string(flexible)
-            else:
-                frame.skip(UUID_BYTES)
+            skip_topic(frame, version, flexible)
             frame.skip(4 * frame.count(flexible, 4))
             frame.tags(flexible)
     if version >= 11:
         frame.raw_string(flexible)  # rack
-    for tag, begin, size in tagged(frame, flexible):
-        if tag == _REPLICA_STATE and version >= 15 and size >= _INT32.size:
-            (replica,) = _INT32.unpack_from(data, begin)
+    for field in tagged(frame, flexible):
+        if field.tag == _REPLICA_STATE and version >= 15 and field.size >= _INT32.size:
+            (replica,) = _INT32.unpack_from(data, field.value_at)
     frame.done()
     level = Isolation.READ_COMMITTED if isolation == 1 else Isolation.READ_UNCOMMITTED
     return FetchRequest(version, max_wait_ms, max_bytes, level, replica >= 0, positions, max_bytes_at, topics)
@@ -109,6 +108,14 @@ def read_topic_id(frame: Frame, topics: dict[bytes, str], names: Mapping[bytes, 
     if topic is None:
         topic = topics[raw] = names.get(raw) or TopicId.of(raw)
     return topic
+
+
+def skip_topic(frame: Frame, version: int, flexible: bool) -> None:
+    """Skip a topic's name, or its id, in a message of Fetch or Produce. Raises Malformed."""
+    if version < TOPIC_IDS:
+        frame.raw_string(flexible)
+    else:
+        frame.skip(UUID_BYTES)
 
 
 @cache

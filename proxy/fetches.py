@@ -25,7 +25,7 @@ from . import codes
 from .budget import FREE
 from .cold_reads import ColdRead, ColdReads, wait_for_one
 from .fetch_answer import UNKNOWN, AnsweredPartition, FetchAnswer, Said, filled, said_of
-from .fetch_request import FetchRequest, Place, Wanted, lower
+from .fetch_request import HELD_BYTES, FetchRequest, Wanted, lower
 from .known_bounds import Known
 from .parts import ProxyParts
 from .peer import Part, Peer, framed
@@ -33,8 +33,6 @@ from .read_log import Reads
 
 BOUNDS_WAIT_S = 1.0
 """The most seconds that an answer without records waits for the bounds of both tiers."""
-HELD_BYTES = 8 * 1024 * 1024
-"""The most bytes of the broker's records in an answer that is held, unless one batch is larger."""
 EMPTY_BYTES, EMPTY_ENTRY_BYTES = 1024, 320
 """An answer larger than the first, plus the second per partition, has records: topic names have up to 249 bytes."""
 _INT32 = struct.Struct(">i")
@@ -167,8 +165,8 @@ class Fetches:
         return cold.read
 
     async def _seen(self, entry: AnsweredPartition, request: FetchRequest) -> _Cold | None:
-        """Begin the remote read of an entry whose offset the broker lacks. Of other entries, correct the log start."""
-        place = (entry.topic, entry.partition)
+        """Begin the remote read of an entry whose offset the broker lacks. Correct the log start in other entries."""
+        place = entry.place
         position = request.positions.get(place)
         if position is None or request.follower:
             return None
@@ -195,23 +193,21 @@ class Fetches:
         while True:
             reads = [each.read for each in known if each.read is not None]
             has_all, left = len(reads) == len(known), ends - loop.time()
-            await wait_for_one(reads, left if has_all else min(left, wait_s), wait_s)
-            if has_all or left <= wait_s or any(read.ready and read.error is None for read in reads):
+            succeeded = await wait_for_one(reads, left if has_all else min(left, wait_s), wait_s)
+            if succeeded or has_all or left <= wait_s:
                 return
             for each in known:  # there was no memory for the reads of some
                 if each.read is None:
-                    place = (each.entry.topic, each.entry.partition)
-                    each.read = self._cold.get(place, each.position, request.isolation)
+                    each.read = self._cold.get(each.entry.place, each.position, request.isolation)
 
     async def _look(self, cold: _Cold, wait_s: float) -> None:
         """Set the bounds of an entry. Bounds without its offset must be newer than the broker's answer."""
         if cold.error is not None:
             return
-        place = (cold.entry.topic, cold.entry.partition)
         try:
-            cold.known = await self._parts.bounds.of(place, wait_s)
+            cold.known = await self._parts.bounds.of(cold.entry.place, wait_s)
             if cold.is_outside:
-                cold.known = await self._parts.bounds.of(place, wait_s, fresh=True)
+                cold.known = await self._parts.bounds.of(cold.entry.place, wait_s, fresh=True)
         except TierstateError as error:
             cold.known, cold.error = None, error
 
@@ -236,6 +232,5 @@ class Fetches:
         if not size:
             return
         self._parts.counts.passed += 1
-        place: Place = (entry.topic, entry.partition)
-        if (position := request.positions.get(place)) is not None:
-            self._reads.saw(place, "local", position.offset, size)
+        if (position := request.positions.get(entry.place)) is not None:
+            self._reads.saw(entry.place, "local", position.offset, size)

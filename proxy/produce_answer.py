@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from ..broker.wire import Frame
-from .fetch_request import TOPIC_IDS, UUID_BYTES
+from .fetch_request import skip_topic
 from .tagged_fields import hide_addresses
 
 PRODUCE_WITH_ADDRESSES = 10
@@ -19,10 +19,7 @@ def without_addresses(body: bytes, version: int) -> bytearray:
     patched = bytearray(body)
     frame = Frame(patched)
     for _ in range(frame.count(True)):
-        if version >= TOPIC_IDS:
-            frame.skip(UUID_BYTES)
-        else:
-            frame.raw_string(True)
+        skip_topic(frame, version, True)
         for _ in range(frame.count(True, _PARTITION.size)):
             frame.skip(_PARTITION.size)
             for _ in range(frame.count(True, 4)):  # records that made the broker refuse the batch

@@ -11,7 +11,7 @@ import struct
 from ..broker.wire import Frame, length_of
 from .apis import APIS, Key
 from .arriving import Source, begun
-from .fetch_request import TOPIC_IDS, UUID_BYTES
+from .fetch_request import skip_topic
 
 CLUSTER_AUTHORIZATION_FAILED = 31
 NO_ACKS = 0
@@ -37,10 +37,7 @@ async def refused_produce(source: Source, version: int, correlation: int) -> byt
     def read_topic(frame: Frame) -> tuple[bytes, int]:
         """Return the name or the id, as it is encoded."""
         begin = frame.at
-        if version >= TOPIC_IDS:
-            frame.skip(UUID_BYTES)
-        else:
-            frame.raw_string(flexible)
+        skip_topic(frame, version, flexible)
         return bytes(frame.data[begin : frame.at]), frame.length(flexible, short=False)
 
     def read_partition(frame: Frame) -> tuple[int, int]:

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..broker.wire import Frame
+from .fetch_request import HELD_BYTES, UUID_BYTES
 
-HELD_BYTES = 8 * 1024 * 1024
-"""The most bytes of records in an answer, unless one batch is larger."""
-_UUID_BYTES = 16
 _INT32 = struct.Struct(">i")
 _ACQUIRED = struct.Struct(">qqh")
 
@@ -77,8 +75,8 @@ def _begin(frame: Frame) -> None:
 
 def _partitions(frame: Frame) -> Iterator[tuple[bytes, int]]:
     """Yield topic id and number of each partition. The caller reads the fields between its number and its tags."""
-    for _ in range(frame.count(True, _UUID_BYTES)):
-        begin = frame.skip(_UUID_BYTES)
+    for _ in range(frame.count(True, UUID_BYTES)):
+        begin = frame.skip(UUID_BYTES)
         topic_id = bytes(frame.data[begin : frame.at])
         for _ in range(frame.count(True, _INT32.size)):
             yield topic_id, frame.int32()

@@ -9,6 +9,7 @@ for the metadata, as all clients do without that field.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..broker.wire import Frame
 
@@ -17,20 +18,26 @@ UNUSED_TAG = 100
 """No message of Kafka 4.3 has a field with this tag. It takes one byte, like `NODE_ENDPOINTS`."""
 
 
-def tagged(frame: Frame, flexible: bool) -> Iterator[tuple[int, int, int]]:
-    """Read the tagged fields of a flexible version. Yield tag, position and size of each. Raises Malformed."""
+class Tagged(NamedTuple):
+    """A tagged field: its tag, the position of the tag, and the position and size of its value."""
+
+    tag: int
+    at: int
+    value_at: int
+    size: int
+
+
+def tagged(frame: Frame, flexible: bool) -> Iterator[Tagged]:
+    """Read the tagged fields of a flexible version. Raises Malformed."""
     for _ in range(frame.uvarint() if flexible else 0):
-        tag, size = frame.uvarint(), frame.uvarint()
-        yield tag, frame.skip(size), size
+        at, tag, size = frame.at, frame.uvarint(), frame.uvarint()
+        yield Tagged(tag, at, frame.skip(size), size)
 
 
 def hide_addresses(data: bytearray, at: int) -> None:
     """Rename ``NodeEndpoints`` among the tagged fields at ``at``, which end ``data``. Raises Malformed."""
     frame = Frame(data, at)
-    for _ in range(frame.uvarint()):
-        begin = frame.at
-        tag, size = frame.uvarint(), frame.uvarint()
-        frame.skip(size)
-        if tag == NODE_ENDPOINTS:
-            data[begin] = UNUSED_TAG
+    for field in tagged(frame, True):
+        if field.tag == NODE_ENDPOINTS:
+            data[field.at] = UNUSED_TAG
     frame.done()

@@ -49,7 +49,7 @@ from tierstate.lake.parquet import WRITER
 from tierstate.log.decode import decode_batches
 from tierstate.log.record_columns import record_schema
 from tierstate.proxy.budget import Budget
-from tierstate.proxy.cold_reads import Ask, ColdRead, RemoteReads
+from tierstate.proxy.cold_reads import ColdRead, ReadKey, RemoteReads
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.operation import run
@@ -180,7 +180,7 @@ def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 async def _cold(shared: RemoteReads, offset: Offset, segments: Segments) -> Any:
-    read = ColdRead(Ask((TOPIC, 0), offset, segments.form.isolation, SMALL), shared)
+    read = ColdRead(ReadKey((TOPIC, 0), offset, segments.form.isolation, SMALL), shared)
     await read.task
     if read.error is not None:
         raise read.error

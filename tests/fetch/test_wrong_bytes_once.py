@@ -1,4 +1,4 @@
-"""A store that returns wrong bytes once: its objects are read once more, past all caches, before anyone is told."""
+"""A store that returns wrong bytes once: its objects are read once more, past all caches, before an error is raised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fetch.two_tiers import Golden
 from tierstate.fetch.remote import RemotePiece, RemoteTier
 from tierstate.log.batch import iter_batches
 from tierstate.proxy.budget import Budget
-from tierstate.proxy.cold_reads import Ask, ColdRead, RemoteReads
+from tierstate.proxy.cold_reads import ColdRead, ReadKey, RemoteReads
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.pool import Pool
 from tierstate.state.errors import CorruptData
@@ -109,6 +109,6 @@ def test_the_proxy_reads_a_batch_with_a_wrong_crc_once_more_past_the_cache(golde
 async def cold_read(golden: Golden, offset: Offset) -> ColdRead:
     with closing(Pool("proxy", 1)) as pool:
         reads = RemoteReads(golden.reader, pool, Budget(1 << 30, lambda taker: None), lambda place, offset, error: None)
-        read = ColdRead(Ask(("t", 0), offset, LEVEL, MIB), reads)
+        read = ColdRead(ReadKey(("t", 0), offset, LEVEL, MIB), reads)
         await read.task
         return read
