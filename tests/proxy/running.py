@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -49,6 +50,13 @@ class RunningProxy:
     @property
     def bootstrap(self) -> str:
         return str(self.server.address)
+
+    @contextmanager
+    def connected(self) -> Iterator[socket.socket]:
+        """Yield a bare connection to the bootstrap listener."""
+        host, _, port = self.bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            yield client
 
     @contextmanager
     def consumer(self, *places: tuple[str, int, int], **more: Any) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -37,10 +36,11 @@ def topic(cluster: TieredCluster) -> str:
 
 
 @contextmanager
-def connected(proxy: RunningProxy) -> Iterator[socket.socket]:
-    host, _, port = proxy.bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as client:
-        yield client
+def patient(cluster: TieredCluster, topic: str) -> Iterator[RunningProxy]:
+    """A proxy that knows the topic, and has a second for the bounds beside records of the broker: tests share a CPU."""
+    with running(cluster, "proxy.remote_wait=1s") as proxy:
+        proxy.reader.bounds(topic, 1)
+        yield proxy
 
 
 def topic_ids(proxy: RunningProxy) -> dict[str, TopicId]:
@@ -52,7 +52,7 @@ def test_the_first_fetch_of_a_connection_gets_remote_records_in_its_first_answer
     cluster: TieredCluster, topic: str, version: int
 ) -> None:
     """kafka-go takes an empty answer below the high watermark for a broken connection, and connects again."""
-    with running(cluster) as proxy, connected(proxy) as client:
+    with running(cluster) as proxy, proxy.connected() as client:
         ids = topic_ids(proxy)
         send_fetch(client, version, {(topic, 1): 0}, LONG_MS, ids)
         answer = answers_of(client, version, ids)[topic, 1]
@@ -68,7 +68,7 @@ def test_an_offset_that_no_tier_has_is_out_of_range_in_the_first_answer(
     cluster: TieredCluster, topic: str, offset: int, beside_hot: bool, version: int
 ) -> None:
     hot = {(topic, 0): cluster.local_start(topic, 0)} if beside_hot else {}
-    with running(cluster) as proxy, connected(proxy) as client:
+    with patient(cluster, topic) as proxy, proxy.connected() as client:
         ids = topic_ids(proxy)
         send_fetch(client, version, {**hot, (topic, 1): offset}, LONG_MS, ids)
         answers = answers_of(client, version, ids)
@@ -79,7 +79,7 @@ def test_an_offset_that_no_tier_has_is_out_of_range_in_the_first_answer(
 @pytest.mark.parametrize("beside_hot", [False, True])
 def test_an_answer_without_records_has_the_true_bounds(cluster: TieredCluster, topic: str, beside_hot: bool) -> None:
     hot = {(topic, 0): cluster.local_start(topic, 0)} if beside_hot else {}
-    with running(cluster, "proxy.remote_wait=1s") as proxy, connected(proxy) as client:
+    with patient(cluster, topic) as proxy, proxy.connected() as client:
         proxy.reader.before = held = Held()
         send_fetch(client, VERSION, {**hot, (topic, 1): 0}, max_wait_ms=100)
         answers = answers_of(client, VERSION)
@@ -90,7 +90,7 @@ def test_an_answer_without_records_has_the_true_bounds(cluster: TieredCluster, t
 
 
 def test_an_answer_from_the_broker_has_the_log_start_of_both_tiers(cluster: TieredCluster, topic: str) -> None:
-    with running(cluster, "proxy.remote_wait=1s") as proxy, connected(proxy) as client:
+    with patient(cluster, topic) as proxy, proxy.connected() as client:
         for offset in (cluster.local_start(topic, 1), RECORDS):  # with records, and without
             send_fetch(client, VERSION, {(topic, 1): offset}, max_wait_ms=10)
             answer = answers_of(client, VERSION)[topic, 1]
@@ -98,7 +98,7 @@ def test_an_answer_from_the_broker_has_the_log_start_of_both_tiers(cluster: Tier
 
 
 def test_connections_that_want_the_same_offset_share_one_read(cluster: TieredCluster, topic: str) -> None:
-    with running(cluster) as proxy, connected(proxy) as first, connected(proxy) as second:
+    with running(cluster) as proxy, proxy.connected() as first, proxy.connected() as second:
         proxy.reader.before = held = Held()
         for client in (first, second):
             send_fetch(client, VERSION, {(topic, 1): 0}, LONG_MS, max_bytes=1)
@@ -114,11 +114,11 @@ def test_connections_that_want_the_same_offset_share_one_read(cluster: TieredClu
 def test_a_client_that_connects_again_finds_the_read_that_it_began(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy:
         proxy.reader.before = held = Held()
-        with connected(proxy) as client:
+        with proxy.connected() as client:
             send_fetch(client, VERSION, {(topic, 1): 0}, LONG_MS)
             until(lambda: proxy.reader.fetches, lambda: None)
         until(lambda: proxy.server.counts.connections == 0, lambda: None)
-        with connected(proxy) as client:
+        with proxy.connected() as client:
             send_fetch(client, VERSION, {(topic, 1): 0}, max_wait_ms=50)
             assert answers_of(client, VERSION)[topic, 1].offsets == ()
             assert len(proxy.reader.fetches) == 1
@@ -137,7 +137,7 @@ def test_a_client_that_connects_again_gets_the_error_of_the_read_that_it_began(
     with running(cluster) as proxy:
         proxy.reader.before = away
         for _ in range(2):
-            with connected(proxy) as client:
+            with proxy.connected() as client:
                 send_fetch(client, VERSION, {(topic, 1): 0}, max_wait_ms=50)
                 assert answers_of(client, VERSION)[topic, 1].error == STORAGE_ERROR
         assert len(proxy.reader.fetches) == 1
@@ -147,7 +147,7 @@ def test_a_client_for_which_there_is_no_memory_waits_for_it(cluster: TieredClust
     """An empty answer would make kafka-go connect again, ten times a second."""
     with running(cluster, "proxy.memory=1MiB") as proxy, ExitStack() as opened:
         proxy.reader.before = held = Held()
-        clients = [opened.enter_context(connected(proxy)) for _ in range(7)]
+        clients = [opened.enter_context(proxy.connected()) for _ in range(7)]
         for offset, client in enumerate(clients):  # each read takes an eighth of the memory; a quarter is for frames
             send_fetch(client, VERSION, {(topic, 1): offset}, LONG_MS)
         until(lambda: proxy.server.budget.refused > 2, lambda: None)
@@ -169,7 +169,7 @@ def test_unknown_bounds_are_an_error_that_clients_retry_and_keep_no_hot_partitio
         held(topic, partition, 0)
         raise BrokerUnavailable("the leader does not answer")
 
-    with running(cluster) as proxy, connected(proxy) as client:
+    with running(cluster) as proxy, proxy.connected() as client:
         monkeypatch.setattr(proxy.reader, "bounds", bounds, raising=False)
         send_fetch(client, VERSION, {**hot, (topic, 1): 0}, LONG_MS)
         answers = answers_of(client, VERSION)
@@ -184,7 +184,7 @@ def test_a_topic_without_a_known_name_is_never_read_from_the_remote_tier(
 ) -> None:
     """The proxy may not DESCRIBE it, so it cannot know its records. The broker's own error would skip them."""
     version = APIS[Key.FETCH].newest
-    with running(cluster) as proxy, connected(proxy) as client:
+    with running(cluster) as proxy, proxy.connected() as client:
         ids = topic_ids(proxy)
         monkeypatch.setattr(proxy.reader, "topic_names", dict, raising=False)
         send_fetch(client, version, {(topic, 1): 0}, 50, ids)
@@ -198,7 +198,7 @@ def test_records_of_an_earlier_topic_of_the_same_name_are_not_given(
 ) -> None:
     """The read of the earlier topic is still running when the topic is deleted and created again."""
     name = cluster.tiered("created-again")[0]
-    with running(cluster) as proxy, connected(proxy) as client:
+    with running(cluster) as proxy, proxy.connected() as client:
         proxy.reader.before = held = Held()
         send_fetch(client, VERSION, {(name, 0): 0}, max_wait_ms=50)
         assert answers_of(client, VERSION)[name, 0].offsets == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -39,13 +38,6 @@ def topic(cluster: TieredCluster) -> str:
     return cluster.tiered("orders", RECORDS, 3)[0]
 
 
-@contextmanager
-def asking(proxy: RunningProxy) -> Iterator[socket.socket]:
-    host, _, port = proxy.bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as client:
-        yield client
-
-
 def whole(found: dict[int, list[int]], *partitions: int) -> bool:
     return all(found.get(each) == list(range(RECORDS)) for each in partitions)
 
@@ -72,7 +64,7 @@ def test_an_answer_with_records_of_the_brokers_own_never_waits_for_remote_ones(
 ) -> None:
     """One record, as at the tail, or many: with one record an answer looks as if it were empty."""
     hot = cluster.topic(f"hot-{records}", records)
-    with running(cluster, "proxy.remote_wait=1s") as proxy, asking(proxy) as client:
+    with running(cluster, "proxy.remote_wait=1s") as proxy, proxy.connected() as client:
         proxy.reader.before = held = Held()
         for _ in range(3):  # the first begins the remote read
             client.sendall(fetch_of((hot, 0, 0), (topic, 1, 0), max_wait_ms=3_600_000))
@@ -97,13 +89,13 @@ def test_an_answer_waits_as_long_as_its_client_for_remote_records_alone_and_shor
     """Records may arrive at the end of another partition of the same request. The client must get them soon."""
     waits: list[float] = []
 
-    async def watched(reads: list[ColdRead], seconds: float, failed_s: float) -> None:
+    async def watched(reads: list[ColdRead], seconds: float, failed_s: float) -> bool:
         waits.append(round(seconds, 3))
-        await wait_for_one(reads, seconds, failed_s)
+        return await wait_for_one(reads, seconds, failed_s)
 
     monkeypatch.setattr(fetches, "wait_for_one", watched)
     empty = cluster.topic("nothing-yet", 0)
-    with running(cluster, "proxy.remote_wait=100ms") as proxy, asking(proxy) as client:
+    with running(cluster, "proxy.remote_wait=100ms") as proxy, proxy.connected() as client:
         proxy.reader.before = held = Held()
         for max_wait_ms in (300, 5):
             client.sendall(fetch_of((topic, 1, 0), (topic, 2, 0), max_wait_ms=max_wait_ms))
@@ -123,7 +115,7 @@ def test_a_read_that_failed_hurries_no_answer(cluster: TieredCluster, topic: str
             raise StorageUnavailable("the store does not answer")
         held(topic, partition, offset)
 
-    with running(cluster) as proxy, asking(proxy) as client:
+    with running(cluster) as proxy, proxy.connected() as client:
         proxy.reader.before = before
         client.sendall(fetch_of((topic, 1, 0), (topic, 2, 0), max_wait_ms=3_600_000))
         until(lambda: proxy.said, lambda: None)
@@ -141,7 +133,7 @@ def test_a_read_that_failed_holds_no_memory(
     def away(topic: str, partition: int, offset: int) -> None:
         raise StorageUnavailable("the store does not answer")
 
-    with running(cluster) as proxy, asking(proxy) as client:
+    with running(cluster) as proxy, proxy.connected() as client:
         proxy.reader.before = away
         client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
         assert records_of(client) == {(topic, 1): 0}
@@ -165,7 +157,7 @@ def test_remote_records_get_into_answers_that_the_broker_could_fill_alone_whatev
 ) -> None:
     """Megabytes of a hot partition do not fit into this proxy's memory; they are asked for in smaller answers."""
     hot = cluster.topic("hot", 12_000, 1, **{"internal.segment.bytes": str(1 << 30)})  # one answer: 2.4 MB and more
-    with running(cluster, "proxy.memory=1MiB") as proxy, asking(proxy) as client:
+    with running(cluster, "proxy.memory=1MiB") as proxy, proxy.connected() as client:
 
         def asked() -> None:
             client.sendall(fetch_of((hot, 0, 0), (topic, 1, 0), max_wait_ms=100, max_bytes=4 << 20))
@@ -176,7 +168,7 @@ def test_remote_records_get_into_answers_that_the_broker_could_fill_alone_whatev
 
 def test_records_read_ahead_are_freed_when_the_client_reaches_local_ones(cluster: TieredCluster, topic: str) -> None:
     start = cluster.local_start(topic, 1)
-    with running(cluster) as proxy, asking(proxy) as client:
+    with running(cluster) as proxy, proxy.connected() as client:
         client.sendall(fetch_of((topic, 1, 0), max_wait_ms=10_000, max_bytes=1))
         assert records_of(client)[topic, 1] > 0
         until(lambda: len(proxy.reader.fetches) == 2 and proxy.server.budget.used > 1, lambda: None)
@@ -272,7 +264,7 @@ def reading_all_it_may(proxy: RunningProxy, topic: str) -> Iterator[None]:
     proxy.reader.before = held = Held()
     with ExitStack() as opened:
         for first in range(3):  # reads of the same offset would be shared
-            client = opened.enter_context(asking(proxy))
+            client = opened.enter_context(proxy.connected())
             client.sendall(fetch_of(*[(topic, partition, first) for partition in range(3)], max_wait_ms=100))
             assert records_of(client) == {(topic, partition): 0 for partition in range(3)}
         yield
@@ -290,7 +282,7 @@ def test_six_remote_reads_fit_into_the_memory_whatever_each_of_them_asks_for(
 def test_a_large_request_passes_while_remote_reads_hold_all_the_memory_they_may(
     cluster: TieredCluster, topic: str
 ) -> None:
-    with running(cluster, "proxy.memory=4MiB") as proxy, reading_all_it_may(proxy, topic), asking(proxy) as client:
+    with running(cluster, "proxy.memory=4MiB") as proxy, reading_all_it_may(proxy, topic), proxy.connected() as client:
         assert proxy.server.budget.refused > 0
         request = fetch_of(*[(topic, 1_000 + number, 0) for number in range(12_000)], max_wait_ms=100)
         assert FREE < len(request) < 4 * FREE
@@ -318,7 +310,7 @@ def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_
 
         def given(of_all: int) -> list[int]:
             """Return the bytes of each partition in an answer for which all of them were at hand."""
-            with asking(proxy) as client:
+            with proxy.connected() as client:
                 proxy.reader.before = held = Held()
                 client.sendall(fetch_of(*places, max_wait_ms=0, max_bytes=1))
                 assert set(records_of(client).values()) == {0}
@@ -337,7 +329,7 @@ def test_an_answer_has_one_whole_batch_then_as_many_as_its_limit_allows_and_the_
 
 def test_records_read_ahead_for_a_client_that_left_are_freed(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy:
-        with asking(proxy) as client:
+        with proxy.connected() as client:
             client.sendall(fetch_of((topic, 1, 0), max_wait_ms=10_000, max_bytes=1))
             assert records_of(client)[topic, 1] > 0
             until(lambda: len(proxy.reader.fetches) == 2 and proxy.server.budget.used > 1, lambda: None)
@@ -353,7 +345,7 @@ def test_a_connection_that_ended_within_a_frame_is_gone_before_python_looks_for_
         gc.collect()
         gc.disable()
         try:
-            with asking(proxy) as client:
+            with proxy.connected() as client:
                 client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100)[:-1])
                 until(lambda: proxy.server.counts.connections == 1, lambda: None)
             until(lambda: proxy.server.counts.connections == 0, lambda: None)
