@@ -6,8 +6,8 @@ import json
 
 from tests.docs.generated import shown
 from tests.docs.proxy_page import PAGE, RESULTS, parts
+from tests.proxy.clients import CLIENTS
 from tests.proxy.clients_table import versions
-from tests.proxy.test_clients import CLIENTS
 
 
 def test_the_tables_are_those_of_the_code_and_of_the_last_run() -> None:

@@ -19,8 +19,10 @@ from xml.etree import ElementTree
 
 import confluent_kafka
 
+from tests.proxy.clients import CLIENTS
 from tests.proxy.other_clients import GO, KAFKA_PYTHON, NODE, RUST
-from tests.proxy.test_clients import CLIENTS
+from tests.servers.java_clients import FLINK
+from tests.servers.kafka_source import RELEASE
 from tierstate.sandbox.artifacts import RELEASES
 
 RESULTS = Path(__file__).with_name("clients.json")
@@ -48,8 +50,8 @@ def versions() -> dict[str, str]:
         "rskafka": rust,
         "aiokafka": version("aiokafka"),
         "kcat": "1.7.1",
-        "spark's kafka source": "4.2.0",
-        "flink's kafka source": "2.2.1",
+        "spark's kafka source": RELEASE,
+        "flink's kafka source": FLINK,
     }
 
 
@@ -71,7 +73,7 @@ def run() -> int:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         junit = Path(folder) / "clients.xml"
-        test = f"{Path(__file__).with_name('test_clients.py')}"
+        test = str(Path(__file__).with_name("test_clients.py"))
         command = [
             sys.executable,
             "-m",

@@ -31,14 +31,14 @@ from kafka.protocol.metadata import (
 from kafka.protocol.producer import ProduceResponse
 
 from tests.proxy.fake_broker import FETCH, FakeBroker, answer_of, connected, framed, healthy, request
-from tests.proxy.messages import encoded, message, versions
-from tests.proxy.test_frames import (
+from tests.proxy.frames import (
     ShareAcknowledgeResponse,
     ShareFetchRequest,
     ShareFetchResponse,
     read_brokers,
     streamed,
 )
+from tests.proxy.messages import encoded, message, versions
 from tierstate.broker.wire import Malformed
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -13,252 +11,34 @@ import pytest
 from kafka.protocol.admin import DeleteRecordsRequest, DeleteRecordsResponse, DescribeClusterResponse
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
-    FetchRequest,
-    FetchResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
-from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from tests.proxy.frames import (
+    Arriving,
+    ShareAcknowledgeResponse,
+    ShareFetchResponse,
+    again,
+    for_every_seed,
+    offered_versions,
+    read_brokers,
+)
 from tests.proxy.messages import encoded, kafkas_message, message, versions
-from tierstate.broker.wire import Frame, Malformed
-from tierstate.fetch.piece import Fetched, LogicalBounds
+from tierstate.broker.wire import Malformed
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
 from tierstate.proxy.arriving import MOST, begun
 from tierstate.proxy.counts import Counts
 from tierstate.proxy.deletions import Deletions, Held
-from tierstate.proxy.fetch_answer import WITH_ADDRESSES, AnsweredPartition, FetchAnswer, Said, filled
-from tierstate.proxy.fetch_request import TOPIC_IDS, lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
-from tierstate.proxy.produce_answer import PRODUCE_WITH_ADDRESSES, without_addresses
-from tierstate.proxy.refused_produce import refused_produce
-from tierstate.proxy.share_fetch import HELD_BYTES, lower_share_fetch, share_reads
-from tierstate.proxy.tagged_fields import UNUSED_TAG
 from tierstate.proxy.versions import offered
 from tierstate.runtime.pool import Pool
 from tierstate.state.errors import ViewBehind
-from tierstate.state.offsets import Offset
-from tierstate.state.routing import Isolation, Tier
-from tierstate.state.segment import AbortedRange
-
-SEEDS = range(12)
-ShareFetchRequest = kafkas_message("ShareFetchRequest")
-ShareFetchResponse = kafkas_message("ShareFetchResponse")
-ShareAcknowledgeResponse = kafkas_message("ShareAcknowledgeResponse")
-
-
-def offered_versions(key: Key, kind: Any) -> list[int]:
-    """Return the versions of an API that the proxy offers and that this kind of message has."""
-    api = APIS[key]
-    numbers = list(versions(kind, api.oldest, api.newest))
-    assert numbers
-    return numbers
-
-
-def for_every_seed(test: Callable[..., None]) -> Callable[..., None]:
-    """Return one test that runs ``test`` with each of `SEEDS`: a case of its own for each costs more than it shows."""
-
-    @functools.wraps(test)
-    def all_seeds(**arguments: Any) -> None:
-        for seed in SEEDS:
-            test(seed=seed, **arguments)
-
-    signature = inspect.signature(test)
-    parameters = [each for name, each in signature.parameters.items() if name != "seed"]
-    vars(all_seeds)["__signature__"] = signature.replace(parameters=parameters)
-    return all_seeds
-
-
-def again(kind: Any, data: bytes | bytearray, version: int) -> Any:
-    return kind.decode(bytes(data), version=version)
-
-
-class Arriving:
-    """A frame that arrives by ``step`` bytes at each wait."""
-
-    def __init__(self, data: bytes, step: int = 7) -> None:
-        self._data, self._step, self._at, self._came = data, step, 0, 0
-
-    @property
-    def left(self) -> int:
-        return len(self._data) - self._at
-
-    def at_hand(self) -> memoryview:
-        return memoryview(self._data)[self._at : self._came]
-
-    def taken(self, size: int) -> bytes:
-        assert size <= len(self.at_hand())
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    async def more(self) -> None:
-        assert self._came < len(self._data), "nothing more will come"
-        self._came += self._step
-
-    async def exactly(self, size: int) -> bytes:
-        if size > self.left:
-            raise Malformed("a frame ends too early")
-        self._came = max(self._came, self._at + size)
-        return self.taken(size)
-
-
-def names_of_topics(topics: Iterable[Any]) -> dict[bytes, str]:
-    """Return a name for each topic id, as the proxy has it from the brokers."""
-    return {each.topic_id.bytes: f"named-{each.topic_id}" for each in topics}
-
-
-def topic_of(topic: Any, version: int) -> str:
-    return f"named-{topic.topic_id}" if version >= TOPIC_IDS else str(topic.topic)
-
-
-Change = Callable[[AnsweredPartition, bytes], list[Any]]
-"""Returns what to write for an entry and its records."""
-
-
-def through(made: Any, version: int, change: Change | None = None) -> tuple[bytes, list[AnsweredPartition]]:
-    """Return the body of a Fetch answer and its entries as the proxy passes them."""
-    topics = names_of_topics(made.responses) if version >= TOPIC_IDS else {}
-    return streamed(encoded(made, version), version, topics, change)
-
-
-def streamed(
-    data: bytes, version: int, topics: dict[bytes, str], change: Change | None = None
-) -> tuple[bytes, list[AnsweredPartition]]:
-    async def read() -> tuple[bytes, list[AnsweredPartition]]:
-        header = b"\0" if version >= 12 else b""  # tagged fields of the answer's header
-        source = Arriving(header + data)
-        answer, entries, parts = FetchAnswer(source, version, topics), list[AnsweredPartition](), list[Any]()
-        while (entry := await answer.next()) is not None:
-            entries.append(entry)
-            records = await source.exactly(entry.size)
-            parts += [entry.head, records] if change is None else change(entry, records)
-        parts.append(await answer.rest())
-        assert source.left == 0
-        return b"".join(map(bytes, parts))[len(header) :], entries
-
-    return asyncio.run(read())
-
-
-def partitions(made: Any, version: int) -> Iterator[tuple[str, Any]]:
-    for topic in made.responses or []:
-        for partition in topic.partitions or []:
-            yield topic_of(topic, version), partition
-
-
-def hidden(made: Any, version: int, first: int) -> bytes:
-    """Return the message as clients get it. Versions ``first`` and up may name brokers at its end."""
-    data, names = encoded(made, version), made.node_endpoints if version >= first else []
-    if not names:
-        return data
-    made.node_endpoints = []
-    without = encoded(made, version)
-    made.node_endpoints = names
-    field = data[len(without) :]  # its tag, its size and its value: the field is the only one, and the last one
-    assert data == without[:-1] + b"\1" + data[len(without) : len(without) + 1] + field[1:]
-    return without[:-1] + b"\1" + bytes([UNUSED_TAG]) + field[1:]
-
-
-@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchRequest))
-@for_every_seed
-def test_a_fetch_request_keeps_all_but_its_session_and_its_bound(version: int, seed: int) -> None:
-    made = message(FetchRequest, version, seed, max_bytes=50 << 20, isolation_level=seed % 2, replica_id=-(seed % 3))
-    data = bytearray(encoded(made, version))
-    request = read_fetch(data, 0, version, names_of_topics(made.topics) if version >= TOPIC_IDS else {})
-    lower(data, request, 8 << 20)
-    made.max_bytes = 8 << 20
-    if version >= 7:
-        made.session_id, made.session_epoch = 0, -1
-    assert bytes(data) == encoded(made, version)
-    expected = {
-        (topic_of(topic, version), each.partition): (each.fetch_offset, each.partition_max_bytes)
-        for topic in made.topics
-        for each in topic.partitions
-    }
-    assert {place: (each.offset, each.max_bytes) for place, each in request.positions.items()} == expected
-    level = Isolation.READ_COMMITTED if seed % 2 else Isolation.READ_UNCOMMITTED
-    assert (request.isolation, request.max_wait_ms) == (level, made.max_wait_ms)
-    state = made.replica_state if version >= 15 else None
-    assert request.follower == (
-        (-1 if state is None else state.replica_id) >= 0 if version >= 15 else made.replica_id >= 0
-    )
-    assert request.unnamed == []
-
-
-@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
-@for_every_seed
-def test_a_fetch_answer_passes_byte_for_byte(version: int, seed: int) -> None:
-    made = message(FetchResponse, version, seed)
-    passed, entries = through(made, version)
-    assert passed == hidden(made, version, WITH_ADDRESSES)
-    entry_list = [
-        (topic, each.partition_index, each.error_code, len(each.records or b""))
-        for topic, each in partitions(made, version)
-    ]
-    assert [(each.topic, each.partition, each.error, each.size) for each in entries] == entry_list
-
-
-@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
-@for_every_seed
-def test_a_changed_entry_differs_only_in_the_changed_field(version: int, seed: int) -> None:
-    made = message(FetchResponse, version, seed)
-
-    def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
-        entry.says(56, Said(11, 12, 13))
-        return [entry.head, records]
-
-    data, _ = through(made, version, change)
-    for _, each in partitions(made, version):
-        each.error_code, each.high_watermark, each.last_stable_offset = 56, 11, 12
-        if version >= 5:
-            each.log_start_offset = 13
-    assert data == hidden(made, version, WITH_ADDRESSES)
-
-
-@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
-@for_every_seed
-def test_a_passing_entry_gets_the_log_start_of_both_tiers(version: int, seed: int) -> None:
-    made = message(FetchResponse, version, seed)
-    starts: list[int] = []
-
-    def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
-        starts.append(entry.log_start)
-        entry.begins_at(3)
-        return [entry.head, records]
-
-    data, _ = through(made, version, change)
-    assert starts == [each.log_start_offset if version >= 5 else -1 for _, each in partitions(made, version)]
-    for _, each in partitions(made, version):
-        each.log_start_offset = 3
-    assert data == hidden(made, version, WITH_ADDRESSES)
-
-
-@pytest.mark.parametrize("version", offered_versions(Key.FETCH, FetchResponse))
-@for_every_seed
-def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(version: int, seed: int) -> None:
-    made = message(FetchResponse, version, seed)
-    aborted = tuple(AbortedRange(7 + n, Offset(100 + n), Offset(200)) for n in range(seed % 3))
-    start = None if seed % 2 else Offset(3)
-    bounds = LogicalBounds(start, Offset(500), Offset(499), Offset(900), Offset(1_000))
-    records = bytes(range(256)) * (1 + seed)
-    piece = Fetched(records, Tier.REMOTE, aborted, Offset(100), Offset(300), Offset(500), bounds)
-    data, _ = through(made, version, lambda entry, _: filled(entry, piece, bounds))
-    decoded_message = again(FetchResponse, data, version)
-    assert decoded_message.throttle_time_ms == made.throttle_time_ms
-    pairs = list(zip(partitions(decoded_message, version), partitions(made, version), strict=True))
-    assert [after[0] for after, _ in pairs] == [before[0] for _, before in pairs]
-    for (_, each), (_, before) in pairs:
-        assert (each.partition_index, each.error_code) == (before.partition_index, 0)
-        assert (each.high_watermark, each.last_stable_offset) == (1_000, 900)
-        assert version < 5 or each.log_start_offset == (-1 if start is None else 3)
-        assert [(one.producer_id, one.first_offset) for one in each.aborted_transactions or []] == [
-            (one.producer_id, one.first) for one in aborted
-        ]
-        assert version < 11 or each.preferred_read_replica == -1
-        assert bytes(each.records) == records
+from tierstate.state.routing import Isolation
 
 
 @pytest.mark.parametrize("version", offered_versions(Key.LIST_OFFSETS, ListOffsetsRequest))
@@ -387,69 +167,6 @@ def deletions(warn: Callable[..., object] = lambda event, **facts: None) -> Dele
     return Deletions(reader, Pool("test", 1), Counts(), warn)
 
 
-@pytest.mark.parametrize("version", offered_versions(Key.PRODUCE, ProduceRequest))
-@for_every_seed
-def test_a_produce_request_is_refused_partition_by_partition(version: int, seed: int) -> None:
-    made = message(ProduceRequest, version, seed, acks=seed % 3 - 1)
-    client = b"\0\4mine" + (b"\0" if version >= 9 else b"")
-    source = Arriving(client + encoded(made, version))
-    answer = asyncio.run(refused_produce(source, version, 77))
-    assert source.left == 0
-    if made.acks == 0:
-        assert answer is None
-        return
-    assert answer is not None
-    assert answer[:4] == (77).to_bytes(4)
-    decoded_message = again(ProduceResponse, answer[5 if version >= 9 else 4 :], version)
-    topic = "topic_id" if version >= TOPIC_IDS else "name"
-    assert [(getattr(t, topic), [p.index for p in t.partition_responses]) for t in decoded_message.responses] == [
-        (getattr(t, topic), [p.index for p in t.partition_data]) for t in made.topic_data
-    ]
-    assert {p.error_code for t in decoded_message.responses for p in t.partition_responses} <= {31}
-    assert {p.base_offset for t in decoded_message.responses for p in t.partition_responses} <= {-1}
-
-
-@pytest.mark.parametrize("version", range(PRODUCE_WITH_ADDRESSES, APIS[Key.PRODUCE].newest + 1))
-@for_every_seed
-def test_the_address_of_a_new_leader_is_hidden_from_a_producer_and_nothing_else_changes(
-    version: int, seed: int
-) -> None:
-    made = message(ProduceResponse, version, seed)
-    patched = without_addresses(encoded(made, version), version)
-    assert bytes(patched) == hidden(made, version, PRODUCE_WITH_ADDRESSES)
-    decoded_message = again(ProduceResponse, patched, version)
-    assert not decoded_message.node_endpoints
-    assert len(decoded_message.responses) == len(made.responses)
-
-
-@for_every_seed
-def test_a_client_skips_the_hidden_address_of_a_fetch_answer(seed: int) -> None:
-    version = APIS[Key.FETCH].newest
-    made = message(FetchResponse, version, seed)
-    assert not again(FetchResponse, hidden(made, version, WITH_ADDRESSES), version).node_endpoints
-
-
-@pytest.mark.parametrize("version", [1, 2])
-@for_every_seed
-def test_a_share_fetch_asks_for_no_more_than_an_answer_that_is_held(version: int, seed: int) -> None:
-    made = message(ShareFetchRequest, version, seed, max_bytes=[100, HELD_BYTES + 1, 50 << 20][seed % 3])
-    data = bytearray(encoded(made, version))
-    lower_share_fetch(data, 0)
-    made.max_bytes = min(made.max_bytes, HELD_BYTES)
-    assert bytes(data) == encoded(made, version)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-@for_every_seed
-def test_the_reads_of_a_share_group_are_seen(version: int, seed: int) -> None:
-    made = message(ShareFetchResponse, version, seed)
-    acquired = [(topic, each, each.acquired_records) for topic in made.responses for each in topic.partitions]
-    assert list(share_reads(Frame(encoded(made, version)))) == [
-        (topic.topic_id.bytes, each.partition_index, own[0].first_offset if own else -1, len(each.records or b""))
-        for topic, each, own in acquired
-    ]
-
-
 NAMING: list[tuple[Key, Any, str]] = [
     (Key.METADATA, MetadataResponse, "brokers"),
     (Key.FIND_COORDINATOR, FindCoordinatorResponse, "coordinators"),
@@ -511,14 +228,6 @@ def test_no_other_answer_has_a_place_for_an_address() -> None:
         if {"host", "port"} <= names_of(classes[key]._struct.fields.values(), version)
     }
     assert naming == {key for key, _, _ in NAMING} | HIDDEN | OF_APPLICATIONS
-
-
-def read_brokers(body: bytes, version: int) -> bytes:
-    """Return the part of a Metadata answer that is looked into."""
-    header = b"\0" if APIS[Key.METADATA].is_flexible(version) else b""
-    at, begin = asyncio.run(begun(Arriving(header + body), partial(addresses.read_brokers, version=version)))
-    assert begin[:at] == header
-    return begin[at:]
 
 
 @pytest.mark.parametrize("version", offered_versions(Key.METADATA, MetadataResponse))

@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from tests.consumer.tiered_cluster import TieredCluster
+from tests.proxy.java_programs import java
 from tests.proxy.running import running
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.artifacts import RELEASES, kafka_libs
-from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.routing import Isolation
 
@@ -29,8 +29,8 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ti
 def test_transactions_of_java_are_committed_through_it(cluster: TieredCluster, release: str) -> None:
     topic = cluster.topic(f"transactions-{release}", 0)
     with running(cluster) as proxy:
-        command = [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{kafka_libs(release=release)}/*"]
-        command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(RECORDS)]
+        command = java("org.apache.kafka.tools.ProducerPerformance", kafka_libs(release=release))
+        command += ["--topic", topic, "--num-records", str(RECORDS)]
         command += ["--record-size", "20", "--throughput", "1000", "--transactional-id", topic]
         command += ["--transaction-duration-ms", "50", "--producer-props", f"bootstrap.servers={proxy.bootstrap}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -295,7 +295,7 @@ def test_an_end_that_leaves_in_the_middle_of_a_large_answer_takes_the_other_with
 def test_a_connection_takes_two_descriptors_of_the_proxy_when_no_large_answer_passes(
     proxy: ProxyServer, broker: FakeBroker
 ) -> None:
-    """The client's end and the broker's end are of this process, too."""
+    """This process also has the client's end and the broker's end."""
     broker.answer = lambda request: framed(struct.pack(">i", 1) + bytes(4 << 20))
     counts = list[int]()
     with ExitStack() as opened:

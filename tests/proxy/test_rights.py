@@ -251,7 +251,7 @@ def test_a_quota_of_the_clients_own_user_slows_it_down_through_the_proxy(
 
 
 def test_names_of_brokers_by_tls_and_a_login_work_together(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names are of this machine, as a wildcard entry in DNS would make them."""
+    """The names resolve to this machine, as by a wildcard entry in DNS."""
     lookup = socket.getaddrinfo
     monkeypatch.setattr(
         socket,

@@ -11,23 +11,23 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.consumer.tiered_cluster import TieredCluster, until
+from tests.proxy.java_programs import java
 from tests.proxy.running import RunningProxy, running
 from tierstate.broker.open import open_broker
 from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
 RECORDS = 300
-TOOLS = [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{kafka_libs()}/*"]
 GROUP = "takers-through-the-proxy"
 
 
 @contextmanager
 def share_consumer(proxy: RunningProxy, topic: str) -> Iterator[subprocess.Popen[str]]:
     """Run Kafka's own share consumer, which accepts `RECORDS` records and ends."""
-    command = [*TOOLS, "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", proxy.bootstrap]
-    command += ["--topic", topic, "--group", GROUP, "--max-messages", str(RECORDS)]
+    command = java("org.apache.kafka.tools.consumer.ConsoleShareConsumer", kafka_libs())
+    command += ["--bootstrap-server", proxy.bootstrap, "--topic", topic, "--group", GROUP]
+    command += ["--max-messages", str(RECORDS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as consumer:
         try:
             yield consumer
@@ -58,7 +58,7 @@ def test_a_share_group_takes_every_record_and_its_offsets_are_shown(
             out, _ = consumer.communicate(timeout=120)
         taken = sorted(map(int, out.split()))
         assert taken == list(range(taken[0], taken[0] + RECORDS))
-        command = [*TOOLS, "org.apache.kafka.tools.consumer.group.ShareGroupCommand"]
+        command = java("org.apache.kafka.tools.consumer.group.ShareGroupCommand", kafka_libs())
         command += ["--bootstrap-server", proxy.bootstrap, "--describe", "--group", GROUP]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         (line,) = [each.split() for each in done.stdout.splitlines() if topic in each]

@@ -11,6 +11,7 @@ from tierstate.sandbox.artifacts import NEWEST, Jars, cached, sums_of
 from tierstate.state.errors import Unavailable
 
 HERE = Path(__file__).parent
+FLINK = "2.2.1"
 
 
 def kafka_streams() -> Path:
@@ -25,7 +26,7 @@ def kafka_connect() -> Path:
 
 def flink() -> Path:
     """Return Flink with its Kafka source, and the clients that this brings."""
-    return _brought("flink", "Flink", "2.2.1", 71)
+    return _brought("flink", "Flink", FLINK, 71)
 
 
 def kafka_console(release: str) -> Path:
