@@ -92,12 +92,10 @@ class PastRemote(RemoteTier):
         max_bytes: int,
         isolation: Isolation,
         following: Following = nothing,
-        *,
-        past_caches: bool = False,
     ) -> RemotePiece:
         """Read like `RemoteTier.read`, and raise SegmentExpired for a missing object."""
         try:
-            return super().read(segment, offsets, max_bytes, isolation, following, past_caches=past_caches)
+            return super().read(segment, offsets, max_bytes, isolation, following)
         except ObjectNotFound as error:
             raise _not_there(segment, error) from error
 

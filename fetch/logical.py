@@ -70,7 +70,6 @@ class Ask:
     tier: Tier = Tier.AUTO
     end: Offset | None = None
     wait_s: float = 0.0
-    past_caches: bool = False
 
 
 class LogicalPartition:
@@ -284,7 +283,6 @@ class LogicalPartition:
                 ask.max_bytes,
                 ask.isolation,
                 following,
-                past_caches=ask.past_caches,
             )
         return self.of_remote(part, piece)
 

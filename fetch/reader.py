@@ -156,14 +156,12 @@ class LogReader:
         tier: Tier = Tier.AUTO,
         end: Offset | None = None,
         wait_s: float = 0.0,
-        past_caches: bool = False,
     ) -> Fetched:
         """Return one piece from ``offset``. It is empty at ``end``, and at the end of the log after ``wait_s`` seconds.
 
-        ``past_caches``: read remote objects from the store, because the caller found damage in an earlier piece.
         Skips no record. Raises OffsetOutOfRange, LogGap, SegmentExpired, CorruptData, Fenced, Unavailable.
         """
-        ask = Ask(max_bytes, isolation, tier, end, wait_s, past_caches)
+        ask = Ask(max_bytes, isolation, tier, end, wait_s)
         return self.partition(topic, partition).fetch(offset, ask)
 
     def fetch_without_brokers(

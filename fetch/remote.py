@@ -194,8 +194,6 @@ class RemoteTier:
         max_bytes: int,
         isolation: Isolation,
         following: Following = nothing,
-        *,
-        past_caches: bool = False,
     ) -> RemotePiece:
         """Return complete batches with offsets of ``offsets``, from its start: about ``max_bytes``, but at least one.
 
@@ -204,13 +202,12 @@ class RemoteTier:
         those copied is used only if `unproven` finds one of its batches wrong by itself.
 
         At the first damage the objects are read once more, past all caches: a store or a cache may have returned wrong
-        bytes once. ``past_caches``: read so at once, because the caller found damage.
+        bytes once. Objects of Aiven's plugin have no checksums, so the CRCs of their batches are compared here.
         """
-        if not past_caches:
-            with suppress(CorruptData):
-                reader = self.open(segment)
-                taken = self._taken(segment, reader, offsets, max_bytes, following)
-                return self._handed_out(segment, reader, offsets, isolation, *taken)
+        with suppress(CorruptData):
+            reader = self.open(segment)
+            taken = self._taken(segment, reader, offsets, max_bytes, following)
+            return self._handed_out(segment, reader, offsets, isolation, *taken)
         with self._lock:
             self._open.pop(segment.object_key, None)
         reader = open_segment(self._metered, segment, self.keys, None)
@@ -264,7 +261,7 @@ class RemoteTier:
         batches: WindowBatches | None = None
         while position < reader.plain_bytes:
             window = self._window(segment, reader, position, max_bytes, alone)
-            batches = batches_of(window, reader.log.key, position, offsets, order)
+            batches = batches_of(window, reader.log.key, position, offsets, order, verify_crc=not reader.log.checksums)
             position += batches.stop
             if batches.finished or batches.first is not None:
                 break

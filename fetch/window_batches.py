@@ -1,12 +1,13 @@
 """Find the complete batches with the requested offsets in a window: bytes of the plain log that begin with a batch.
 
-Only headers are read, no records. The decoder checks the CRCs.
+Only headers are read, no records.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,8 +59,9 @@ class WindowBatches:
 
 
 def batches_of(
-    window: memoryview, source: str, position: int, offsets: OffsetRange, order: BatchOrder
+    window: memoryview, source: str, position: int, offsets: OffsetRange, order: BatchOrder, *, verify_crc: bool
 ) -> WindowBatches:
+    """Return the batches. ``verify_crc``: compare the CRCs of those requested; else a decoder does."""
     rows = headers_of(window, offsets.end)
     lasts, positions = rows[:, LAST], rows[:, POSITION]
     many = len(rows) > _FEW
@@ -76,6 +78,8 @@ def batches_of(
     if not len(requested):
         return WindowBatches(window[:0], stop, None, None, finished, ())
     start = int(requested[0, POSITION])
+    if verify_crc:
+        deque(iter_batches(window[start:stop], source=source, position=position + start), maxlen=0)
     of_one = (requested[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0
     first, last, *of_transactions = (
         read_header(window, at, source, position)

@@ -14,14 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from ..fetch.as_written import as_written
 from ..fetch.piece import Fetched, naming
 from ..runtime.allocator import LARGER_THAN_READS
 from ..runtime.pool import Pool
-from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .budget import Budget
@@ -45,7 +43,6 @@ class RemoteReader(Protocol):
         max_bytes: int,
         isolation: Isolation,
         tier: Tier,
-        past_caches: bool = False,
     ) -> Fetched: ...
 
 
@@ -95,20 +92,14 @@ class ColdRead:
         (topic, partition), offset, isolation, size = self.key
         reader, budget = self._reads.reader, self._reads.budget
 
-        fetch = partial(reader.fetch, topic, partition, offset, max_bytes=size, isolation=isolation, tier=Tier.AUTO)
-
         def read() -> Fetched:
-            piece = fetch()
+            piece = reader.fetch(topic, partition, offset, max_bytes=size, isolation=isolation, tier=Tier.AUTO)
             # the broker returns local records itself, unless the offset is in an accepted gap before them
             kept = piece.tier is Tier.REMOTE or piece.offset > offset
             if not kept:
                 return replace(piece, data=b"")
             with naming(topic, partition, offset):
-                try:
-                    return as_written(piece, piece.source(topic, partition))
-                except CorruptData:  # the store or a cache may have returned wrong bytes once
-                    again = fetch(past_caches=True)
-                    return as_written(again, again.source(topic, partition))
+                return as_written(piece, piece.source(topic, partition))
 
         try:
             piece = await self._reads.pool.run(read)
