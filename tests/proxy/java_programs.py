@@ -25,12 +25,15 @@ def java_program(name: str, *jars: Path) -> list[str]:
 
 @functools.cache
 def compiled_program(name: str, jars: Path) -> list[str]:
-    """Return the command of a program that is compiled first: other class loaders find no classes of a source."""
+    """Return the command of a program that is compiled first, with the other sources that it uses.
+
+    Class loaders of other threads find no classes of a program that Java runs from its source.
+    """
     _needs_a_compiler()
     folder = Path(tempfile.mkdtemp(prefix="tierstate-java-"))
     atexit.register(shutil.rmtree, folder)
     command = [find_java(), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(folder)]
-    command += ["-cp", ":".join(map(str, jars.iterdir())), str(HERE / f"{name}.java")]
+    command += ["-cp", ":".join(map(str, jars.iterdir())), "-sourcepath", str(HERE), str(HERE / f"{name}.java")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return java(name, folder, jars)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.clients import (
     ALIKE,
     CLIENTS,
-    EMPTY_IS_NULL,
     LEVELS,
     MARKERS,
     PARTITIONS,
@@ -33,10 +31,11 @@ from tests.proxy.clients import (
     SHOW_ABORTED,
     SHOW_MARKERS,
     UNCOMMITTED_ONLY,
-    Rows,
     by_librdkafka,
 )
+from tests.proxy.python_clients import Rows
 from tests.proxy.running import RunningProxy, running
+from tests.proxy.scenario import FIRST_MS, Scenario
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.log.batch import iter_batches
 from tierstate.runtime.clock import SystemClock
@@ -45,10 +44,6 @@ from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
-FIRST_MS = 1_767_225_600_000
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-OF_PYTHON = CODECS[:2]
-"""The codecs that kafka-python and Node's clients read without more libraries."""
 CASES = [
     (client, level)
     for client in CLIENTS
@@ -58,72 +53,16 @@ CASES = [
 SLOW = {(name, level): pytest.mark.slow for name in list(CLIENTS)[3:] for level in LEVELS}
 
 
-def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS, *, plain: bool = False) -> None:
-    """Fill the topic: every codec, nulls, headers, one-record batches, a large one, and interleaved transactions.
-
-    ``plain``: without transactions and without a null header.
-    """
-    common = {**cluster.kafka.client_config, "linger.ms": 0}
-    producers = [Producer({**common, "compression.type": codec, "batch.num.messages": 9}) for codec in codecs]
-    writers = [Producer({**common, "transactional.id": f"{topic}-{n}"}) for n in (1, 2) if not plain]
-    for writer in writers:
-        writer.init_transactions(30)
-    number = 0
-
-    def put(producer: Any, partition: int, **what: Any) -> None:
-        nonlocal number
-        time = FIRST_MS + number * 10 - (number % 7) * 300
-        record = {"key": b"key-%d" % (number % 5), "value": b"value %d " % number * 9, **what}
-        producer.produce(topic, partition=partition, timestamp=time, **record)
-        number += 1
-
-    for turn in range(24):
-        for writer in writers:
-            writer.begin_transaction()
-        for partition in range(PARTITIONS):
-            for at, producer in enumerate(producers):
-                put(producer, partition, key=None)
-                put(producer, partition, value=None)
-                put(producer, partition, headers=[("empty", b"" if plain else None), ("h", b"%d" % turn)])
-                put(producer, partition, value=b"")
-                if at == turn % len(producers):
-                    producer.flush(30)  # a batch of few records
-                    put(producer, partition)
-            for writer in writers:
-                put(writer, partition)
-                writer.flush(30)
-        for producer in producers:
-            producer.flush(30)
-        for at, writer in enumerate(writers):
-            if (turn + at) % 3 == 0:
-                writer.abort_transaction(30)
-            else:
-                writer.commit_transaction(30)
-    for partition in range(PARTITIONS):
-        large = Producer({**common, "batch.size": 50_000, "batch.num.messages": 10_000, "linger.ms": 2_000})
-        for _ in range(12):  # each as large as a segment may be
-            for _ in range(45):
-                put(large, partition, value=number.to_bytes(4) * 250)
-            assert large.flush(30) == 0
-        for _ in range(40):
-            put(producers[0], partition)
-            producers[0].flush(30)
-
-
 @dataclass
-class Oracle:
+class Oracle(Scenario):
     """``whole`` has what each client read of the whole log at the broker. ``topic`` has every codec.
 
-    ``topics`` are all, by their short names. ``absent`` says why a client is not on this machine.
+    ``absent`` says why a client is not on this machine.
     """
 
-    cluster: TieredCluster
-    topics: dict[str, str]
-    times: dict[int, list[int]]
-    specs: dict[str, dict[int, int]]
+    times: dict[int, list[int]] = field(default_factory=dict)
+    specs: dict[str, dict[int, int]] = field(default_factory=dict)
     whole: dict[tuple[str, Isolation], Rows] = field(default_factory=dict)
-    truths: dict[tuple[str, Isolation], Rows] = field(default_factory=dict)
-    """The rows of librdkafka by topic, without the type of the time."""
     absent: dict[str, str] = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
     proxy: RunningProxy = field(init=False)
@@ -131,17 +70,6 @@ class Oracle:
     @property
     def topic(self) -> str:
         return self.topics["orders"]
-
-    def read_by(self, client: str) -> str:
-        """Return the topic that this client reads."""
-        return self.topics[READS.get(client, "orders")]
-
-    def truth(self, client: str, level: Isolation) -> Rows:
-        """Return what this client should return, without markers."""
-        rows = self.truths[self.read_by(client), Isolation.READ_UNCOMMITTED if client in SHOW_ABORTED else level]
-        if client in EMPTY_IS_NULL:
-            rows = [(*row[:3], row[3] or None, row[4] or None, *row[5:]) for row in rows]
-        return rows
 
 
 SPECS = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest(), "max": OffsetSpec.max_timestamp()}
@@ -175,15 +103,10 @@ def oracle(
     kafka: KafkaSandbox, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Oracle]:
     cluster = TieredCluster(kafka, tmp_path_factory.mktemp("clients"), "_tier-state-clients")
-    config = {"segment.ms": str(10**15), "internal.segment.bytes": "60000"}
-    topics = {name: cluster.topic(name, 0, PARTITIONS, **config) for name in ("orders", *sorted({*READS.values()}))}
-    topic = topics["orders"]
-    fill(cluster, topic)
-    fill(cluster, topics["of-python"], OF_PYTHON)
-    fill(cluster, topics["of-rskafka"], plain=True)
-    made = Oracle(cluster, topics, at_times(kafka.bootstrap, topic), by_spec(kafka.bootstrap, topic))
-    for name, level in product(topics.values(), LEVELS):
-        made.truths[name, level] = [(*row[:3], *row[4:]) for row in by_librdkafka(kafka.bootstrap, name, level)]
+    made = Oracle(cluster)
+    made.fill_topics(("orders", *sorted({*READS.values()})))
+    topic = made.topic
+    made.times, made.specs = at_times(kafka.bootstrap, topic), by_spec(kafka.bootstrap, topic)
     for name, level in cases_of(request):
         try:
             if name not in made.absent:
@@ -192,7 +115,7 @@ def oracle(
             made.absent[name] = str(reason)
     made.starts = cluster.copy_and_trim(topic, PARTITIONS)
     assert all(start > 500 for start in made.starts), made.starts
-    assert all(cluster.local_start(each) > 200 for each in topics.values())
+    assert all(cluster.local_start(each) > 200 for each in made.topics.values())
     with running(cluster) as made.proxy:
         yield made
 

@@ -16,6 +16,7 @@ from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.java_programs import Readers
 from tests.proxy.other_clients import by_go
 from tests.proxy.running import RunningProxy, running
+from tests.proxy.starts import Read
 from tierstate.proxy.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE, code_of
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state import errors
@@ -174,5 +175,6 @@ def test_gos_clients_wait_too(cluster: TieredCluster, topic: str, client: str) -
     level = Isolation.READ_UNCOMMITTED
     with running(cluster) as proxy:
         store_is_away(proxy, times=2)
-        assert [row[1] for row in by_go(client, proxy.bootstrap, topic, level)] == list(range(RECORDS))
+        (rows,) = by_go(client, proxy.bootstrap, level, [Read(topic)])
+        assert [row[1] for row in rows] == list(range(RECORDS))
         assert proxy.server.counts.errors[KAFKA_STORAGE_ERROR] >= 2

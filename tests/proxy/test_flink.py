@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.consumer.tiered_cluster import TieredCluster
-from tests.proxy.other_clients import by_flink, flink_job
+from tests.proxy.other_clients import by_flink, flink_jobs
 from tests.proxy.running import running
+from tests.proxy.starts import Read
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.routing import Isolation
 
@@ -21,11 +22,11 @@ def test_a_job_goes_on_from_its_checkpoint_in_the_remote_tier_with_every_record_
 ) -> None:
     cluster = TieredCluster(kafka, tmp_path / "cluster", "_tier-state-flink")
     topic = cluster.topic("orders", RECORDS)
-    before = by_flink(kafka.bootstrap, topic, Isolation.READ_COMMITTED)
+    (before,) = by_flink(kafka.bootstrap, Isolation.READ_COMMITTED, [Read(topic)])
     assert len(before) == RECORDS
     (start,) = cluster.copy_and_trim(topic)
     with running(cluster) as proxy:
-        after, went_on = flink_job(proxy.bootstrap, topic, Isolation.READ_COMMITTED, "50")
+        (after,), went_on = flink_jobs(proxy.bootstrap, Isolation.READ_COMMITTED, [Read(topic)], "50")
     assert after == before
     ((_, offset, *_),) = went_on
     assert 0 < offset < start

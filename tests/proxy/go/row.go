@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Quiet: so long after the last record a topic is taken to be read to its end.
-const Quiet = 4 * time.Second
+// Patience is how long a record below the end of a topic may take.
+const Patience = 60 * time.Second
 
 // Header of a record.
 type Header struct {
@@ -37,9 +37,6 @@ func Row(partition int32, offset int64, at time.Time, key, value []byte, headers
 	Check(err)
 	out.Write(append(line, '\n'))
 }
-
-// Done writes what is not written yet.
-func Done() { Check(out.Flush()) }
 
 // Check ends the program with what went wrong.
 func Check(err error) {

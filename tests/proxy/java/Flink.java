@@ -1,11 +1,11 @@
-import java.util.ArrayList;
-import java.util.HexFormat;
-import java.util.List;
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.MapFunction;
 import org.apache.flink.api.common.state.CheckpointListener;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.configuration.Configuration;
 import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
@@ -13,49 +13,57 @@ import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.util.Collector;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.TopicPartition;
 
 /**
- * A Flink job that reads a topic from its earliest to its latest offset: BOOTSTRAP TOPIC ISOLATION [FAILS_AFTER].
+ * Flink jobs that read a topic to its latest offset, one after the other: BOOTSTRAP LEVEL FAILS_AFTER (TOPIC START)...
  *
- * Prints a JSON array for each record: partition, offset, timestamp, key, value, headers. With FAILS_AFTER it makes
- * checkpoints, fails once when it has one and has seen more records than that, and also prints which record it went on
- * with.
+ * Prints a JSON array for each record: partition, offset, timestamp, key, value, headers; and an empty array after each
+ * job. FAILS_AFTER is `-` or a number: with a number a job makes checkpoints, fails once when it has one and has seen
+ * more records than that, and also prints which record it went on with.
  */
 public final class Flink {
     public static void main(String[] given) throws Exception {
+        for (int at = 3; at + 1 < given.length; at += 2) {
+            read(given[0], given[1], given[2], given[at], new Start(given[at + 1]));
+            System.out.println("[]");
+        }
+    }
+
+    private static void read(String bootstrap, String level, String failsAfter, String topic, Start start) throws Exception {
         var source = KafkaSource.<String>builder()
-            .setBootstrapServers(given[0])
-            .setTopics(given[1])
-            .setStartingOffsets(OffsetsInitializer.earliest())
+            .setBootstrapServers(bootstrap)
+            .setTopics(topic)
+            .setStartingOffsets(first(topic, start))
             .setBounded(OffsetsInitializer.latest())
-            .setProperty("isolation.level", given[2])
+            .setProperty("isolation.level", level)
             .setDeserializer(new Rows())
             .build();
-        var flink = StreamExecutionEnvironment.createLocalEnvironment(1);
+        var large = Configuration.fromMap(Map.of("collect-sink.batch-size.max", "32 mb"));
+        var flink = StreamExecutionEnvironment.createLocalEnvironment(1, large);
         DataStream<String> rows = flink.fromSource(source, WatermarkStrategy.noWatermarks(), "topic");
-        if (given.length > 3) {
+        if (!failsAfter.equals("-")) {
             flink.enableCheckpointing(50);
-            rows = rows.map(new FailsOnce(Integer.parseInt(given[3])));
+            rows = rows.map(new FailsOnce(Integer.parseInt(failsAfter)));
         }
         try (var found = rows.executeAndCollect()) {
             found.forEachRemaining(System.out::println);
         }
     }
 
+    private static OffsetsInitializer first(String topic, Start start) {
+        if (start.offsets != null) {
+            Map<TopicPartition, Long> offsets = new HashMap<>();
+            start.offsets.forEach((partition, offset) -> offsets.put(new TopicPartition(topic, partition), offset));
+            return OffsetsInitializer.offsets(offsets);
+        }
+        return start.time == null ? OffsetsInitializer.earliest() : OffsetsInitializer.timestamp(start.time);
+    }
+
     static final class Rows implements KafkaRecordDeserializationSchema<String> {
         @Override
         public void deserialize(ConsumerRecord<byte[], byte[]> record, Collector<String> to) {
-            List<String> headers = new ArrayList<>();
-            for (Header each : record.headers()) {
-                headers.add("[\"" + each.key() + "\"," + hex(each.value()) + "]");
-            }
-            to.collect("[" + record.partition() + "," + record.offset() + "," + record.timestamp() + ","
-                + hex(record.key()) + "," + hex(record.value()) + "," + headers + "]");
-        }
-
-        private static String hex(byte[] data) {
-            return data == null ? "null" : '"' + HexFormat.of().formatHex(data) + '"';
+            to.collect(Row.of(record));
         }
 
         @Override
