@@ -24,12 +24,16 @@ def parts() -> dict[str, str]:
         name = f"`{api.name}` ({int(api.key)}) {api.oldest}-{api.newest}"
         requests.setdefault((api.done, api.changes), []).append(name)
     rows = [(", ".join(names), done, "not offered" if changes else "") for (done, changes), names in requests.items()]
-    clients: dict[str, list[str]] = {}
+    clients: dict[tuple[str, str], list[str]] = {}
     for name, read in json.loads(RESULTS.read_text()).items():
-        clients.setdefault(read["date"], []).append(name if read["version"] in name else f"{name} {read['version']}")
+        named = name if read["version"] in name else f"{name} {read['version']}"
+        clients.setdefault((", ".join(read["ways"]), read["date"]), []).append(named)
     return {
         "apis": table(("request (key) versions", "what is done", "when read-only"), rows),
-        "clients": table(("clients", "tested"), [(", ".join(names), date) for date, names in clients.items()]),
+        "clients": table(
+            ("clients", "begin at", "tested"),
+            [(", ".join(names), ways, date) for (ways, date), names in clients.items()],
+        ),
     }
 
 

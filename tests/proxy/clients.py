@@ -96,7 +96,7 @@ CLIENTS: dict[str, Whole] = {
 }
 """The same clients, from the earliest offset. Java's is the console consumer, which needs no compiler. It cannot begin
 at a time, and begins at an offset of one partition only, so `ANYWHERE` has a program of Kafka's consumer instead."""
-EARLIEST_WAY, BORDER, TIME, GROUP = "earliest", "border", "time", "group"
+EARLIEST_WAY, BORDER, TIME, GROUP = "earliest", "offset", "time", "group"
 WAYS = {
     **dict.fromkeys(ANYWHERE, (EARLIEST_WAY, BORDER, TIME, GROUP)),
     **dict.fromkeys(("rskafka", "kcat", "spark's kafka source", "flink's kafka source"), (EARLIEST_WAY, BORDER, TIME)),

@@ -1,6 +1,6 @@
-"""The clients of `docs/proxy.md`: those that read equal before a trim and after it, with their versions and the date.
+"""The clients of `docs/proxy.md`: those that read equal before a trim and after it, with versions, starts and the date.
 
-python -m tests.proxy.clients_table          # run all of them, and write clients.json: some twenty minutes
+python -m tests.proxy.clients_table          # run all of them, and write clients.json: some thirty minutes
 
 A client that is skipped, because this machine cannot have it, keeps its entry.
 """
@@ -19,14 +19,22 @@ from xml.etree import ElementTree
 
 import confluent_kafka
 
-from tests.proxy.clients import CLIENTS
+from tests.proxy.clients import BORDER, CLIENTS, EARLIEST_WAY, GROUP, TIME, WAYS
 from tests.proxy.other_clients import GO, KAFKA_PYTHON, NODE, RUST
 from tests.servers.java_clients import FLINK
 from tests.servers.kafka_source import RELEASE
 from tierstate.sandbox.artifacts import RELEASES
 
 RESULTS = Path(__file__).with_name("clients.json")
-TEST = "test_a_client_reads_what_it_read_before_the_trim"
+FILES = ("test_clients.py", "test_clients_from_anywhere.py")
+TESTS = {
+    "test_a_client_reads_what_it_read_before_the_trim": EARLIEST_WAY,
+    "test_a_client_reads_large_records_and_times_of_append": EARLIEST_WAY,
+    "test_a_client_begins_at_borders": BORDER,
+    "test_a_client_begins_at_a_time": TIME,
+    "test_a_group_goes_on_where_it_committed_in_the_remote_tier": GROUP,
+}
+"""The tests of each client, with the start that they prove."""
 
 
 def versions() -> dict[str, str]:
@@ -50,22 +58,34 @@ def versions() -> dict[str, str]:
         "rskafka": rust,
         "aiokafka": version("aiokafka"),
         "kcat": "1.7.1",
+        "librdkafka in C": str(confluent_kafka.libversion()[0]),
         "spark's kafka source": RELEASE,
         "flink's kafka source": FLINK,
     }
 
 
-def outcomes(junit: Path) -> dict[str, set[str]]:
-    """Return the outcomes of each client's cases: ``passed``, ``failed`` or ``skipped``."""
-    outcomes_by_client: dict[str, set[str]] = {}
+def outcomes(junit: Path) -> dict[str, dict[str, set[str]]]:
+    """Return the outcomes of each client's cases by start: ``passed``, ``failed`` or ``skipped``."""
+    results: dict[str, dict[str, set[str]]] = {}
     for case in ElementTree.parse(junit).iter("testcase"):
-        name, _, parameters = str(case.get("name")).partition("[")
-        if name == TEST:
-            client = next(each for each in CLIENTS if parameters.startswith(f"{each}-read_"))
+        name, _, parameters = str(case.get("name")).removesuffix("]").partition("[")
+        if name in TESTS:
+            client = parameters.partition("-read_")[0]
             children = {child.tag for child in case}
             outcome = "failed" if children & {"failure", "error"} else "skipped" if "skipped" in children else "passed"
-            outcomes_by_client.setdefault(client, set()).add(outcome)
-    return outcomes_by_client
+            results.setdefault(client, {}).setdefault(TESTS[name], set()).add(outcome)
+    return results
+
+
+def entry(client: str, results: dict[str, set[str]], known: dict[str, object] | None) -> dict[str, object] | None:
+    """Return what the table has of a client, after a run. None: it has failed. ``known``: the entry before the run."""
+    outcome_set = set().union(*results.values())
+    if "failed" in outcome_set:
+        return None
+    if "skipped" in outcome_set or not results:
+        return known
+    today = datetime.now(UTC).date().isoformat()
+    return {"version": versions()[client], "ways": [way for way in WAYS[client] if way in results], "date": today}
 
 
 def run() -> int:
@@ -73,30 +93,13 @@ def run() -> int:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         junit = Path(folder) / "clients.xml"
-        test = str(Path(__file__).with_name("test_clients.py"))
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            test,
-            "-k",
-            TEST,
-            "-m",
-            "slow or not slow",
-            f"--junitxml={junit}",
-        ]
-        subprocess.run([*command, "-p", "no:cacheprovider"], check=False)
-        outcome_sets = outcomes(junit)
-    today, failed = datetime.now(UTC).date().isoformat(), False
-    for client, outcome_set in outcome_sets.items():
-        if outcome_set == {"passed"}:
-            known[client] = {"version": versions()[client], "date": today}
-        elif "failed" in outcome_set:
-            failed = True
-            known.pop(client, None)
-    RESULTS.write_text(json.dumps({client: known[client] for client in CLIENTS if client in known}, indent=1) + "\n")
-    return int(failed)
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "slow or not slow", f"--junitxml={junit}"]
+        command += ["-p", "no:cacheprovider", "-k", " or ".join(TESTS)]
+        subprocess.run([*command, *(str(Path(__file__).with_name(file)) for file in FILES)], check=False)
+        results = outcomes(junit)
+    entries = {client: entry(client, results.get(client, {}), known.get(client)) for client in CLIENTS}
+    RESULTS.write_text(json.dumps({name: read for name, read in entries.items() if read}, indent=1) + "\n")
+    return int(any("failed" in each for ways in results.values() for each in ways.values()))
 
 
 if __name__ == "__main__":
