@@ -53,14 +53,17 @@ class World(Scenario):
     _read: dict[str, dict[Read, Rows]] = field(default_factory=dict)
 
     def borders(self, topic: str) -> list[At]:
-        """Return as starts: a segment's first offset, an offset inside a batch, and the last one of the remote tier."""
+        """Return as starts: a segment's first offset, an offset inside a batch, and the last one of the remote tier.
+
+        The batch is among the transactions, which are in the first segment.
+        """
         places: list[tuple[int, int, int]] = []
         for partition in range(PARTITIONS):
             local = self.local[topic][partition]
             segments = [each.offsets.start for each in self.proxy.reader.view(topic, partition).readable]
-            batch = next(each for each in self._batches(topic, partition, segments[2]) if each.record_count > 4)
+            batch = next(each for each in self._batches(topic, partition, 100) if each.record_count > 1)
+            assert 0 < batch.last_offset < segments[1] < local - 1, "the batch or the segment is not where it should be"
             places.append((segments[1], batch.base_offset + batch.record_count // 2, local - 1))
-            assert 0 < segments[1] < batch.last_offset < local, "the places are not in the remote tier"
         return [At(offsets) for offsets in zip(*places, strict=True)]
 
     def _batches(self, topic: str, partition: int, offset: int) -> Iterator[BatchHeader]:
