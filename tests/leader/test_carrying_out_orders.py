@@ -24,6 +24,7 @@ from tierstate.state.errors import (
     Fenced,
     TimedOut,
 )
+from tierstate.state.facts import LogStartAdvanced
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset
 from tierstate.state.termless_facts import OrderKind
@@ -68,6 +69,16 @@ def test_the_brokers_log_is_not_cut_before_the_log_start_is_accepted(world: Worl
     with pytest.raises(Fenced, match="log start has not reached"):
         run(delete_records_order(session, Offset(world.bases[2]), process.events.append))
     assert world.local_start() == 0
+
+
+def test_an_order_holds_on_the_branch_of_its_term_where_no_segment_is_outside(world: World) -> None:
+    process = world.process()
+    session = process.copy_all()
+    order = say_order(world, OrderKind.DELETE_RECORDS, world.bases[2])
+    run(advance_log_start(session, Offset(world.bases[2]), f"operator-order {order.id}", process.events.append))
+    facts = [live.fact for live in process.view.facts(world.partition) if isinstance(live.fact, LogStartAdvanced)]
+    (accepted,) = [fact for fact in facts if fact.log_start == world.bases[2]]
+    assert accepted.lineage.entries, "it would take the last copy of records on a branch that it was not meant for"
 
 
 def test_nothing_is_cut_without_an_order(two_expire: Expiry, world: World) -> None:
