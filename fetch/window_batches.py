@@ -1,6 +1,6 @@
 """Find the complete batches with the requested offsets in a window: bytes of the plain log that begin with a batch.
 
-Only headers are read, no records.
+Headers are read, and no records. CRCs are compared only if the caller wants it.
 """
 
 from __future__ import annotations

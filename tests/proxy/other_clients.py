@@ -152,7 +152,7 @@ def _built_rust() -> Path:
 
 @functools.cache
 def _built_c() -> Path:
-    """Return C's program: the header is of a package of npm, and the library is that of confluent_kafka."""
+    """Return C's program: npm has the header, and confluent_kafka has the library."""
     libraries = [*(Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka-*.so*")]
     if not libraries:
         pytest.skip("confluent_kafka brings no shared library of librdkafka")

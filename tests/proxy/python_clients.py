@@ -17,7 +17,7 @@ PER_POLL = 100
 
 
 class Progress:
-    """What a client has read, and whether it has read enough: to the end of each partition, or what a member reads."""
+    """The rows of a client, and whether they are enough: to the end of each partition, or what a member reads."""
 
     def __init__(self, start: Start) -> None:
         self.rows: Rows = []

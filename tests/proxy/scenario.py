@@ -1,4 +1,4 @@
-"""What all clients read: topics with every codec, aborts, headers and nulls, and one with records of 6 MB."""
+"""Topics for all clients: one has every codec, aborts, headers and nulls, and one has records of 6 MB."""
 
 from __future__ import annotations
 
