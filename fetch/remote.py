@@ -202,7 +202,7 @@ class RemoteTier:
         those copied is used only if `unproven` finds one of its batches wrong by itself.
 
         At the first damage the objects are read once more, past all caches: a store or a cache may have returned wrong
-        bytes once. Objects of Aiven's plugin have no checksums, so the CRCs of their batches are compared here.
+        bytes once. Objects of Aiven's plugin have no checksums: the first read compares the CRCs of their batches.
         """
         with suppress(CorruptData):
             reader = self.open(segment)
@@ -253,15 +253,19 @@ class RemoteTier:
         max_bytes: int,
         following: Following | None,
     ) -> tuple[WindowBatches | None, int]:
-        """Return the batches, and the byte of the plain log after them. ``following`` None: load nothing ahead."""
+        """Return the batches, and the byte of the plain log after them.
+
+        ``following`` None: this is the second read. Nothing is loaded ahead, and only a decoder compares CRCs.
+        """
         position, order = self._position(segment, reader, offsets.start)
         alone = not self._goes_on(segment, offsets.start)
+        verify_crc = following is not None and not reader.log.checksums
         if not alone and following is not None:
             self.prefetch.after(reader, position + max_bytes, offsets, following)
         batches: WindowBatches | None = None
         while position < reader.plain_bytes:
             window = self._window(segment, reader, position, max_bytes, alone)
-            batches = batches_of(window, reader.log.key, position, offsets, order, verify_crc=not reader.log.checksums)
+            batches = batches_of(window, reader.log.key, position, offsets, order, verify_crc=verify_crc)
             position += batches.stop
             if batches.finished or batches.first is not None:
                 break

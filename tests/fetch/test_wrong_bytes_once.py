@@ -96,4 +96,4 @@ def test_a_batch_with_a_wrong_crc_is_read_once_more_past_the_cache(golden_log: M
         assert bytes(remote.read(segment, segment.offsets, MIB, LEVEL).data) == right
     else:
         with pytest.raises(CorruptData):
-            remote.read(segment, segment.offsets, MIB, LEVEL)
+            decoded(remote.read(segment, segment.offsets, MIB, LEVEL))
