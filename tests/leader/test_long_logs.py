@@ -22,8 +22,10 @@ from tierstate.log.folder_segments import SETTLED_S
 
 NewWorld = Callable[..., World]
 FEW, MANY = 50, 500
-NO_WALK = (MANY - FEW) // 2
+NO_WALK = (MANY - FEW) * 4 // 5
 """More lines than the difference by binary searches and waits for the view's thread; fewer than any walk adds."""
+TRIES = 8
+"""The least of so many counts is compared: waits for the view's thread add a few hundred lines on a busy machine."""
 A_DECADE_S = 315_360_000.0
 OURS = str(Path(tierstate.__file__).parent)
 
@@ -68,7 +70,7 @@ def of_one_more_in_a_history(world: World, segments: int) -> int:
     worker = process.work()
     log.remember(segments)
     lines = []
-    for _ in range(3):
+    for _ in range(TRIES):
         world.retire()
         log.grow()
         lines.append(lines_of(lambda: process.work(worker)))
