@@ -61,7 +61,8 @@ def reading(
     answers: Mapping[int | str, Answer], clock: ManualClock | None = None, **settings: Any
 ) -> Iterator[tuple[RegisteredValues, Registry]]:
     with registry(answers) as server:
-        values = open_registered_values(Settings(url=server.url, **settings), clock or ManualClock())
+        patient = {"timeout": 60.0, **settings}  # the default is too short for a busy machine
+        values = open_registered_values(Settings(url=server.url, **patient), clock or ManualClock())
         assert values is not None
         yield values, server
 
