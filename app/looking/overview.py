@@ -61,12 +61,14 @@ def overview(
 ) -> TopicOverview:
     """Return one topic's row. ``views``: one for each partition, by number. ``boards``: agents' answers by address,
     older than the views. So a trim in between shows no gap: facts are written before a trim. ``lost``: partitions
-    without a fact but with segments in the bucket. ``never``: partitions that are to be tiered and never had a term.
+    without a fact but with segments in the bucket. ``never``: partitions that are to be tiered and have no term; unless
+    their facts are lost, nothing of them was ever copied.
     """
     statuses = [_status(topic, view, boards) for view in views]
     answered = [(view, status) for view, status in zip(views, statuses, strict=True) if isinstance(status, Mapping)]
     troubles = [
-        _troubles(view, status) + [FACTS_LOST] * (view.partition in lost) + [NEVER_COPIED] * (view.partition in never)
+        _troubles(view, status)
+        + ([FACTS_LOST] if view.partition in lost else [NEVER_COPIED] * (view.partition in never))
         for view, status in zip(views, statuses, strict=True)
     ]
     in_trouble = [view.partition.partition for view, words in zip(views, troubles, strict=True) if words]

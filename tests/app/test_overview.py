@@ -81,6 +81,12 @@ def test_lost_facts_are_trouble_also_where_no_offset_is_in_no_tier() -> None:
     assert (seen.trouble, seen.in_trouble) == (("facts lost",), (1,))
 
 
+def test_a_partition_whose_facts_are_lost_is_not_said_to_be_never_copied() -> None:
+    place = TopicIdPartition(next(iter(views())).partition.topic_id, 7)
+    seen = overview("orders", [PartitionView(place)], {}, lost=[place], never=[place])
+    assert seen.trouble == ("facts lost",)
+
+
 def test_a_partition_that_no_agent_ever_led_is_never_copied_and_the_right_that_lacks_is_named() -> None:
     never = [PartitionView(TopicIdPartition(view.partition.topic_id, 7)) for view in views(partitions=1)]
     seen = overview("orders", never, {}, never=[each.partition for each in never])
