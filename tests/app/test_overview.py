@@ -82,7 +82,7 @@ def test_lost_facts_are_trouble_also_where_no_offset_is_in_no_tier() -> None:
 
 
 def test_a_partition_whose_facts_are_lost_is_not_said_to_be_never_copied() -> None:
-    place = TopicIdPartition(next(iter(views())).partition.topic_id, 7)
+    place = views()[0].partition
     seen = overview("orders", [PartitionView(place)], {}, lost=[place], never=[place])
     assert seen.trouble == ("facts lost",)
 

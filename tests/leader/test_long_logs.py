@@ -22,7 +22,7 @@ from tierstate.log.folder_segments import SETTLED_S
 
 NewWorld = Callable[..., World]
 FEW, MANY = 50, 500
-NO_WALK = (MANY - FEW) * 4 // 5
+NO_WALK = (MANY - FEW) // 2
 """More lines than the difference by binary searches and waits for the view's thread; fewer than any walk adds."""
 TRIES = 8
 """The least of so many counts is compared: waits for the view's thread add a few hundred lines on a busy machine."""
