@@ -34,7 +34,7 @@ class TopicSummary(BaseModel):
     partitions: int
     remote_segments: int
     remote_bytes: int
-    remote_records: int
+    remote_records: int | None = Field(description="None where Kafka itself copied segments: it does not count.")
     local_log_bytes: int | None = Field(description="Of log that the broker has; null: no agent has said it yet.")
     freed_bytes: int | None = Field(description="Of log that the broker has no more; null as above.")
     copy_lag_segments: int | None = Field(description="Rolled segments that wait to be copied; null as above.")
@@ -73,7 +73,10 @@ class Partition(BaseModel):
     remote_segments: int
     remote_bytes: int = Field(description="Bytes in the object store, of readable segments.")
     remote_log_bytes: int = Field(description="Bytes of log they stand for.")
-    remote_records: int = Field(description="At or above the log start; at most so many, where it is inside a segment.")
+    remote_records: int | None = Field(
+        description="At or above the log start; at most so many, where it is inside a segment. None where Kafka itself "
+        "copied segments: it does not count."
+    )
     copied_to: int = Field(description="Last offset copied without a gap; log start - 1: none.")
     local_only_records: int | None = Field(
         description="Offsets below the high watermark that only the broker has: those of the segment that is being "

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from ..app.looking.overview import addresses_of, facts_lost, overview, worst_first
 from ..app.looking.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
-from ..app.looking.remote_records import remote_records
+from ..app.looking.remote_records import record_count
 from ..app.looking.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..rules.cut_elsewhere import cut_elsewhere
@@ -254,7 +254,7 @@ def _partition(
         remote_segments=len(view.readable),
         remote_bytes=view.remote_bytes,
         remote_log_bytes=sum(segment.log_bytes for segment in view.readable),
-        remote_records=sum(remote_records(view, start).values()),
+        remote_records=record_count(view, start),
         copied_to=copied_to,
         local_only_records=max(0, bounds.high_watermark - 1 - copied_to) if bounds else None,
         overlap=overlap,

@@ -13,11 +13,17 @@ from ..state.routing import Isolation, LocalBounds
 from .answers import Place, RawOffset
 from .error_codes import LeaderMoved, error_of
 from .leadership import Leadership
-from .raw import EARLIEST, LATEST, RawClient
+from .raw import EARLIEST, EARLIEST_LOCAL, LATEST, RawClient
 
 
 def read_bounds(
-    raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch | None = None
+    raw: RawClient,
+    broker: BrokerId,
+    topic: str,
+    partition: int,
+    epoch: LeaderEpoch | None = None,
+    *,
+    both_tiers: bool = False,
 ) -> LocalBounds:
     """Return the log's bounds on ``broker``, all of one leader epoch: ``epoch``, or the epoch of the first answer.
 
@@ -25,7 +31,7 @@ def read_bounds(
     that it is compared with. Raises LeaderMoved if ``broker`` does not lead or does not know this epoch yet, and Fenced
     if a newer epoch exists. Also raises UnknownTopic, AccessDenied, BrokerUnavailable, TimedOut.
     """
-    bounds = read_bounds_of(raw, broker, {(topic, partition): epoch})[topic, partition]
+    bounds = read_bounds_of(raw, broker, {(topic, partition): epoch}, both_tiers=both_tiers)[topic, partition]
     if isinstance(bounds, TierstateError):
         raise bounds
     return bounds
@@ -39,12 +45,13 @@ def bounds_of_leader(
     epoch: LeaderEpoch | None = None,
     *,
     timeout_s: float,
+    both_tiers: bool = False,
 ) -> LocalBounds:
     """Return `read_bounds` of the leader. Without ``epoch``, read them again if the leader changes in between."""
 
     def ask(broker: BrokerId) -> LocalBounds:
         try:
-            return read_bounds(raw, broker, topic, partition, epoch)
+            return read_bounds(raw, broker, topic, partition, epoch, both_tiers=both_tiers)
         except Fenced as error:
             if epoch is not None:
                 raise
@@ -54,10 +61,11 @@ def bounds_of_leader(
 
 
 def read_bounds_of(
-    raw: RawClient, broker: BrokerId, epochs: Mapping[Place, LeaderEpoch | None]
+    raw: RawClient, broker: BrokerId, epochs: Mapping[Place, LeaderEpoch | None], *, both_tiers: bool = False
 ) -> dict[Place, LocalBounds | TierstateError]:
     """Return the bounds, or the error of `read_bounds`, for each partition, by three requests to one broker.
 
+    ``both_tiers``: Kafka itself tiers these topics (KIP-405). One more request then distinguishes the two starts.
     Raises BrokerUnavailable and TimedOut, which concern all partitions.
     """
     fences, failed = dict(epochs), dict[Place, TierstateError]()
@@ -76,9 +84,16 @@ def read_bounds_of(
     for place, epoch in epochs.items():
         fences[place] = stable[place].leader_epoch if epoch is None else epoch
     high, start = ask(LATEST), ask(EARLIEST)
+    local_start = ask(EARLIEST_LOCAL) if both_tiers else start
     return {
         place: failed.get(place)
-        or LocalBounds(start[place].offset, high[place].offset, stable[place].offset, fences[place])
+        or LocalBounds(
+            local_start[place].offset,
+            high[place].offset,
+            stable[place].offset,
+            fences[place],
+            start[place].offset if both_tiers else None,
+        )
         for place in epochs
     }
 

@@ -61,6 +61,12 @@ class LocalReader:
         """Return where the local tier begins and ends on the leader."""
         return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, timeout_s=self._timeout_s)
 
+    def bounds_of_both(self, topic: str, partition: int) -> LocalBounds:
+        """Return the `bounds` of a topic that Kafka itself tiers, with the start of both tiers (Kafka 3.6 or later)."""
+        return bounds_of_leader(
+            self._raw, self._leadership, topic, partition, timeout_s=self._timeout_s, both_tiers=True
+        )
+
     def offset_at(self, topic: str, partition: int, at: TimestampMs) -> tuple[Offset, TimestampMs] | None:
         """Return the result of `bounds.offset_at` on the leader."""
         return self._leadership.on_leader(

@@ -48,6 +48,8 @@ from .raw_connection import RawConnection
 from .sasl import own_login
 
 LATEST, EARLIEST = TimestampMs(-1), TimestampMs(-2)
+EARLIEST_LOCAL = TimestampMs(-4)
+"""The start of the local log. For a topic that Kafka itself tiers (KIP-405), `EARLIEST` is the start of both tiers."""
 METADATA_SECONDS = 3.0
 """Seconds that a broker has to answer a metadata request before the next broker is asked."""
 IDLE_CONNECTIONS = 8
@@ -152,7 +154,7 @@ class RawClient:
             isolation_level=_level(isolation),
             topics=[kind(name=topic, partitions=parts) for topic, parts in topics.items()],
             timeout_ms=int(self.timeout * 1000),
-            min_version=4,
+            min_version=8 if timestamp == EARLIEST_LOCAL else 4,
         )
         answer = self._read(self._address(broker), request, self.timeout)
         answers = {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}

@@ -17,7 +17,7 @@ from ..state.errors import Unavailable
 from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import from_bucket, pass_context
+from .flags import pass_context, view_source
 from .positions import PositionType
 from .reading import chosen_partitions, isolation_option, opened_search
 from .topic_argument import TopicArgument, TopicType
@@ -47,7 +47,7 @@ Writer = Callable[["pa.RecordBatch", Tier], None]
 @click.option("--follow", is_flag=True, help="Go on with new records, until interrupted; also after an outage.")
 @click.option("--tier", type=click.Choice(["auto", "local", "remote"]), default="auto", show_default=True)
 @isolation_option(Isolation.READ_COMMITTED)
-@from_bucket()
+@view_source()
 @click.option(
     "--format",
     "template",

@@ -17,6 +17,7 @@ from .output import Output
 if TYPE_CHECKING:
     from ..app.opening.bucket_connection import BucketConnection, ViewAge
     from ..app.opening.connection import Connection
+    from ..app.opening.open import ReadersConnection
     from ..app.operating.prefix_lock import PrefixLock
     from ..runtime.listener import Event
     from ..runtime.settings import Settings
@@ -68,27 +69,32 @@ class Context:
         return self.settings
 
     @contextmanager
-    def connected(self, *needed: str) -> Iterator[Connection]:
-        """Yield a connection by the settings, which must have the keys ``needed``. Each part is opened on first use."""
-        from ..app.opening.connection import BROKER, Connection, refuse_bucket
+    def connected(self, *needed: str, only_kafka: bool = False) -> Iterator[Connection]:
+        """Yield a connection by the settings, which must have the keys ``needed``. Each part is opened on first use.
+
+        ``only_kafka``: no view is needed. Else raises InvalidRequest if Kafka tiers the topics itself.
+        """
+        from ..app.opening.connection import BROKER, Connection, refuse_bucket, refuse_kip405
 
         needed = needed or (BROKER,)
         if BROKER in needed:
             refuse_bucket(self.settings)
+        if not only_kafka:
+            refuse_kip405(self.settings)
         settings = self.settings_with(*needed)
         with Connection(settings, listener=self.note_event, progress=self.output.progress) as connection:
             yield connection
 
-    def wait_for_kafka(self, connection: Connection | BucketConnection) -> None:
+    def wait_for_kafka(self, connection: ReadersConnection) -> None:
         """Return when a broker has answered, or at once for a BucketConnection, which needs no broker.
 
         Prints one note if no broker answers within ``SILENT_S`` seconds. Raises BrokerUnavailable.
         """
         from threading import Timer
 
-        from ..app.opening.connection import Connection
+        from ..app.opening.bucket_connection import BucketConnection
 
-        if not isinstance(connection, Connection):
+        if isinstance(connection, BucketConnection):
             return
         servers = connection.settings.kafka["bootstrap.servers"]
         note = f"Kafka at {servers} does not answer yet; Ctrl-C or --timeout ends this"
@@ -113,16 +119,18 @@ class Context:
                 yield connection, lock
 
     @contextmanager
-    def reading(self, *needed: str) -> Iterator[Connection | BucketConnection]:
-        """Yield a connection as `connected` does, or a BucketConnection if ``view.source`` is ``bucket``.
+    def reading(self, *needed: str, brokers: bool = False) -> Iterator[ReadersConnection]:
+        """Yield a connection as `open_connection` does. ``brokers``: refuse a view of the bucket.
 
         For the bucket, a note shows the age of its view. Raises InvalidRequest for the bucket with ``--gateway``.
         """
-        from ..app.opening.connection import BROKER, BUCKET, STORE
+        from ..app.opening.connection import BROKER, BUCKET, STORE, refuse_bucket
         from ..app.opening.open import open_connection
 
         settings = self.settings
         if settings.view.source == BUCKET:
+            if brokers:
+                refuse_bucket(settings)
             if self.gateway:
                 raise InvalidRequest("--gateway or --source bucket, not both")
             needed = (STORE,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,12 +11,15 @@ import click
 
 from ..runtime.units import counted
 from .context import Context
-from .flags import from_bucket, pass_context
+from .flags import pass_context, view_source
 from .gateway_access import gateway_client
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..app.looking.partition_facts import PartitionFacts
+    from ..app.opening.bucket_connection import BucketConnection
+    from ..app.opening.kip405_connection import Kip405Connection
+    from ..state.ids import TopicIdPartition
 
 WATCH_S = 2.0
 SHOWN_OF_A_KIND = 20
@@ -25,7 +29,7 @@ SHOWN_OF_A_KIND = 20
 @click.command("describe", epilog="Example: tierstate describe user_events:0 --watch")
 @click.argument("topic", type=TopicType())
 @click.option("--watch", is_flag=True, help="Again every two seconds, until interrupted.")
-@from_bucket()
+@view_source()
 @pass_context
 def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     """Both tiers of a topic or partition: bounds, gaps, why not copied, why not trimmed.
@@ -37,7 +41,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
         _by_gateway(context, topic, watch)
         return
     from ..app.looking.lost_state import why_lost
-    from ..app.looking.partition_facts import look_at, look_at_past, never_led, why_untiered
+    from ..app.looking.partition_facts import look_at, never_led, why_untiered
     from ..app.looking.topics_now import agent_addresses
     from ..app.opening.connection import Connection
     from ..app.opening.partitions import both_tiers_now, partitions_of
@@ -48,10 +52,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     with context.reading() as connection:
         partitions = partitions_of(connection.control, topic.topic, topic.partition)
         if not isinstance(connection, Connection):
-            past = connection.view(partitions)
-            facts = [look_at_past(past.partition(each), topic.topic) for each in partitions]
-            _show(context, facts)
-            _judge(facts)
+            _without_agents(context, connection, partitions, topic.topic, watch)
             return
         broker = connection.control
         follower = connection.view(partitions)
@@ -78,6 +79,34 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 return
             connection.clock.sleep(WATCH_S)
             context.output.line()
+
+
+def _without_agents(
+    context: Context,
+    connection: BucketConnection | Kip405Connection,
+    partitions: Sequence[TopicIdPartition],
+    topic: str,
+    watch: bool,
+) -> None:
+    from ..app.looking.partition_facts import look_at_kafkas, look_at_past
+    from ..app.opening.bucket_connection import BucketConnection
+
+    view = connection.view(partitions)
+    while True:
+        facts = []
+        for each in partitions:
+            if isinstance(connection, BucketConnection):
+                facts.append(look_at_past(view.partition(each), topic))
+            else:
+                bounds = connection.bounds(topic, each.partition)
+                view.require_fresh(view.tier_partition(each), 0.0)
+                facts.append(look_at_kafkas(view.partition(each), bounds, topic))
+        _show(context, facts)
+        if not watch:
+            _judge(facts)
+            return
+        connection.clock.sleep(WATCH_S)
+        context.output.line()
 
 
 def _by_gateway(context: Context, topic: TopicArgument, watch: bool) -> None:
@@ -136,7 +165,8 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
     if facts.highest_remote_offset is not None:
         remote = (
             f"{facts.log_start_offset}..{facts.highest_remote_offset} in {counted(facts.remote_segments, 'segment')}, "
-            f"{counted(facts.remote_records, 'record')}, {counted(facts.remote_bytes, 'byte')}"
+            f"{'' if facts.remote_records is None else counted(facts.remote_records, 'record') + ', '}"
+            f"{counted(facts.remote_bytes, 'byte')}"
         )
     line(f"  remote tier   {remote}")
     for what, texts in (

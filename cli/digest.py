@@ -16,7 +16,7 @@ from ..state.errors import InvalidRequest, MissingExtra, TierstateError
 from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import from_bucket, pass_context
+from .flags import pass_context, view_source
 from .positions import PositionType
 from .reading import chosen_partitions, isolation_option, note_skipped, opened_reader, opened_source
 from .topic_argument import TopicArgument, TopicType
@@ -49,7 +49,7 @@ class Counted:
 @click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
 @click.option("--to", "end", type=PositionType(), default="latest", show_default=True, help="Where to end, exclusive.")
 @isolation_option(Isolation.READ_COMMITTED)
-@from_bucket()
+@view_source()
 @click.option("--per-segment", is_flag=True, help="Also the digest of each remote segment's range.")
 @click.option(
     "--boundaries",

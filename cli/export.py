@@ -18,7 +18,7 @@ from ..state.errors import Difference, InvalidRequest, UnknownTopic
 from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import SizeType, acts, from_bucket, pass_context
+from .flags import SizeType, acts, pass_context, view_source
 from .gateway_access import gateway_access
 from .positions import PositionType
 from .reading import isolation_option, note_skipped
@@ -43,7 +43,7 @@ Example: tierstate export orders --from @2026-01-01 --into s3://lake/kafka
 @click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
 @click.option("--to", "end", type=PositionType(), default="latest", show_default=True, help="Where to end, exclusive.")
 @isolation_option(Isolation.READ_COMMITTED)
-@from_bucket()
+@view_source()
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @typed_options()
 @click.option("--processes", type=click.IntRange(1, 256), help="How many at a time. Without it one for each processor.")

@@ -95,16 +95,18 @@ def acts(*, unasked: bool) -> Decorator:
     return click.option("--execute/--dry-run", "execute", default=unasked, help=text)
 
 
-def from_bucket() -> Decorator:
-    """Add ``--source`` and ``--as-of``, which set ``[view]``, for commands that can read without a broker."""
+def view_source(*, bucket: bool = True) -> Decorator:
+    """Add ``--source`` and ``--as-of``, which set ``[view]``. ``bucket``: the command can read without a broker."""
+    sources = ["topic", "bucket", "kip405"] if bucket else ["topic", "kip405"]
+    of_bucket = " bucket: no broker is asked, and only what is remote is read." if bucket else ""
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         source = click.option(
             "--source",
-            type=click.Choice(["topic", "bucket"]),
+            type=click.Choice(sources),
             expose_value=False,
             callback=_into_view,
-            help="Where the view comes from. bucket: no broker is asked, and only what is remote is read.",
+            help=f"Where the view comes from.{of_bucket} kip405: what Kafka tiered itself.",
         )
         as_of = click.option(
             "--as-of",
@@ -114,7 +116,7 @@ def from_bucket() -> Decorator:
             help="With --source bucket: the view of @TIME (ISO 8601, epoch ms, @-3d), or of one tier-state partition "
             "below a position, NUMBER/POSITION.",
         )
-        return source(as_of(function))
+        return source(as_of(function) if bucket else function)
 
     return decorated
 

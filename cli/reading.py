@@ -66,7 +66,7 @@ def opened_source(context: Context, topic: TopicArgument, via: str, isolation: I
         from ..broker.plain_reads import PlainConsumer
         from ..fetch.source import ConsumerSource
 
-        with context.connected() as connection:
+        with context.connected(only_kafka=True) as connection:
             context.wait_for_kafka(connection)
             with closing(PlainConsumer(connection.reachable.kafka, isolation, connection.clock)) as consumer:
                 yield ConsumerSource(consumer)

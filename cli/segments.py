@@ -9,7 +9,7 @@ import click
 
 from ..state.segment import SegmentState
 from .context import Context
-from .flags import pass_context
+from .flags import pass_context, view_source
 from .gateway_access import gateway_client
 from .topic_argument import TopicArgument, TopicType
 
@@ -17,6 +17,7 @@ from .topic_argument import TopicArgument, TopicType
 @click.command("segments", epilog="Example: tierstate segments user_events:0 --json")
 @click.argument("topic", type=TopicType(partition=True))
 @click.option("--all", "every", is_flag=True, help="Also segments that are not readable: started, deleted, abandoned.")
+@view_source()
 @pass_context
 def command(context: Context, topic: TopicArgument, every: bool) -> None:
     """The remote segments of a partition, oldest first, with states, offsets, sizes and object keys.
@@ -35,8 +36,8 @@ def _of_view(context: Context, topic: TopicArgument) -> list[dict[str, Any]]:
     from ..app.looking.segment_listing import segments_as_json
     from ..app.opening.partitions import find_partitions
 
-    with context.connected() as connection:
-        partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)
+    with context.reading() as connection:
+        partitions = find_partitions(connection.control, topic.topic, topic.partition)
         assert partitions is not None  # the argument requires a partition
         return segments_as_json(connection.view(partitions).partition(partitions[0]))
 
@@ -57,6 +58,6 @@ def _row(segment: dict[str, Any]) -> tuple[object, ...]:
         f"{offsets['start']}..{offsets['end']}" if offsets else None,
         segment.get("remote_records", segment.get("record_count")),
         segment.get("log_bytes"),
-        sum(objects) if len(objects) == len(sizes) else None,
+        sum(objects) if objects else None,
         segment.get("object_key"),
     )

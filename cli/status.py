@@ -10,13 +10,14 @@ import click
 
 from ..rules.reasons import about_size
 from .context import Context
-from .flags import pass_context
+from .flags import pass_context, view_source
 from .gateway_access import gateway_client
 
 UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 @click.command("status", epilog="Example: tierstate status")
+@view_source(bucket=False)
 @pass_context
 def command(context: Context) -> None:
     """All tiered topics in one table, those in trouble first: sizes, what waits to be copied, what is wrong.
@@ -26,7 +27,8 @@ def command(context: Context) -> None:
     without any facts is looked for in the bucket.
     """
     from ..app.looking.overview import FACTS_LOST, GAP, MISSING, worst_first
-    from ..app.looking.topics_now import topics_now
+    from ..app.looking.topics_now import kafkas_topics, topics_now
+    from ..app.opening.bucket_connection import BucketConnection
     from ..app.opening.connection import Connection
     from ..state.errors import CorruptData, TierStateLost
 
@@ -36,8 +38,9 @@ def command(context: Context) -> None:
     else:
         context.refuse_bucket("status")
         with context.reading() as connection:
-            assert isinstance(connection, Connection)
-            document = [asdict(each) for each in worst_first(topics_now(connection))]
+            assert not isinstance(connection, BucketConnection)
+            now = topics_now(connection) if isinstance(connection, Connection) else kafkas_topics(connection)
+            document = [asdict(each) for each in worst_first(now)]
     columns = ("topic", "partitions", "remote", "local", "freed", "to copy", "waits", "trouble")
     context.output.table(columns, [_row(each) for each in document], document)
     for topic in document:

@@ -12,7 +12,7 @@ from ..state.errors import Difference, InvalidRequest, TierstateError
 from ..state.routing import Isolation
 from .catalog import NEEDED, catalog_of
 from .context import Context
-from .flags import DurationType, acts, from_bucket, pass_context
+from .flags import DurationType, acts, pass_context, view_source
 from .reading import isolation_option, note_skipped
 from .table_list import show, show_made
 from .table_repair import repair
@@ -66,7 +66,7 @@ def create(
     --value-format makes a typed column of values; what does not parse keeps its bytes in _corrupt. Where the schema is
     the registry's latest, the table grows with it.
     """
-    with catalog_of(context, new=True) as catalog, context.connected() as connection:
+    with catalog_of(context, new=True) as catalog, context.connected(only_kafka=True) as connection:
         from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts
         from ..log.record_columns import record_schema
@@ -97,7 +97,7 @@ def create(
     metavar="RECORDS",
     help="Exit code 1 where the table has less than the topic by more offsets than these.",
 )
-@from_bucket()
+@view_source()
 @pass_context
 def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     """Hold every row of a table against the log, partition by partition. Exit code 1 where they differ.
@@ -238,7 +238,7 @@ def follow(
 def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: Run | None) -> None:
     failed: list[Exception] = []
     rows = []
-    with catalog_of(context, new=True) as catalog, context.connected(*NEEDED) as connection:
+    with catalog_of(context, new=True) as catalog, context.reading(*NEEDED, brokers=True) as connection:
         from ..lake.table_commit import by_tasks
         from ..lake.table_follow import Means
         from ..lake.table_keeper import catch_up

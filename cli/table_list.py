@@ -85,7 +85,7 @@ def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[
     from ..lake.table_open import log_of
 
     try:
-        connection = opened.enter_context(context.connected(*NEEDED))
+        connection = opened.enter_context(context.reading(*NEEDED, brokers=True))
         reader = connection.reader(connection.view(None))
     except TierstateError as error:
         failure = Unavailable("the topics cannot be looked at", reason=str(error))

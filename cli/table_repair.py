@@ -30,7 +30,7 @@ def repair(context: Context, table: str, location: str | None, local: bool, exec
     catalogs that keep this table first. A place that no snapshot has is found from the rows, and every row is compared
     with the log before anything is written. Exit code 1 where they differ.
     """
-    with catalog_of(context, new=location is not None) as catalog, context.connected(*NEEDED) as connection:
+    with catalog_of(context, new=location is not None) as catalog, context.reading(*NEEDED, brokers=True) as connection:
         from ..lake.table_open import fresh_attempt, open_log
         from ..lake.table_repair import repair as repair_table
 

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context
-from .flags import from_bucket, pass_context
+from .flags import pass_context, view_source
 from .gateway_access import gateway_client
 
 if TYPE_CHECKING:
     from ..app.looking.partition_facts import PartitionFacts
     from ..app.opening.bucket_connection import BucketConnection
+    from ..app.opening.kip405_connection import Kip405Connection
 
 COLUMNS = ("topic", "partitions", "remote_segments", "remote_bytes", "remote_records", "partitions_in_trouble")
 
 
 @click.command("topics", epilog="Example: tierstate topics --json")
-@from_bucket()
+@view_source()
 @pass_context
 def command(context: Context) -> None:
     """List the tiered topics: what both tiers hold, and how many partitions are in trouble.
@@ -39,14 +40,14 @@ def command(context: Context) -> None:
             if isinstance(connection, Connection):
                 rows = [asdict(each) for each in topics_now(connection, gone=True)]
             else:
-                rows = _in_bucket(connection)
+                rows = _of_view(connection)
     document = [{name: each[name] for name in COLUMNS} for each in rows]
     columns = ("topic", "partitions", "remote segments", "remote bytes", "remote records", "in trouble")
     context.output.table(columns, [tuple(each.values()) for each in document], document)
 
 
-def _in_bucket(connection: BucketConnection) -> list[dict[str, Any]]:
-    """Return the topics of the view from the bucket. Current trouble is not shown, as no broker is queried."""
+def _of_view(connection: BucketConnection | Kip405Connection) -> list[dict[str, Any]]:
+    """Return the topics of a view without agents. Trouble that only a broker shows, as a gap, is not shown."""
     from ..app.looking.partition_facts import look_at_past
 
     past = connection.view()
@@ -60,12 +61,13 @@ def _in_bucket(connection: BucketConnection) -> list[dict[str, Any]]:
 
 
 def _summary(name: str, partitions: list[PartitionFacts]) -> dict[str, Any]:
+    records = [each.remote_records for each in partitions]
     return {
         "topic": name,
         "partitions": len(partitions),
         "remote_segments": sum(each.remote_segments for each in partitions),
         "remote_bytes": sum(each.remote_bytes for each in partitions),
-        "remote_records": sum(each.remote_records for each in partitions),
+        "remote_records": None if None in records else sum(each or 0 for each in records),
         "partitions_in_trouble": sum(
             bool(each.gaps or each.degraded or each.holds or each.contradictions) for each in partitions
         ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import pass_context, view_source
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -28,21 +28,30 @@ class _Level(click.IntRange):
 @click.command("verify", epilog="Example: tierstate verify user_events:0 --level 2")
 @click.argument("topic", type=TopicType())
 @click.option("--level", type=_Level(0, 3), default=2, show_default=True, help="See above; each adds to the last.")
+@view_source(bucket=False)
 @pass_context
 def command(context: Context, topic: TopicArgument, level: int) -> None:
     """Verify what the tier-state topic says of a topic or partition, and what lies behind it.
+
+    With --source kip405: what Kafka itself tiered, where no checksum of the copy is known.
 
     Level 0: the view contradicts neither itself nor the broker. 1: its objects exist, and facts name every object.
     2: sizes and manifests are as described, and the archive is whole and the topic's own. 3: every byte, by checksum.
     Exit code 4 when something is corrupt or missing, 1 for any other finding. What waits to go by itself is none.
     """
-    from ..app.looking.verification import verify
+    from ..app.looking.verification import verify, verify_kafkas
+    from ..app.opening.bucket_connection import BucketConnection
+    from ..app.opening.connection import Connection
     from ..app.opening.partitions import partitions_of
 
     needed = ("kafka.bootstrap.servers", "store.url") if level >= 1 else ()
-    with context.connected(*needed) as connection:
-        partitions = partitions_of(connection.broker.control, topic.topic, topic.partition)
-        done = verify(connection, topic.topic, partitions, level)
+    with context.reading(*needed, brokers=True) as connection:
+        assert not isinstance(connection, BucketConnection)
+        partitions = partitions_of(connection.control, topic.topic, topic.partition)
+        if isinstance(connection, Connection):
+            done = verify(connection, topic.topic, partitions, level)
+        else:
+            done = verify_kafkas(connection, topic.topic, partitions, level)
     _print(context, topic.topic, done)
     _judge(done.findings)
 

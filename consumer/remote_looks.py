@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
 
-from ..app.opening.connection import SILENCE_S, Connection
+from ..app.opening.connection import KIP405, SILENCE_S, Connection
+from ..app.opening.kip405_connection import Kip405Connection
 from ..broker.control import BrokerControl
 from ..broker.error_codes import error_of_exception
 from ..fetch.logical import Ask, LogicalPartition
@@ -55,7 +56,8 @@ class RemoteLooks:
         self._pool = ThreadPoolExecutor(LOOKERS, "tiered-consumer")
         self._opened = ExitStack()
         self._opening, self._keeping = threading.Lock(), threading.Lock()
-        self._parts: tuple[Follower, LogReader] | None = None
+        self._parts: tuple[Follower | None, LogReader] | None = None
+        """None in place of the follower: Kafka tiers the topics itself, and its view needs no partitions to keep."""
         self._connection: Connection | None = None
         self._runs = RemoteRuns()
         self._partitions: frozenset[TopicIdPartition] = frozenset()
@@ -196,6 +198,10 @@ class RemoteLooks:
         """Return the reader. The first call opens it, and waits for all facts of the assigned partitions."""
         with self._opening:
             if self._parts is None:
+                if self._settings.view.source == KIP405:
+                    kafkas = self._opened.enter_context(Kip405Connection(self._settings, self._clock))
+                    self._parts, self._connection = (None, kafkas.reader(kafkas.growing_view())), kafkas.parts
+                    return self._parts[1]
                 with ExitStack() as opened:
                     connection = opened.enter_context(Connection(self._settings, self._clock))
                     self._partitions = _places(connection.broker.control, {*self.assigned, place})
@@ -212,9 +218,10 @@ class RemoteLooks:
         """Return the partition's log. Waits until the view has all facts of the partition."""
         log = reader.partition(*place)
         with self._keeping:
-            if log.partition in self._partitions or self._parts is None:
+            follower = None if self._parts is None else self._parts[0]
+            if follower is None or log.partition in self._partitions:
                 return log
-            follower, places = self._parts[0], {log.partition}
+            places = {log.partition}
             for topic, number in self.assigned:
                 with suppress(TierstateError):  # the look at that partition reports the error
                     places.add(reader.partition(topic, number).partition)

@@ -71,7 +71,7 @@ class RemoteRuns:
         with self._lock:
             entry = self._runs.get(part)
             if entry is None and len(self._runs) < self._most:
-                parts = [(where.segment, where.offsets), *islice(log.following(where, ask), PARTS - 1)]
+                parts = [*islice(log.parts(where, ask), PARTS)]
                 reads = RemoteReads(log.remote.store, log.remote.keys, ask.isolation, WINDOW_BYTES)
                 entry = self._runs[part] = threading.Lock(), RemoteRun(parts, reads)
             return entry

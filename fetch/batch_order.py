@@ -6,7 +6,7 @@ because the format binds a chunk to its segment, not to its position. These chec
 A gap between two batches is legal if the topic was compacted at some time. A transaction ends with a marker, which has
 an offset but is no record. A segment with a record for each of its offsets has neither gaps nor markers: each batch
 begins where the previous batch ended. A segment written by tierstate records the first batch offset of each chunk. Its
-fact records the last offset of the last batch.
+fact records the last offset of the last batch, which Kafka's own records (KIP-405) lack.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BatchOrder:
         self._chunk_bytes, self._file = reader.manifest.chunks.chunk_bytes, reader.log.key
         self._start, self._end, self._log_bytes = segment.offsets.start, segment.offsets.end, reader.plain_bytes
         self.has_gaps = segment.has_gaps
-        self._last = segment.last_record_offset
+        self._last = segment.last_record_offset if segment.described else None
         self._epochs = segment.leader_epochs
         self._floor, self._begin = self._start if begin is None else begin, begin
         self._chunk = -1
@@ -62,7 +62,7 @@ class BatchOrder:
         ends = batch.position + batch.size_bytes >= self._log_bytes
         if batch.last_offset >= self._end and not ends:
             raise Misplaced("batches follow the last offset of the segment", **facts, last_offset=self._end)
-        if ends and batch.last_offset != self._last:
+        if ends and self._last is not None and batch.last_offset != self._last:
             raise Misplaced("the log does not end with the segment", **facts, last_offset=self._last)
         expected, epoch = self._epochs.epoch_at(base), batch.partition_leader_epoch
         if epoch != expected and (expected is not None or epoch > self._epochs.entries[0].epoch):
@@ -85,7 +85,8 @@ class BatchOrder:
         if valid and not self.has_gaps:
             begin = self._start if positions[0] == 0 else bases[0] if self._begin is None else self._begin
             valid = bool(bases[0] == begin and np.all(bases[1:] == lasts[:-1] + 1))
-        valid = valid and bool(np.all((lasts == self._last) | ~ends)) and self._are_of_its_epochs(bases, epochs)
+        valid = valid and (self._last is None or bool(np.all((lasts == self._last) | ~ends)))
+        valid = valid and self._are_of_its_epochs(bases, epochs)
         chunks = positions // self._chunk_bytes
         if valid and self._bounds is not None:
             firsts, stops = self._bounds

@@ -1,7 +1,8 @@
 """The first record at or after a time, over both tiers; correct for timestamps that go backwards.
 
 The broker is asked first. Then its local start is read, and the remote tier is searched below this start: so offsets
-that a trim removed in between are searched, too. The lower offset is returned. `offset_for_time` never returns a
+that a trim removed in between are searched, too. The lower offset is returned. A broker that answers for both tiers
+(KIP-405) is asked last, and only if the remote tier has no such record. `offset_for_time` never returns a
 marker. A broker may return one, so functions that stand in for a broker pass ``markers``. If a part of the remote tier
 may belong to a lost branch, no record in this part or after it is returned.
 """
@@ -29,9 +30,12 @@ Found = tuple[Offset, TimestampMs]
 def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs) -> Found | None:
     """Return the first record at or after the time, or None. Raises LogGap if offsets are missing before the answer,
     and LineageUnconfirmed if offsets before the answer may belong to another log."""
-    local = log.local.offset_at(log.topic, log.partition, timestamp)
+    whole = log.local.whole_log
+    local = None if whole else log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
     record = first_remote(log, remote, timestamp, bounds)
+    if record is None and whole:
+        local = log.local.offset_at(log.topic, log.partition, timestamp)
     if record is not None or local is None:
         return record
     # The broker also finds markers, whose time is another clock's, and may answer below its own log start.

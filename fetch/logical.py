@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from ..broker.fetch_spec import FetchSpec
 from ..runtime.clock import Clock
@@ -300,6 +301,17 @@ class LogicalPartition:
             read=where,
             position=piece.position,
         )
+
+    def parts(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
+        """Yield the part at ``where`` and those of `following`, for readers that have nothing but the segments.
+
+        Raises the errors of `RemoteTier.with_aborted`.
+        """
+        last = where.offsets.end if ask.end is None else min(where.offsets.end, ask.end - 1)
+        first = where.segment, OffsetRange(where.offsets.start, Offset(last))
+        for segment, offsets in chain([first], self.following(where, ask)):
+            committed = ask.isolation is Isolation.READ_COMMITTED
+            yield (self.remote.with_aborted(segment) if committed else segment), offsets
 
     def following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
         """Yield the parts after ``where`` in the remote tier, by the current view and the last known bounds."""

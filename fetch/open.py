@@ -72,18 +72,23 @@ def open_remote(
     tier: type[RemoteTier] = RemoteTier,
 ) -> RemoteTier:
     """Return the remote tier. Raises InvalidRequest when the folder of the disk cache holds something else."""
-    cache, disk = reading.cache, None
-    if cache.disk and reading.state_dir is not None:
-        disk = open_disk_cache(reading.state_dir / CHUNKS_FOLDER, cache.disk, listener)
     return tier(
         store,
-        ChunkCache(cache.memory, disk),
+        open_cache(reading, listener),
         clock,
         keys=reading.keys,
         names=reading.names,
-        prefetch=cache.prefetch,
+        prefetch=reading.cache.prefetch,
         listener=listener,
     )
+
+
+def open_cache(reading: Reading, listener: Listener = ignore) -> ChunkCache:
+    """Return the chunk cache. Raises InvalidRequest when the folder of the disk cache holds something else."""
+    cache, disk = reading.cache, None
+    if cache.disk and reading.state_dir is not None:
+        disk = open_disk_cache(reading.state_dir / CHUNKS_FOLDER, cache.disk, listener)
+    return ChunkCache(cache.memory, disk)
 
 
 def make_room(cache: Cache, state_dir: Path, listener: Listener = ignore) -> None:

@@ -131,10 +131,8 @@ def _parts(
         if isinstance(where, AtEnd):
             raise beyond(log, end, isolation)
         if isinstance(where, ReadRemote):
-            part = PlannedPart(OffsetRange(where.offsets.start, Offset(min(where.offsets.end, end - 1))), where.segment)
-            yield part
             # following parts without a gap are remote, too: routing each of them would check the view each time
-            for segment, offsets in log.following(where, Ask(0, isolation, tier, end)):
+            for segment, offsets in log.parts(where, Ask(0, isolation, tier, end)):
                 part = PlannedPart(offsets, segment)
                 yield part
         else:

@@ -44,7 +44,7 @@ def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:
     crc32c = 0
     for piece in pieces:
         current = None if piece.read is None else piece.read.segment
-        if current is not None and piece.offset == current.offsets.start:
+        if current is not None and current.described and piece.offset == current.offsets.start:
             segment, crc32c = current, 0
         elif current != segment:
             segment = None

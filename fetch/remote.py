@@ -165,10 +165,13 @@ class RemoteTier:
     def time_index(self, segment: RemoteSegment) -> bytes:
         """Return Kafka's time index, verified: a wrong time would skip records, and no other check would detect it.
 
-        One checksum covers all indexes of a segment, so the first call reads all. Raises ObjectNotFound, CorruptData.
+        One checksum covers all indexes of a segment, so the first call reads all. Kafka's records (KIP-405) have no
+        checksum. Raises ObjectNotFound, CorruptData.
         """
         reader = self.open(segment)
         index = reader.indexes(IndexKind.TIME) or b""
+        if not segment.described:
+            return index
         with self._lock:
             proven = self._times.get(segment.object_key)
         digest = sha256(index).digest()
@@ -290,12 +293,27 @@ class RemoteTier:
         if taken is None or first is None or last is None:
             return RemotePiece(b"", (), next_offset)
         touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
-        aborted = aborted_of(segment, reader, touched, isolation)
+        aborted = self._aborted_in(segment, reader, taken, touched, isolation)
         if isolation is Isolation.READ_COMMITTED and taken.of_transactions:
             check = MarkerCheck(AbortFilter(aborted), reader.log.key)
             for header in taken.of_transactions:
                 check.add(header, taken.data, first.position)
         return RemotePiece(taken.data, aborted, next_offset, position=first.position)
+
+    def with_aborted(self, segment: RemoteSegment) -> RemoteSegment:
+        """Return the segment with its aborted ranges, for readers that have only the segment: it has them already."""
+        return segment
+
+    def _aborted_in(
+        self,
+        segment: RemoteSegment,
+        reader: SegmentReader,
+        taken: WindowBatches,
+        touched: OffsetRange,
+        isolation: Isolation,
+    ) -> tuple[AbortedRange, ...]:
+        """Return the aborted ranges that touch the batches of ``taken``, which have the offsets ``touched``."""
+        return aborted_of(segment, reader, touched, isolation)
 
     def _remember(self, segment: RemoteSegment, next_offset: Offset, position: int | None) -> None:
         """Remember the offset where a read ended, and its position in the plain log."""

@@ -120,7 +120,7 @@ class _Reading:
         self._table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         self._next = self._offsets.start
         self._finished = False
-        whole = self._offsets == self._segment.offsets and not reader.log.checksums
+        whole = self._segment.described and self._offsets == self._segment.offsets and not reader.log.checksums
         self._crc = 0 if whole else None
         """CRC of the plain log taken so far, if all of it is read and its chunks have no checksums."""
         self._first, self._position = self._begin(left)

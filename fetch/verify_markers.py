@@ -6,7 +6,7 @@ readers of the same objects use. A broker's index has no checksum. Before decisi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..log.batch import BatchHeader
 from ..log.isolation import AbortFilter, MarkerCheck, contradiction
@@ -14,7 +14,7 @@ from ..log.transaction_check import TransactionIndexCheck, open_before
 from ..state.errors import CorruptData
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
-from ..state.segment import RemoteSegment
+from ..state.segment import AbortedRange, RemoteSegment
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
 
@@ -22,14 +22,20 @@ from ..storage.segment.reader import SegmentReader
 class CopiedMarkers:
     """The check of one segment: `add` its batches of transactions, in order, then `check`."""
 
-    def __init__(self, segment: RemoteSegment, reader: SegmentReader) -> None:
-        """Read the transaction index. Raises CorruptData, ObjectNotFound."""
+    def __init__(
+        self, segment: RemoteSegment, reader: SegmentReader, aborted: Sequence[AbortedRange] | None = None
+    ) -> None:
+        """Read the transaction index. ``aborted``: the ranges that readers hide; None: those of the manifest.
+
+        Raises CorruptData, ObjectNotFound.
+        """
         base, block = segment.offsets.start, reader.manifest.tierstate
         self._file = object_key(segment.object_key, ObjectKind.INDEXES)
         index = reader.indexes(IndexKind.TRANSACTION)
         log = object_key(segment.object_key, ObjectKind.LOG)
         self._index = TransactionIndexCheck(index, base, open_before(base, None, ""), self._file, log=log)
-        aborted = () if block is None else block.aborted
+        if aborted is None:
+            aborted = () if block is None else block.aborted
         self.manifest = MarkerCheck(AbortFilter(aborted), object_key(segment.object_key, ObjectKind.MANIFEST))
         self._wrong: CorruptData | None = None
 

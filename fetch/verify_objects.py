@@ -115,7 +115,7 @@ class Verifier:
                     self.advance(1)
                     yield from findings
                     for wrong, what in across.push(segment, checked.markers):
-                        yield _wrong(3, wrong, object_key(wrong.object_key, ObjectKind.MANIFEST), what)
+                        yield corrupted(3, wrong, object_key(wrong.object_key, ObjectKind.MANIFEST), what)
 
     def _segment(self, segment: RemoteSegment) -> tuple[list[Finding], Checked]:
         """Check one segment in a thread of the pool. The caller adds up the counts."""
@@ -136,22 +136,22 @@ class Verifier:
             try:
                 stored_bytes = self.store.head(key).size
             except ObjectNotFound:
-                yield _wrong(1, segment, key, "the object is missing")
+                yield corrupted(1, segment, key, "the object is missing")
                 continue
             checked.objects += 1
             checked.object_bytes += stored_bytes
             if self.level >= 2 and stored_bytes != size:
-                yield _wrong(2, segment, key, f"the object has {stored_bytes} bytes, its fact says {size}")
+                yield corrupted(2, segment, key, f"the object has {stored_bytes} bytes, its fact says {size}")
 
     def _contents(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
         key = object_key(segment.object_key, ObjectKind.MANIFEST)
         try:
             manifest = read_manifest(self.store, key)
         except (ObjectNotFound, CorruptData, InvalidRequest) as error:
-            yield _wrong(2, segment, key, str(error))
+            yield corrupted(2, segment, key, str(error))
             return
         differences = list(self._differences(segment, manifest))
-        yield from (_wrong(2, segment, key, what) for what in differences)
+        yield from (corrupted(2, segment, key, what) for what in differences)
         if self.level >= 3 and not differences:
             yield from self._bytes(segment, manifest, checked)
 
@@ -170,7 +170,7 @@ class Verifier:
             table.check()
             markers.check()
         except (ObjectNotFound, CorruptData) as error:
-            yield _wrong(3, segment, str(error.facts.get("file") or error.facts.get("key")), str(error))
+            yield corrupted(3, segment, str(error.facts.get("file") or error.facts.get("key")), str(error))
             return
         if table.undecodable is not None:
             what = f"readers refuse the batch at offset {table.undecodable}, and Kafka serves it"
@@ -195,7 +195,7 @@ class Verifier:
             yield f"the manifest's chunks have {stored} bytes, its fact says {segment.log_object_bytes}"
 
 
-def _wrong(level: int, segment: RemoteSegment, key: str, what: str) -> Finding:
+def corrupted(level: int, segment: RemoteSegment, key: str, what: str) -> Finding:
     return Finding(level, Severity.CORRUPT, segment.partition, what, segment.segment_id, key)
 
 

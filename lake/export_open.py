@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ..app.opening.bucket_connection import BucketConnection
-from ..app.opening.connection import Connection, ShowProgress, store_options
+from ..app.opening.connection import ShowProgress, store_options
 from ..app.opening.gateway_access import GatewayAccess
 from ..app.opening.partitions import find_partitions
 from ..app.opening.split_reads import LogAccess, access_by
@@ -22,6 +22,9 @@ from .export_work import Place, TaskAccess
 from .leases import Keep, leased, no_lease
 from .log import ExportedLog, OwnLog, gateway_log
 from .runs import Run
+
+if TYPE_CHECKING:
+    from ..app.opening.open import ReadersConnection
 
 HIDDEN = ("_", ".")
 """Readers of folders ignore names that begin with these characters."""
@@ -56,9 +59,7 @@ def place_of(settings: Settings, url: str) -> Place:
 
 
 @contextmanager
-def open_export(
-    connection: Connection | BucketConnection, topic: str, partition: int | None, into: Into
-) -> Iterator[Export]:
+def open_export(connection: ReadersConnection, topic: str, partition: int | None, into: Into) -> Iterator[Export]:
     """Yield the export. Its leases are ended when the block ends.
 
     Raises InvalidRequest if readers would ignore the topic's folder, and the errors of opening the parts.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from ..app.opening.connection import Connection
 from ..app.opening.split_reads import access_by
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
@@ -23,7 +22,7 @@ from .table_follow import TableLimits
 from .table_keeper import FollowPace
 
 if TYPE_CHECKING:
-    from ..app.opening.bucket_connection import BucketConnection
+    from ..app.opening.open import ReadersConnection
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def log_of(settings: Settings, reader: LogReader, facts: TableFacts, *, local: b
 
 @contextmanager
 def open_log(
-    connection: Connection | BucketConnection, facts: TableFacts, tell: Callable[[str], None], *, local: bool
+    connection: ReadersConnection, facts: TableFacts, tell: Callable[[str], None], *, local: bool
 ) -> Iterator[tuple[TopicLog, Keep]]:
     """Yield the log that a command reads, and the `Keep` that protects its records while they are read."""
     view = connection.view(None)

@@ -27,7 +27,8 @@ _LEAD = struct.Struct(">i4xib")
 _MAX_BYTES_AT = 8
 _REPLICA_STATE = 1
 """The tag of the field with the replica's id, from version 15 on."""
-_INT32 = struct.Struct(">i")
+_INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
+BEYOND = 2**62
 TOPIC_IDS = 13
 """The first version of Fetch, and of Produce, with topic ids in place of names."""
 UUID_BYTES = 16
@@ -38,10 +39,13 @@ NO_SESSION = (0, -1)
 
 
 class Wanted(NamedTuple):
-    """The position to read in one partition. The first batch is returned even if it is larger than ``max_bytes``."""
+    """The position to read in one partition. The first batch is returned even if it is larger than ``max_bytes``.
+
+    ``at``: the position of the field with the offset in the request; -1 if no request has it."""
 
     offset: Offset
     max_bytes: int
+    at: int = -1
 
 
 class FetchRequest(NamedTuple):
@@ -81,8 +85,9 @@ def read_fetch(data: bytearray, at: int, version: int, names: Mapping[bytes, str
     for _ in range(frame.count(flexible, 6)):
         topic = frame.string(flexible) if version < TOPIC_IDS else read_topic_id(frame, topics, names)
         for _ in range(frame.count(flexible, 16)):
-            number, offset, most = entry.unpack_from(data, frame.skip(entry.size))
-            positions[topic, number] = Wanted(Offset(offset), most)
+            begin = frame.skip(entry.size)
+            number, offset, most = entry.unpack_from(data, begin)
+            positions[topic, number] = Wanted(Offset(offset), most, begin + (8 if version >= 9 else 4))
             frame.tags(flexible)
         frame.tags(flexible)
     if version >= 7:
@@ -124,6 +129,11 @@ def _asked(version: int) -> struct.Struct:
     checks it), the epoch of the last fetched record, and the log start offset of a follower."""
     epoch, last_epoch, start = 4 * (version >= 9), 4 * (version >= 12), 8 * (version >= 5)
     return struct.Struct(f">i{epoch}xq{last_epoch + start}xi")
+
+
+def send_beyond(data: bytearray, position: Wanted) -> None:
+    """Replace the offset by one beyond every log. The broker then checks the client's rights, and has no record."""
+    _INT64.pack_into(data, position.at, BEYOND)
 
 
 def lower(data: bytearray, request: FetchRequest, most: int) -> None:

@@ -25,7 +25,7 @@ from . import codes
 from .budget import FREE
 from .cold_reads import ColdRead, ColdReads, wait_for_one
 from .fetch_answer import UNKNOWN, AnsweredPartition, FetchAnswer, Said, filled, said_of
-from .fetch_request import HELD_BYTES, FetchRequest, Wanted, lower
+from .fetch_request import HELD_BYTES, FetchRequest, Place, Wanted, lower, send_beyond
 from .known_bounds import Known
 from .parts import ProxyParts
 from .peer import Part, Peer, framed
@@ -75,10 +75,22 @@ class Fetches:
     def close(self) -> None:
         self._cold.close()
 
-    def asked(self, request: FetchRequest, data: bytearray) -> None:
-        """Lower ``max_bytes`` in ``data``, the bytes of ``request``, if remote records are expected for it."""
+    async def asked(self, request: FetchRequest, data: bytearray) -> None:
+        """Lower ``max_bytes`` in ``data``, the bytes of ``request``, if remote records are expected for it.
+
+        A broker that tiers its topics itself (KIP-405) would read remote records for this request. So it is asked for
+        an offset beyond its log in their place, and answers as one that lacks them.
+        """
+        if self._parts.whole_log and not request.follower:
+            await asyncio.gather(*(self._send_beyond(each, request, data) for each in request.positions))
         if self._cold.of(request):
             lower(data, request, HELD_BYTES if self._parts.budget.has(HELD_BYTES) else FREE // 2)
+
+    async def _send_beyond(self, place: Place, request: FetchRequest, data: bytearray) -> None:
+        known = await self._parts.bounds.seldom(place, self._parts.remote_wait_s)
+        position = request.positions[place]
+        if known is not None and position.offset < known.bounds.local_start:
+            send_beyond(data, position)
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
         """Send the client the answer, streamed or filled. ``size`` is its frame's, and ``lead`` its first bytes."""

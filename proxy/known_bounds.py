@@ -80,7 +80,12 @@ class KnownBounds:
             await self._answered(self._request(place, fresh=fresh), left)
 
     async def log_start(self, place: Place, wait_s: float) -> Offset | None:
-        """Return the log start of both tiers. None: it is unknown now, or the topic is not tiered.
+        """Return the log start of both tiers, as `seldom` knows it."""
+        known = await self.seldom(place, wait_s)
+        return None if known is None else known.bounds.log_start
+
+    async def seldom(self, place: Place, wait_s: float) -> Known | None:
+        """Return bounds that may be `START_AGE_S` old. None: they are unknown now, or the topic is not tiered.
 
         The first call for a partition waits at most ``wait_s`` seconds. Later calls do not wait.
         """
@@ -91,8 +96,7 @@ class KnownBounds:
             if before is None:
                 with suppress(TierstateError):
                     await self._answered(request, wait_s)
-        known = self._known.get(place)
-        return None if known is None else known.bounds.log_start
+        return self._known.get(place)
 
     def close(self) -> None:
         for task in self._requests.values():

@@ -17,7 +17,10 @@ from .topic_names import TopicNames
 
 @dataclass(frozen=True, slots=True)
 class ProxyParts:
-    """The shared parts. ``remote_wait_s``: the most seconds that an answer without records waits for remote records."""
+    """The shared parts. ``remote_wait_s``: the most seconds that an answer without records waits for remote records.
+
+    ``whole_log``: the brokers know both tiers themselves (KIP-405), and only remote records are kept off them.
+    """
 
     remote_reads: RemoteReads
     bounds: KnownBounds
@@ -29,6 +32,7 @@ class ProxyParts:
     read_log: ReadLog
     read_only: bool
     remote_wait_s: float
+    whole_log: bool = False
 
     @property
     def budget(self) -> Budget:

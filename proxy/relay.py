@@ -176,9 +176,11 @@ class Relay:
             match pending.key:
                 case Key.FETCH:
                     pending.fetch = await self._read_fetch(data, at, pending.version)
-                    self._fetches.asked(pending.fetch, data)
+                    await self._fetches.asked(pending.fetch, data)
                 case Key.SHARE_FETCH:
                     lower_share_fetch(data, at)
+                case Key.LIST_OFFSETS | Key.DELETE_RECORDS | Key.OFFSET_FOR_LEADER_EPOCH if self._parts.whole_log:
+                    pass  # the broker answers for both tiers
                 case Key.LIST_OFFSETS:
                     pending.offsets = read_list_offsets(data, at, pending.version)
                 case Key.DELETE_RECORDS:

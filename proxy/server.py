@@ -55,6 +55,9 @@ Warn = Callable[..., object]
 class BothTiers(RemoteReader, BoundsReader, Older, TopicReader, Protocol):
     """The reader of both tiers that a proxy needs."""
 
+    @property
+    def whole_log(self) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
@@ -136,6 +139,7 @@ class ProxyServer:
             read_log=self._read_log,
             read_only=self._settings.read_only,
             remote_wait_s=self._settings.remote_wait,
+            whole_log=self._reader.whole_log,
         )
         await listeners.open()
         # open all now: several proxies may share one address, and each needs every port that the others advertise

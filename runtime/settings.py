@@ -103,9 +103,10 @@ class TierState(Section):
 class View(Section):
     """Where readers take the view from."""
 
-    source: Literal["topic", "bucket"] = Field(
+    source: Literal["topic", "bucket", "kip405"] = Field(
         default="topic",
-        description="`bucket`: from checkpoints and archive; no broker is asked, and only what is remote is read.",
+        description="`bucket`: from checkpoints and archive; no broker is asked, and only what is remote is read. "
+        "`kip405`: what Kafka tiered itself with Aiven's plugin.",
     )
     as_of: str = Field(
         default="",
@@ -116,6 +117,16 @@ class View(Section):
         default="", description="Of the bucket: which tier-state topic; needed where it keeps more than one."
     )
     history: int | None = Field(default=None, ge=0, description="Of the bucket: which history; unset: the newest.")
+
+
+class Kip405(Section):
+    """Topics that Kafka tiered itself."""
+
+    key_prefixes: Names = Field(
+        default=("",),
+        min_length=1,
+        description="Values that the plugin's `key.prefix` has had, for segments whose metadata does not name it.",
+    )
 
 
 class TopicOverrides(Section):
@@ -245,6 +256,7 @@ class Settings(Section):
     store: Store = Store()
     tier_state: TierState = TierState()
     view: View = View()
+    kip405: Kip405 = Kip405()
     tiering: Tiering = Tiering()
     format: Format = Format()
     agent: Agent = Agent()

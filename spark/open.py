@@ -11,7 +11,7 @@ from ..app.opening.connection import Connection
 from ..app.opening.open import open_connection
 from ..app.operating.orders import issuer
 from ..app.operating.reader_leases import take_leases
-from ..broker.control import BrokerControl, TopicDirectory
+from ..broker.control import TopicDirectory
 from ..fetch.gone import place_of
 from ..fetch.reader import LogReader
 from ..follower.follower import Follower
@@ -76,7 +76,7 @@ class KeptLog:
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._settings, self._folder, self._clock = options.settings, options.view_folder, clock
-        self._connection = Connection(self._settings, clock)
+        self._connection = open_connection(self._settings, clock)
         self._followed: set[TopicIdPartition] = set()
         self._reader: LogReader | None = None
 
@@ -85,14 +85,14 @@ class KeptLog:
         return chosen_partitions(choice, self.control, self._settings.tier_state.topic)
 
     @property
-    def control(self) -> BrokerControl:
-        return self._connection.broker.control
+    def control(self) -> TopicDirectory:
+        return self._connection.control
 
     def reader(self, partitions: Collection[TopicIdPartition]) -> LogReader:
         """Return a reader of these partitions. Raises as `open_log`."""
         if self._reader is None or not self._followed.issuperset(partitions):
             self.close()
-            self._connection = Connection(self._settings, self._clock)
+            self._connection = open_connection(self._settings, self._clock)
             view = self._connection.view(partitions, self._folder)
             self._reader, self._followed = self._connection.reader(view), set(partitions)
         return self._reader

@@ -50,12 +50,16 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalBounds:
-    """The bounds of the broker's log, as the broker reported them. ``local_start`` is inclusive, the ends exclusive."""
+    """The bounds of the broker's log, as the broker reported them. The starts are inclusive, the ends exclusive.
+
+    ``log_start``: the start of both tiers, if Kafka itself tiers the topic (KIP-405); else None.
+    """
 
     local_start: Offset
     high_watermark: Offset
     last_stable_offset: Offset
     leader_epoch: LeaderEpoch | None
+    log_start: Offset | None = None
 
     def end(self, isolation: Isolation) -> Offset:
         """Return the first offset that a reader may not see yet."""
@@ -101,6 +105,8 @@ def log_start(view: PartitionView, bounds: LocalBounds) -> Offset:
 
     A log that ends below the log start of the facts is not the log of the view. Then the broker's start is returned.
     """
+    if bounds.log_start is not None:
+        return bounds.log_start
     is_same_log = view.log_start is not None and view.log_start <= bounds.high_watermark
     return view.log_start if is_same_log and view.log_start is not None else bounds.local_start
 

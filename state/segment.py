@@ -17,6 +17,8 @@ from .errors import InvalidRequest
 from .ids import BrokerId, FactId, RemoteSegmentId, TopicIdPartition
 from .offsets import Offset, OffsetRange, Position, TimestampMs
 
+UNKNOWN = -1
+"""A count, checksum or offset of a segment that Kafka itself copied: its metadata does not have them."""
 MAX_INLINE_ENTRIES = 256
 """The maximum number of aborted ranges in a fact. If there are more, the fact has only their count, bounds and hash."""
 
@@ -66,16 +68,21 @@ class AbortedRanges:
     entries: tuple[AbortedRange, ...]
 
     @classmethod
-    def of(cls, ranges: tuple[AbortedRange, ...]) -> AbortedRanges:
+    def of(cls, ranges: tuple[AbortedRange, ...], inline: int = MAX_INLINE_ENTRIES) -> AbortedRanges:
+        """Return these ranges in order. ``inline``: the most entries that are kept."""
         ordered = tuple(sorted(ranges, key=lambda r: (r.first, r.producer_id, r.last)))
         digest = hashlib.sha256(b"".join(struct.pack(">qqq", r.producer_id, r.first, r.last) for r in ordered)).digest()
         bounds = OffsetRange(min(r.first for r in ordered), max(r.last for r in ordered)) if ordered else None
-        return cls(len(ordered), digest, bounds, ordered if len(ordered) <= MAX_INLINE_ENTRIES else ())
+        return cls(len(ordered), digest, bounds, ordered if len(ordered) <= inline else ())
 
     @property
     def inline(self) -> bool:
         """Return whether ``entries`` is complete. Otherwise the list is read from the objects."""
         return len(self.entries) == self.count
+
+
+UNKNOWN_RANGES = AbortedRanges(UNKNOWN, b"", None, ())
+"""The ranges of a segment that Kafka itself copied, until they are read (`kip405/aborted.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,9 @@ class RemoteSegment:
 
     ``offsets`` is the range that it covers, gap-free by construction. Records may be missing inside it, and
     ``last_record_offset`` may be lower than its end. Sizes are in bytes: ``log_bytes`` of the plain log,
-    ``log_object_bytes`` and ``indexes_object_bytes`` as stored. Checksums cover the plain bytes.
+    ``log_object_bytes`` and ``indexes_object_bytes`` as stored. Checksums cover the plain bytes. If Kafka itself copied
+    the segment, it is not `described`: its last record, record count, checksums, compression and aborted ranges are
+    unknown, and ``log_object_bytes`` is the size of all its objects, if it is known, else ``log_bytes``.
     """
 
     partition: TopicIdPartition
@@ -133,8 +142,13 @@ class RemoteSegment:
             raise InvalidRequest("a segment has at least one leader epoch", segment_id=self.segment_id)
 
     @property
+    def described(self) -> bool:
+        """Return whether a fact of tierstate describes the copy, with its record count and its checksums."""
+        return self.record_count != UNKNOWN
+
+    @property
     def has_gaps(self) -> bool:
-        """Return whether some offsets have no record: control records, or the topic was compacted at some time."""
+        """Return whether some offsets may have no record: control records, or the topic was compacted at some time."""
         return self.record_count < len(self.offsets)
 
     @property

@@ -12,7 +12,7 @@ from ...state.offsets import OffsetRange
 from ...state.partition_view import PartitionView
 from ..opening.agent_boards import Board
 from .partition_facts import orders_in_words, troubles_of
-from .remote_records import remote_records
+from .remote_records import record_count
 
 SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
 MISSING, CONTESTED = "objects missing", "prefix contested"
@@ -34,7 +34,7 @@ class TopicOverview:
     partitions: int
     remote_segments: int
     remote_bytes: int
-    remote_records: int
+    remote_records: int | None
     local_log_bytes: int | None
     freed_bytes: int | None
     copy_lag_segments: int | None
@@ -79,7 +79,7 @@ def overview(
         partitions=len(views),
         remote_segments=sum(len(view.readable) for view in views),
         remote_bytes=sum(view.remote_bytes for view in views),
-        remote_records=sum(sum(remote_records(view, view.log_start).values()) for view in views),
+        remote_records=_records(views),
         local_log_bytes=_sum(answered, "local_log_bytes"),
         freed_bytes=sum(_freed(view, status) for view, status in answered) if answered else None,
         copy_lag_segments=_sum(answered, "copy_lag_segments"),
@@ -145,6 +145,11 @@ def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
 def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:
     start = status.get("local_log_start_offset")
     return 0 if start is None else sum(each.log_bytes for each in view.readable if each.offsets.end < start)
+
+
+def _records(views: Sequence[PartitionView]) -> int | None:
+    counts = [record_count(view, view.log_start) for view in views]
+    return None if None in counts else sum(each or 0 for each in counts)
 
 
 def _sum(statuses: Sequence[tuple[PartitionView, Mapping[str, Any]]], name: str) -> int | None:

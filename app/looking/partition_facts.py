@@ -12,11 +12,11 @@ from ...rules.decide import excluded, internal, refusal
 from ...rules.orders import lost_orders, order_done, standing
 from ...runtime.units import counted
 from ...state.offsets import Offset, OffsetRange, moment
-from ...state.routing import in_force
+from ...state.routing import in_force, log_start
 from ...state.termless_facts import OperatorOrder, OrderKind
 from ..opening.agent_boards import asked_of_agent, may_ask
 from .end_transaction import EndTransaction, end_transaction
-from .remote_records import remote_records
+from .remote_records import record_count
 
 if TYPE_CHECKING:
     from ...broker.control import BrokerControl
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NOT_ASKED = "not asked: the bucket alone is read"
 """Replaces the agent's answer if no agent and no broker is queried."""
+NO_AGENT = "none: Kafka tiers this topic itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class PartitionFacts:
     highest_remote_offset: int | None
     remote_segments: int
     remote_bytes: int
-    remote_records: int
+    remote_records: int | None
     term: str | None
     gaps: tuple[OffsetRange, ...]
     orders: tuple[str, ...]
@@ -104,7 +105,7 @@ def look_at(
     agent = _no_agent_yet(view, leader) or ask_agent(view, topic)
     if lost is None and isinstance(agent, dict):
         lost = agent.get("facts_lost")
-    start = view.log_start if view.log_start is not None else (bounds.local_start if bounds else None)
+    start = view.log_start if bounds is None else log_start(view, bounds) if view.log_start is None else view.log_start
     local_start = bounds.local_start if bounds else None
     gaps: list[OffsetRange] = []
     if start is not None and local_start is not None and start < local_start:
@@ -120,7 +121,7 @@ def look_at(
         highest_remote_offset=view.coverage.owned[-1].offsets.end if view.coverage.owned else None,
         remote_segments=len(view.readable),
         remote_bytes=view.remote_bytes,
-        remote_records=sum(remote_records(view, start).values()),
+        remote_records=record_count(view, start),
         term=str(view.term) if view.term else None,
         gaps=tuple(gaps),
         orders=orders_in_words(view, local_start),
@@ -149,6 +150,11 @@ def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
     if owned and view.log_start is not None and view.log_start <= owned[-1].offsets.end:
         gaps = view.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
     return replace(facts, agent=NOT_ASKED, gaps=tuple(gaps))
+
+
+def look_at_kafkas(view: PartitionView, bounds: LocalBounds, topic: str) -> PartitionFacts:
+    """Return the facts of a partition that Kafka itself tiers (KIP-405). ``bounds`` are older than ``view``."""
+    return replace(look_at(view, bounds, topic), agent=NO_AGENT, unconfirmed=None)
 
 
 def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:

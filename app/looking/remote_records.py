@@ -15,4 +15,13 @@ def remote_records(view: PartitionView, log_start: int | None) -> dict[RemoteSeg
     for owned in view.coverage.owned:
         last = min(owned.offsets.end, owned.segment.last_record_offset)
         offsets[owned.segment.segment_id] += max(0, last - max(owned.offsets.start, log_start or 0) + 1)
-    return {each.segment_id: min(each.record_count, offsets[each.segment_id]) for each in view.readable}
+    return {
+        each.segment_id: min(each.record_count, offsets[each.segment_id]) for each in view.readable if each.described
+    }
+
+
+def record_count(view: PartitionView, log_start: int | None) -> int | None:
+    """Return the sum of `remote_records`; None if Kafka itself copied segments (KIP-405), and did not count."""
+    if not all(each.described for each in view.readable):
+        return None
+    return sum(remote_records(view, log_start).values())

@@ -12,6 +12,7 @@ from ...state.topics import TopicConfig
 from ...state.view import TierView
 from ..opening.agent_boards import AgentBoards
 from ..opening.connection import Connection
+from ..opening.kip405_connection import Kip405Connection
 from .lost_state import without_facts
 from .overview import TopicOverview, addresses_of, overview
 
@@ -41,6 +42,17 @@ def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverv
     overviews = [overview(name, _by_number(views), answers, lost, never) for name, views in here.items()]
     overviews += [overview(name, views, {}) for name, views in older.items()]
     return sorted(overviews, key=lambda each: each.topic)
+
+
+def kafkas_topics(connection: Kip405Connection) -> list[TopicOverview]:
+    """Return an overview of each topic that Kafka itself tiers and that exists, by name. There is no agent to ask."""
+    view = connection.view()
+    names = {described.topic_id: described.name for described in connection.control.topics()}
+    views = defaultdict[str, list[PartitionView]](list)
+    for partition in view.partitions():
+        if partition.topic_id in names:
+            views[names[partition.topic_id]].append(view.partition(partition))
+    return [overview(name, _by_number(each), {}) for name, each in sorted(views.items())]
 
 
 def never_led(connection: Connection, view: TierView) -> set[TopicIdPartition]:

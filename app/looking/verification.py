@@ -14,8 +14,11 @@ from ...follower.follower import Follower
 from ...follower.object_names import TierPlace
 from ...state.errors import TierstateError
 from ...state.ids import TopicIdPartition
+from ...state.object_keys import ObjectKeys
+from ...state.partition_view import PartitionView
 from ...storage.object_store import ObjectStore
 from ..opening.connection import Connection, view_now
+from ..opening.kip405_connection import Kip405Connection
 from ..opening.partitions import both_tiers_now
 from .lost_state import why_lost
 
@@ -58,6 +61,38 @@ def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdParti
                 verification.findings += verifier.objects(view)
             if level >= 2:
                 verification.findings += _archives(connection, follower, partitions)
+    return verification
+
+
+def verify_kafkas(
+    connection: Kip405Connection, topic: str, partitions: Sequence[TopicIdPartition], level: int
+) -> Verification:
+    """Verify what Kafka itself tiered, up to ``level`` (`kip405/verify.py`)."""
+    from ...kip405.tiers import KafkasRemoteTier
+    from ...kip405.verify import KafkasVerifier, check_kafkas_view
+
+    verification, view = Verification(), connection.view(partitions)
+
+    def look(partition: TopicIdPartition) -> PartitionView:
+        view.require_fresh(view.tier_partition(partition), 0.0)
+        return view.partition(partition)
+
+    views = []
+    for partition in partitions:
+        bounds = connection.bounds(topic, partition.partition)
+        views.append(look(partition))
+        verification.findings += check_kafkas_view(views[-1], bounds, connection.clock.now_ms())
+        verification.overlapping += overlap_bytes(views[-1])
+    if level >= 1:
+        remote = connection.reader(view).remote
+        assert isinstance(remote, KafkasRemoteTier)
+        with connection.progress("verifying segments", sum(len(each.readable) for each in views)) as advance:
+            names = ObjectKeys(connection.settings.kip405.key_prefixes[0])
+            verifier = KafkasVerifier(
+                connection.store, level, look, connection.keys, names, advance, verification.checked, remote
+            )
+            for each in views:
+                verification.findings += verifier.objects(each)
     return verification
 
 

@@ -114,7 +114,7 @@ class AgentWatches:
         return status | wrong | {"trim_proof": self._trim_proof}
 
     def not_healthy(self) -> list[str]:
-        return why_unhealthy(self.services, self._follower, self._watchdog)
+        return why_unhealthy(self.services, self._watchdog, self._follower)
 
     def not_ready(self, leader: LeaderRole) -> list[str]:
         reasons = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
@@ -169,10 +169,11 @@ def ending_with(follower: Follower, check_over: Callable[[], None] = lambda: Non
     return Service("view's end", work)
 
 
-def why_unhealthy(services: Sequence[Service], follower: Follower, watchdog: Watchdog) -> list[str]:
+def why_unhealthy(services: Sequence[Service], watchdog: Watchdog, follower: Follower | None = None) -> list[str]:
     """Return the problems that only a restart removes: a service, a thread or the view ended, or a thread hangs."""
     reasons = [service.ended for service in services if service.ended] + why_hanging(watchdog)
-    return reasons if follower.failure is None else [*reasons, f"the follower of the view ended: {follower.failure}"]
+    failure = None if follower is None else follower.failure
+    return reasons if failure is None else [*reasons, f"the follower of the view ended: {failure}"]
 
 
 def why_hanging(watchdog: Watchdog) -> list[str]:

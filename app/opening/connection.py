@@ -51,6 +51,9 @@ POLL_S = 0.02
 BUCKET = "bucket"
 """Value of ``view.source``: no broker is queried (`bucket_connection.py`)."""
 
+KIP405 = "kip405"
+"""Value of ``view.source``: Kafka tiers the topics itself (`kip405_connection.py`)."""
+
 BROKER, STORE = "kafka.bootstrap.servers", "store.url"
 """The settings that are required to open the broker and the store."""
 
@@ -144,6 +147,7 @@ class Connection:
         """Return the tier-state topic, checked. Raises the errors of `open_tier_topic`."""
         from ...broker.tier_topic_setup import open_tier_topic
 
+        refuse_kip405(self.settings)
         _ = self.cluster_id  # before librdkafka connects: see `reachable`
         return self._keep(open_tier_topic(self.kafka, tier_topic_spec(self.settings)))
 
@@ -240,6 +244,15 @@ def refuse_bucket(settings: Settings) -> None:
     """Raise InvalidRequest if ``view.source`` is the bucket: no broker may be queried then."""
     if settings.view.source == BUCKET:
         raise InvalidRequest("view.source=bucket: no broker is asked, and this needs one")
+
+
+def refuse_kip405(settings: Settings) -> None:
+    """Raise InvalidRequest if Kafka tiers the topics itself: it writes and deletes, and tierstate only reads."""
+    if settings.view.source == KIP405:
+        raise InvalidRequest(
+            "view.source=kip405: Kafka tiers these topics itself, tierstate only reads them, and this needs the "
+            "tier-state topic of agents"
+        )
 
 
 def tier_topic_spec(settings: Settings) -> TierTopicSpec:

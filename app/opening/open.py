@@ -1,4 +1,5 @@
-"""Open the connection that readers use: to a cluster and its remote tier, or to the bucket alone."""
+"""Open the connection that readers use: to a cluster and its remote tier, to one that Kafka tiers itself, or to the
+bucket alone."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.listener import ignore
 from ...state.errors import InvalidRequest
-from .connection import BUCKET, Connection, no_progress
+from .connection import BUCKET, KIP405, Connection, no_progress
 
 if TYPE_CHECKING:
     from ...runtime.clock import Clock
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from ...runtime.settings import Settings
     from .bucket_connection import BucketConnection, ViewAge
     from .connection import ShowProgress
+    from .kip405_connection import Kip405Connection
+
+    ReadersConnection = Connection | BucketConnection | Kip405Connection
+    """The connections of readers."""
 
 
 def open_connection(
@@ -24,8 +29,8 @@ def open_connection(
     listener: Listener = ignore,
     progress: ShowProgress = no_progress,
     tell: Callable[[ViewAge], None] | None = None,
-) -> Connection | BucketConnection:
-    """Return a connection for readers according to ``view.source``: to the cluster and its remote tier, or the bucket.
+) -> ReadersConnection:
+    """Return a connection for readers according to ``view.source``.
 
     ``tell`` is called with the age of the bucket's view before the first read; None: the age is logged. Raises
     InvalidRequest if the settings choose a past view and the source is not the bucket.
@@ -37,6 +42,10 @@ def open_connection(
                 "view.as_of, view.topic_id and view.history choose among what a bucket keeps: --source bucket is needed"
                 " with them (view.source)"
             )
+        if view.source == KIP405:
+            from .kip405_connection import Kip405Connection
+
+            return Kip405Connection(settings, clock, listener=listener, progress=progress)
         return Connection(settings, clock, listener=listener, progress=progress)
     from .bucket_connection import BucketConnection, to_log  # slow imports, needed only here
 

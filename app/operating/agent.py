@@ -40,7 +40,7 @@ from ...storage.probe import warn_if_overwriting
 from ..looking.archived_deletes import ArchivedDeletes
 from ..looking.copied_folders import FolderWatch, require_own_folders
 from ..looking.watching import AgentWatches, longest_silence
-from ..opening.connection import Connection
+from ..opening.connection import Connection, refuse_kip405
 from .prefix import agent_claimant, claim_of
 from .upkeep import Upkeep, seed_of
 
@@ -52,6 +52,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
     Raises InvalidRequest for log folders of another cluster and for a copy of the broker's folders. Also raises the
     errors of opening each part.
     """
+    refuse_kip405(settings)
     clock, metrics, name = SystemClock(), Metrics(), settings.tier_state.topic
     listener = fan_out(metrics.listen, log_events(logger))
     with ExitStack() as stack:

@@ -16,8 +16,9 @@ from ...fetch.reader import LogReader
 from ...follower.following import Following
 from ...follower.open import open_view
 from ...follower.view_watch import ViewWatch
+from ...kip405.watch import MetadataWatch
 from ...runtime.clock import Clock, SystemClock
-from ...runtime.listener import fan_out
+from ...runtime.listener import Listener, fan_out
 from ...runtime.logs import log_events
 from ...runtime.management import Health, ManagementServer
 from ...runtime.metrics import Metrics
@@ -37,7 +38,8 @@ from ..looking.watching import (
     why_hanging,
     why_unhealthy,
 )
-from ..opening.connection import Connection
+from ..opening.connection import KIP405, Connection
+from ..opening.kip405_connection import Kip405Connection
 from .plans import Plans, plans_of
 from .upkeep import identity_or_first, seed_of
 
@@ -47,7 +49,8 @@ class ServingParts:
     """The parts of one process. ``brokers``: advertised host and port, by node id."""
 
     reader: LogReader
-    plans: Plans
+    plans: Plans | None
+    """None: Kafka itself tiers the topics. Leases, on which plans rest, are not possible."""
     brokers: Mapping[int, tuple[str, int]]
     clock: Clock
     metrics: Metrics
@@ -72,33 +75,21 @@ def open_serving_parts(
         watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
         stack.enter_context(watchdog)
         with loop("start"):
-            connection = stack.enter_context(Connection(settings, clock, listener=listener))
-            topic = connection.topic
             make_room(settings.cache, settings.state_dir, listener)
-            follower = open_view(
-                topic,
-                connection.cluster_id,
-                clock,
-                Following(
-                    seed=seed_of(connection, living(connection.store), identity_or_first(connection), listener),
-                    listener=listener,
-                ),
-                state_dir=settings.state_dir / name,
-            )
-            stack.callback(follower.close)
-            watch, brokers = ViewWatch(topic, follower, clock), BrokerWatch(connection.broker, clock)
-            feed_view_gauges(metrics, watch)
+            of_kafka = settings.view.source == KIP405
+            served = (_kafkas_view if of_kafka else _view)(settings, clock, metrics, name, listener, stack)
+            connection, brokers = served.connection, BrokerWatch(served.connection.broker, clock)
             feed_loop_gauges(metrics, watchdog)
             services: list[Service] = []
             more: list[Callable[[], Sequence[str]]] = []
             health = Health(
-                not_healthy=lambda: why_unhealthy(services, follower, watchdog),
+                not_healthy=lambda: served.not_healthy(services, watchdog),
                 # reads continue with an older view, too
                 not_ready=lambda: (
                     why_hanging(watchdog)
                     + connection.kafka.logins.troubles()
                     + why_brokers_away(brokers)
-                    + why_behind(follower, watch, READY_AGE_S)
+                    + served.behind()
                     + [reason for why in more for reason in why()]
                 ),
                 metrics=metrics.exposition,
@@ -106,19 +97,13 @@ def open_serving_parts(
             )
             management = ManagementServer(listen, health, hosts=settings.management.hosts)
             stack.callback(management.close)
-            services += [
-                management.service(),
-                Service("view watch", watch.run),
-                Service("topic watch", watch.run_problems),
-                Service("broker watch", brokers.run),
-                ending_with(follower),
-            ]
-            reader = connection.reader(follower)
+            services += [management.service(), Service("broker watch", brokers.run), *served.services]
+            reader = served.reader
             add_cache_gauges(metrics, reader.remote)
             brokers_at = {int(node): at for node, at in connection.control.cluster().addresses.items()}
         yield ServingParts(
             reader,
-            plans_of(connection, reader, follower),
+            served.plans,
             brokers_at,
             clock,
             metrics,
@@ -127,3 +112,62 @@ def open_serving_parts(
             services,
             more,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What a process serves by: of agents' facts, or of Kafka's own metadata."""
+
+    connection: Connection
+    reader: LogReader
+    plans: Plans | None
+    services: Sequence[Service]
+    not_healthy: Callable[[Sequence[Service], Watchdog], list[str]]
+    behind: Callable[[], list[str]]
+
+
+def _view(
+    settings: Settings, clock: Clock, metrics: Metrics, name: str, listener: Listener, stack: ExitStack
+) -> _Served:
+    connection = stack.enter_context(Connection(settings, clock, listener=listener))
+    topic = connection.topic
+    follower = open_view(
+        topic,
+        connection.cluster_id,
+        clock,
+        Following(
+            seed=seed_of(connection, living(connection.store), identity_or_first(connection), listener),
+            listener=listener,
+        ),
+        state_dir=settings.state_dir / name,
+    )
+    stack.callback(follower.close)
+    watch = ViewWatch(topic, follower, clock)
+    feed_view_gauges(metrics, watch)
+    watches = Service("view watch", watch.run), Service("topic watch", watch.run_problems)
+    reader = connection.reader(follower)
+    return _Served(
+        connection,
+        reader,
+        plans_of(connection, reader, follower),
+        (*watches, ending_with(follower)),
+        lambda services, watchdog: why_unhealthy(services, watchdog, follower),
+        lambda: why_behind(follower, watch, READY_AGE_S),
+    )
+
+
+def _kafkas_view(
+    settings: Settings, clock: Clock, metrics: Metrics, name: str, listener: Listener, stack: ExitStack
+) -> _Served:
+    connection = stack.enter_context(Kip405Connection(settings, clock, listener=listener))
+    view = connection.view(folder=settings.state_dir / name)
+    watch = MetadataWatch(view, clock)
+    metrics.gauge("tierstate_view_age_seconds", lambda: [((str(n),), age) for n, age in watch.ages().items()])
+    return _Served(
+        connection.parts,
+        connection.reader(view),
+        None,
+        [Service("view watch", watch.run)],
+        why_unhealthy,
+        lambda: watch.behind(READY_AGE_S),
+    )

@@ -1,0 +1,128 @@
+"""A cluster whose topics Kafka tiers itself (KIP-405): its metadata topic, its brokers, and the bucket. Nothing is
+written anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ...runtime.clock import Clock
+from ...runtime.listener import Listener, ignore
+from ...runtime.settings import Settings, require
+from .connection import BROKER, Connection, ShowProgress, no_progress
+
+if TYPE_CHECKING:
+    from ...broker.control import BrokerControl
+    from ...fetch.reader import LogReader
+    from ...kip405.topic import MetadataTopic
+    from ...kip405.view import MetadataView
+    from ...state.ids import TopicIdPartition
+    from ...state.routing import LocalBounds
+    from ...state.view import TierView
+    from ...storage.object_store import ObjectStore
+    from ...storage.segment.keyring_file import KeyRingFile
+
+FOLDER = "kip405"
+
+
+class Kip405Connection:
+    """A cluster and what Kafka tiered of it. Each property opens its part at the first use. Use it as a context
+    manager."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        listener: Listener = ignore,
+        progress: ShowProgress = no_progress,
+    ) -> None:
+        self._parts = Connection(settings, clock, listener=listener, progress=progress)
+        self.settings, self.clock, self.progress = settings, self._parts.clock, progress
+        self._listener = listener
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all parts, in reverse order of their opening."""
+        self._opened.close()
+        self._parts.close()
+
+    @property
+    def parts(self) -> Connection:
+        """Return the connection to the cluster and the bucket, without a view."""
+        return self._parts
+
+    @property
+    def control(self) -> BrokerControl:
+        return self._parts.control
+
+    @property
+    def cluster_id(self) -> str:
+        """Return the cluster's id, requested from a broker once. Raises BrokerUnavailable."""
+        return self._parts.cluster_id
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._parts.store
+
+    @property
+    def keys(self) -> KeyRingFile | None:
+        return self._parts.keys
+
+    @cached_property
+    def topic(self) -> MetadataTopic:
+        """Return the metadata topic. Raises the errors of `open_metadata_topic`."""
+        from ...kip405.topic import open_metadata_topic
+
+        require(self.settings, BROKER)
+        _ = self.cluster_id  # before librdkafka connects: see `Connection.reachable`
+        return open_metadata_topic(self._parts.kafka, self._parts.broker)
+
+    def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: Path | None = None) -> MetadataView:
+        """Return a view of ``partitions`` (None: of all). With ``folder`` it is kept there, and has all partitions.
+
+        It reads the metadata topic when it is asked. Raises UnknownTopic, AccessDenied, BrokerUnavailable.
+        """
+        from ...kip405.view import MetadataView
+
+        topics = None if partitions is None or folder is not None else frozenset(each.topic_id for each in partitions)
+        view = MetadataView(
+            self.topic,
+            self.store,
+            self.clock,
+            self.settings.kip405.key_prefixes,
+            topics=topics,
+            folder=None if folder is None else folder / FOLDER,
+            keys=self.keys,
+        )
+        return self._opened.enter_context(closing(view))
+
+    def growing_view(self) -> MetadataView:
+        """Return a view of all partitions. It reads a metadata partition when one of its partitions is asked for."""
+        return self.view()
+
+    def bounds(self, topic: str, partition: int) -> LocalBounds:
+        """Return the broker's bounds, with the start of both tiers. Raises UnknownTopic, BrokerUnavailable."""
+        return self._parts.broker.reads.bounds_of_both(topic, partition)
+
+    def reader(self, view: TierView) -> LogReader:
+        """Return a reader of both tiers that routes reads by ``view``."""
+        from ...fetch.open import Reading
+        from ...kip405.tiers import open_kafkas_reader
+
+        reading = Reading(self.settings.cache, self.settings.state_dir, self.keys)
+        broker = self._parts.broker
+        reader = open_kafkas_reader(view, broker, self.store, self.clock, reading, self._listener)
+        return self._opened.enter_context(closing(reader))

@@ -1,0 +1,257 @@
+"""A cluster that tiers its topics itself (KIP-405), and the bucket that Aiven's plugin would have filled.
+
+The plugin's jar is not to be had, so Kafka copies into the folder of `LocalTieredStorage`, whose files are published as
+the plugin's objects: they have the same plain bytes, and our writer is proven to write the plugin's form.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from tierstate.app.opening.kip405_connection import Kip405Connection
+from tierstate.cli.main import run
+from tierstate.kip405.records import SegmentRecord, SegmentUpdate, decode_record
+from tierstate.kip405.topic import TOPIC
+from tierstate.runtime.settings_load import load_settings
+from tierstate.sandbox.artifacts import RELEASES
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.sandbox.properties import kafkas_own_tiers
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
+from tierstate.state.offsets import TimestampMs
+from tierstate.state.segment import Compression, SegmentState
+from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.segment.manifest import SegmentManifest, SegmentMetadata
+from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
+
+SEGMENT_BYTES = 20_000
+CHUNK_BYTES = 8_192
+PATIENCE_S = 60.0
+OFFLOADED = {"remote.storage.enable": "true", "local.retention.bytes": "1", "retention.ms": "-1"}
+
+
+@dataclass
+class KafkasTiers:
+    """``files``: the folder of `LocalTieredStorage`. ``bucket``: the folder of the published objects."""
+
+    kafka: KafkaSandbox
+    folder: Path
+    prefix: str = ""
+    compression: Compression = Compression.NONE
+    segment_bytes: str = "internal.segment.bytes"
+    """The name of the setting: Kafka 4 refuses small ``segment.bytes``."""
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({**self.kafka.client_config})
+        self.bucket = self.folder / "bucket"
+        self.bucket.mkdir(exist_ok=True)
+        self.store = DirectoryStore(self.bucket)
+        self.settings_file = self.folder / "tierstate.toml"
+        self.settings_file.write_text(
+            f'state_dir = "{self.folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{self.kafka.bootstrap}"\n'
+            f'[store]\nurl = "{self.bucket.as_uri()}"\n[view]\nsource = "kip405"\n'
+            f"[kip405]\nkey_prefixes = {json.dumps([self.prefix])}\n"
+        )
+
+    @property
+    def files(self) -> Path:
+        return files_of(self.folder)
+
+    def use(self, prefix: str = "", compression: Compression = Compression.NONE) -> None:
+        """Publish with this prefix and compression from now on, and read by this prefix."""
+        self.prefix, self.compression = prefix, compression
+        text = self.settings_file.read_text().partition("[kip405]")[0]
+        self.settings_file.write_text(f"{text}[kip405]\nkey_prefixes = {json.dumps([prefix])}\n")
+
+    def topic(self, name: str, partitions: int = 1, segment_bytes: int = SEGMENT_BYTES, **config: str) -> str:
+        """Create a topic that Kafka tiers, with small segments. Return its name."""
+        settings = {self.segment_bytes: str(segment_bytes), **OFFLOADED, **config}
+        self.admin.create_topics([NewTopic(name, partitions, len(self.kafka.brokers), config=settings)])[name].result(
+            30
+        )
+        return name
+
+    def local_start(self, topic: str, partition: int = 0) -> int:
+        """Return where the first broker's files begin."""
+        return min(int(path.stem) for path in (self.kafka.brokers[0].log_dir / f"{topic}-{partition}").glob("*.log"))
+
+    def records(self) -> Iterator[SegmentRecord | SegmentUpdate]:
+        """Yield the records of the metadata topic, partition after partition."""
+        for value in values_of(self.kafka, TOPIC):
+            record = decode_record(value)
+            assert isinstance(record, SegmentRecord | SegmentUpdate)
+            yield record
+
+    def finished(self, topic: str) -> list[SegmentRecord]:
+        """Return the segments that can be read, in order of start."""
+        begun: dict[str, SegmentRecord] = {}
+        states: dict[str, SegmentState] = {}
+        for record in self.records():
+            if isinstance(record, SegmentRecord):
+                begun[record.segment_id] = record
+            else:
+                states[record.segment_id] = record.state
+        readable = [each for key, each in begun.items() if states.get(key) is SegmentState.COPY_SEGMENT_FINISHED]
+        return sorted((each for each in readable if each.topic == topic), key=lambda each: each.offsets.start)
+
+    def offloaded(self, topic: str, partition: int = 0, *, segments: int = 1) -> int:
+        """Wait until Kafka has copied ``segments`` and trimmed them. Publish all. Return the local start."""
+
+        def copied() -> list[SegmentRecord]:
+            return [each for each in self.finished(topic) if each.partition.partition == partition]
+
+        until(lambda: len(copied()) >= segments)
+        until(lambda: self.local_start(topic, partition) > copied()[segments - 1].offsets.end - 1)
+        self.publish(topic)
+        return self.local_start(topic, partition)
+
+    def publish(self, topic: str) -> None:
+        """Publish every finished segment of the topic that the bucket lacks."""
+        for record in self.finished(topic):
+            key = self.base_key(record)
+            if not (self.bucket / object_key(key, ObjectKind.MANIFEST)).exists():
+                self._put(record, key)
+
+    def remove(self, record: SegmentRecord) -> None:
+        """Remove a segment's objects, as the plugin does before Kafka forgets the segment."""
+        for kind in ObjectKind:
+            (self.bucket / object_key(self.base_key(record), kind)).unlink()
+
+    def configure(self, topic: str, **config: str) -> None:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        for name, value in config.items():
+            resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def base_key(self, record: SegmentRecord) -> str:
+        place = record.partition
+        return ObjectKeys(self.prefix).base_key(
+            record.topic, place.topic_id, place.partition, record.offsets.start, record.segment_id
+        )
+
+    def _put(self, record: SegmentRecord, key: str) -> None:
+        def file(suffix: str) -> bytes:
+            paths = list(self.files.rglob(f"*-{record.segment_id}{suffix}"))
+            return paths[0].read_bytes() if paths else b""
+
+        log = file(".log")
+        source = SegmentSource(
+            (log,),
+            len(log),
+            file(".index"),
+            file(".timeindex"),
+            file(".snapshot"),
+            file(".leader_epoch_checkpoint"),
+            file(".txnindex") or None,
+        )
+        written = put_log(self.store, key, source, self.compression, chunk_bytes=CHUNK_BYTES)
+        indexes = put_indexes(self.store, key, source)
+        metadata = SegmentMetadata(
+            record.partition,
+            record.topic,
+            record.segment_id,
+            record.offsets.start,
+            record.offsets.end,
+            record.max_timestamp,
+            record.broker_id,
+            TimestampMs(record.at),
+            record.leader_epochs,
+            record.transaction_index_empty or None,
+        )
+        zstd = self.compression is Compression.ZSTD
+        put_manifest(self.store, key, SegmentManifest(written.chunks, indexes.spans, zstd, metadata=metadata))
+
+    def connection(self) -> Kip405Connection:
+        return Kip405Connection(load_settings(self.settings_file, (), {}, None, None))
+
+    def run(self, *command: str, fails: bool | None = False) -> Any:
+        """Run a command, and return its JSON document; with ``fails``, its error. None: it may fail."""
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run([*command, "--config", str(self.settings_file), "--json"])
+        assert fails is None or (code != 0) == fails, (out.getvalue(), err.getvalue())
+        return json.loads(err.getvalue().splitlines()[-1] if fails else out.getvalue())
+
+    def digests(self, topic: str, isolation: str, *more: str) -> Any:
+        """Return number and digest of the records of each partition."""
+        answer = self.run("digest", topic, "--isolation", str(isolation), *more)
+        return [(each["partition"], each["records"], each["digest"]) for each in answer["partitions"]]
+
+
+def files_of(folder: Path) -> Path:
+    return folder / "local-tiered-storage"
+
+
+@contextmanager
+def kafkas_tiers(folder: Path, brokers: int = 1, release: str = RELEASES[0]) -> Iterator[KafkasTiers]:
+    """Run a cluster with its own tiered storage."""
+    with KafkaSandbox(brokers, properties=kafkas_own_tiers(files_of(folder)), release=release) as kafka:
+        name = "segment.bytes" if release.startswith("3.") else "internal.segment.bytes"
+        yield KafkasTiers(kafka, folder, segment_bytes=name)
+
+
+def values_of(kafka: KafkaSandbox, topic: str) -> Iterator[bytes]:
+    """Yield the values of all records of a topic, partition after partition."""
+    config = {**kafka.client_config, "group.id": "reader", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    consumer: Any = Consumer({**config, "log_level": 0})
+    try:
+        for number in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
+            place = TopicPartition(topic, number)
+            at, end = consumer.get_watermark_offsets(place, 20)
+            consumer.assign([TopicPartition(topic, number, at)])
+            while at < end:
+                for message in consumer.consume(500, 1.0):
+                    assert message.error() is None, message.error()
+                    at = message.offset() + 1
+                    yield message.value()
+    finally:
+        consumer.close()
+
+
+def transactions(kafka: KafkaSandbox, topic: str, steps: Iterable[tuple[str, str]], partition: int = 0) -> None:
+    """Run steps of transactional producers: (name, ``begin``, ``write``, ``commit`` or ``abort``)."""
+    producers: dict[str, Producer] = {}
+    for name, step in steps:
+        if name not in producers:
+            producers[name] = Producer(
+                {**kafka.client_config, "transactional.id": f"{topic}-{name}", "linger.ms": 0, "log_level": 0}
+            )
+            producers[name].init_transactions(30)
+        producer = producers[name]
+        if step == "begin":
+            producer.begin_transaction()
+        elif step == "write":
+            write(producer, topic, partition)
+        elif step == "commit":
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+
+def write(producer: Producer, topic: str, partition: int = 0, count: int = 20) -> None:
+    for number in range(count):
+        producer.produce(topic, b"%d " % number * 60, b"key", partition)
+    assert producer.flush(30) == 0
+
+
+def plainly(kafka: KafkaSandbox, topic: str, partition: int = 0, count: int = 200) -> None:
+    """Write records without a transaction: about a segment for each 100."""
+    producer = Producer({**kafka.client_config, "linger.ms": 5, "batch.num.messages": 20, "log_level": 0})
+    write(producer, topic, partition, count)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until Kafka has done its work in the background."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "Kafka did not do it in time"
+        time.sleep(0.2)
