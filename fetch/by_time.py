@@ -30,11 +30,10 @@ Found = tuple[Offset, TimestampMs]
 def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs) -> Found | None:
     """Return the first record at or after the time, or None. Raises LogGap if offsets are missing before the answer,
     and LineageUnconfirmed if offsets before the answer may belong to another log."""
-    whole = log.local.whole_log
-    local = None if whole else log.local.offset_at(log.topic, log.partition, timestamp)
+    local = None if remote.served_by_brokers else log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
     record = first_remote(log, remote, timestamp, bounds)
-    if record is None and whole:
+    if record is None and remote.served_by_brokers:
         local = log.local.offset_at(log.topic, log.partition, timestamp)
     if record is not None or local is None:
         return record

@@ -35,8 +35,6 @@ from .remote import RemotePiece, RemoteTier, nothing
 class NoBroker:
     """The `LocalTier` of partitions without a broker: an empty log that begins at the end of the remote tier."""
 
-    whole_log = False
-
     def __init__(self, view: TierView) -> None:
         self._view = view
 

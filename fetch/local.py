@@ -38,13 +38,7 @@ class LocalPiece:
 
 
 class LocalTier(Protocol):
-    """The local tier, as fetch uses it. Thread-safe. Also raises UnknownTopic, AccessDenied, BrokerUnavailable.
-
-    ``whole_log``: the broker answers for the remote tier, too (KIP-405), so it is asked only for what is local.
-    """
-
-    @property
-    def whole_log(self) -> bool: ...
+    """The local tier, as fetch uses it. Thread-safe. Also raises UnknownTopic, AccessDenied, BrokerUnavailable."""
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
         """Return the bounds of the topic with this name. Only `fetch` raises UnknownTopic if it was re-created."""
@@ -75,8 +69,6 @@ class LocalTier(Protocol):
 
 class BrokerTier:
     """The local tier of a cluster: requests go to each partition's leader."""
-
-    whole_log = False
 
     def __init__(self, broker: Broker) -> None:
         self._reader = broker.reads

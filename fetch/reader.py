@@ -55,11 +55,6 @@ class LogReader:
         self._topics: dict[str, tuple[float, LogicalTopic]] = {}
         self._partitions: dict[tuple[str, TopicIdPartition], LogicalPartition] = {}
 
-    @property
-    def whole_log(self) -> bool:
-        """Return whether the brokers answer for both tiers, because Kafka itself tiers the topics (KIP-405)."""
-        return self._local.whole_log
-
     def close(self) -> None:
         """Stop loading ahead, and release the chunk cache's disk for other processes. Idempotent."""
         self.remote.close()

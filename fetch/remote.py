@@ -129,6 +129,9 @@ class RemoteTier:
     `close` stops loading ahead and releases the cache's disk. Readers without the cache use ``store`` and ``keys``.
     """
 
+    served_by_brokers = False
+    """Whether the brokers serve this tier, too (KIP-405). Then they are asked only for what is local."""
+
     def __init__(
         self,
         store: ObjectReader,

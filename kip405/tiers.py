@@ -37,8 +37,6 @@ SEGMENTS = 4096
 class KafkasLocalTier(BrokerTier):
     """The local log of a broker that also serves the remote tier. ``bounds`` distinguish the two starts."""
 
-    whole_log = True
-
     def __init__(self, broker: Broker, clock: Clock) -> None:
         super().__init__(broker)
         self._clock, self._lock = clock, threading.Lock()
@@ -76,6 +74,8 @@ class KafkasLocalTier(BrokerTier):
 
 class KafkasRemoteTier(RemoteTier):
     """Segments that Kafka copied. Their aborted ranges are read when they are first needed, and kept."""
+
+    served_by_brokers = True
 
     def __init__(
         self,

@@ -28,7 +28,9 @@ def open_proxy(
     with ExitStack() as opened:
         lines = None if path is None else opened.enter_context(closing(AppendedLines(path, "proxy.access_log", warn)))
         log = ReadLog(None if lines is None else lines.write, clock)
-        server = opened.enter_context(closing(ProxyServer(reader, brokers, settings.proxy, clock, log, warn)))
+        whole_log = settings.view.source == "kip405"
+        made = ProxyServer(reader, brokers, settings.proxy, clock, log, warn, whole_log=whole_log)
+        server = opened.enter_context(closing(made))
         yield server
 
 

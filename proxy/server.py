@@ -55,9 +55,6 @@ Warn = Callable[..., object]
 class BothTiers(RemoteReader, BoundsReader, Older, TopicReader, Protocol):
     """The reader of both tiers that a proxy needs."""
 
-    @property
-    def whole_log(self) -> bool: ...
-
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
@@ -84,8 +81,18 @@ class ProxyServer:
     """The proxy. The constructor binds its port, or raises InvalidSettings. `process` serves the clients."""
 
     def __init__(
-        self, reader: BothTiers, brokers: Brokers, settings: Proxy, clock: Clock, read_log: ReadLog, warn: Warn
+        self,
+        reader: BothTiers,
+        brokers: Brokers,
+        settings: Proxy,
+        clock: Clock,
+        read_log: ReadLog,
+        warn: Warn,
+        *,
+        whole_log: bool = False,
     ) -> None:
+        """``whole_log``: the brokers serve both tiers themselves (KIP-405)."""
+        self._whole_log = whole_log
         self._reader, self._brokers, self._settings, self._clock = reader, brokers, settings, clock
         self._read_log, self._warn = read_log, warn
         self._tls = tls_of(settings)
@@ -139,7 +146,7 @@ class ProxyServer:
             read_log=self._read_log,
             read_only=self._settings.read_only,
             remote_wait_s=self._settings.remote_wait,
-            whole_log=self._reader.whole_log,
+            whole_log=self._whole_log,
         )
         await listeners.open()
         # open all now: several proxies may share one address, and each needs every port that the others advertise

@@ -85,8 +85,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("tierstate.tier_state_topic", "The tier-state topic.", "_tier-state", "tier_state.topic"),
         Option(
             "tierstate.source",
-            "`bucket`: no broker is asked; the view comes from the bucket, and only the remote tier is read.",
+            "`bucket`: no broker is asked; the view comes from the bucket, and only the remote tier is read. `kip405`: "
+            "[what Kafka tiered itself](native-tiering.md).",
             setting="view.source",
+        ),
+        Option(
+            "tierstate.kip405_prefixes",
+            "With `kip405`: values that the plugin's `key.prefix` has had.",
+            setting="kip405.key_prefixes",
         ),
         Option(
             "tierstate.asOf",

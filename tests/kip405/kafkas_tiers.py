@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.sandbox.properties import kafkas_own_tiers
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.state.offsets import TimestampMs
+from tierstate.state.routing import Isolation
 from tierstate.state.segment import Compression, SegmentState
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.segment.manifest import SegmentManifest, SegmentMetadata
@@ -49,6 +50,8 @@ class KafkasTiers:
     compression: Compression = Compression.NONE
     segment_bytes: str = "internal.segment.bytes"
     """The name of the setting: Kafka 4 refuses small ``segment.bytes``."""
+    expected: dict[Isolation, Any] = field(default_factory=dict)
+    """Digests by Kafka's consumer, from before the brokers' own copies were removed."""
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({**self.kafka.client_config})
@@ -192,9 +195,13 @@ def files_of(folder: Path) -> Path:
 
 
 @contextmanager
-def kafkas_tiers(folder: Path, brokers: int = 1, release: str = RELEASES[0]) -> Iterator[KafkasTiers]:
-    """Run a cluster with its own tiered storage."""
-    with KafkaSandbox(brokers, properties=kafkas_own_tiers(files_of(folder)), release=release) as kafka:
+def kafkas_tiers(
+    folder: Path, brokers: int = 1, release: str = RELEASES[0], replicas: int = 1
+) -> Iterator[KafkasTiers]:
+    """Run a cluster with its own tiered storage. ``replicas``: of the metadata topic."""
+    properties = kafkas_own_tiers(files_of(folder))
+    properties["rlmm.config.remote.log.metadata.topic.replication.factor"] = str(replicas)
+    with KafkaSandbox(brokers, properties=properties, release=release) as kafka:
         name = "segment.bytes" if release.startswith("3.") else "internal.segment.bytes"
         yield KafkasTiers(kafka, folder, segment_bytes=name)
 

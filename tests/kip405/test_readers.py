@@ -147,8 +147,8 @@ def test_the_python_consumer_reads_both_tiers(tiered: Tiered, mode: str) -> None
 
 
 def test_python_reads_a_table_of_both_tiers(tiered: Tiered) -> None:
-    settings = {"bootstrap": tiered.tiers.kafka.bootstrap, "store": tiered.tiers.bucket.as_uri(), "source": "kip405"}
-    with tierstate.connect(**settings) as log:
+    bootstrap, store = tiered.tiers.kafka.bootstrap, tiered.tiers.bucket.as_uri()
+    with tierstate.connect(bootstrap=bootstrap, store=store, source="kip405") as log:
         table = pa.table(log.topic(TOPIC).read(columns=["offset", "key", "value"]))
     rows = list(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
     assert rows == tiered.records[Isolation.READ_COMMITTED]
