@@ -146,8 +146,18 @@ class Lacking:
         )
 
 
-def lacking(admin: Any, raw: RawClient, tier_state: str, topics: Collection[str]) -> list[Lacking]:
-    """Return the rights that an agent of these ``topics`` lacks according to the brokers.
+TO_TRIM = tuple(
+    right
+    for right in AGENT
+    if right.resource in (Resource.CLUSTER, Resource.EVERY_GROUP) or right.operation is AclOperation.DELETE
+)
+"""The rights that an agent needs only to trim. An archive (``trim.enabled = false``) does not need them."""
+
+
+def lacking(
+    admin: Any, raw: RawClient, tier_state: str, topics: Collection[str], *, trims: bool = True
+) -> list[Lacking]:
+    """Return the rights that an agent of these ``topics`` lacks according to the brokers. ``trims``: it trims them.
 
     The list is empty if the cluster has no authorizer. Raises BrokerUnavailable and its subclasses.
     """
@@ -160,7 +170,7 @@ def lacking(admin: Any, raw: RawClient, tier_state: str, topics: Collection[str]
     for name, future in admin.describe_topics(TopicCollection([tier_state, *topics]), **_ASKING).items():
         may[ResourceType.TOPIC, name] = _asked(future)
     missing = []
-    for right in AGENT:
+    for right in AGENT if trims else [each for each in AGENT if each not in TO_TRIM]:
         for topic in topics if right.resource is Resource.TOPICS else ("",):
             kind, name = right.resource.pattern(tier_state, topic)
             if right.operation not in may[kind, name]:

@@ -70,10 +70,12 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
         return read
 
-    def by_start(value: Callable[[PartitionView, Offset], int]) -> Callable[[], Iterator[Sample]]:
+    def by_start(
+        value: Callable[[PartitionView, Offset], int], counts: Callable[[PartitionStatus], bool] = lambda status: True
+    ) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
             for partition, status in board.by_partition().items():
-                if status.leads and status.local_log_start_offset is not None:
+                if status.leads and status.local_log_start_offset is not None and counts(status):
                     number = value(view.partition(partition), Offset(status.local_log_start_offset))
                     yield (status.topic, str(status.partition)), number
 
@@ -107,12 +109,17 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_out_of_lineage_segments", by_view(_out_of_lineage))
     metrics.gauge("tierstate_future_segments", by_view(lambda facts: future_segments(facts, clock.now_ms())))
     metrics.gauge("tierstate_gap_offsets", by_start(_missing))
-    metrics.gauge("tierstate_cut_elsewhere_offsets", by_start(offsets_cut_elsewhere))
+    metrics.gauge("tierstate_cut_elsewhere_offsets", by_start(offsets_cut_elsewhere, _is_trimmed))
     metrics.gauge("tierstate_degraded_partitions", total(lambda facts: bool(facts.degraded)))
     metrics.gauge("tierstate_contradicted_partitions", total(lambda facts: bool(facts.contradictions)))
     metrics.gauge("tierstate_lineage_unknown_partitions", total(lambda facts: facts.lineage_unknown))
     metrics.gauge("tierstate_integrity_holds", total(lambda facts: len(facts.holds)))
     metrics.gauge("tierstate_fenced_facts", total(lambda facts: len(facts.fenced)))
+
+
+def _is_trimmed(status: PartitionStatus) -> bool:
+    """Return whether the agent trims the partition. Kafka's retention cuts the local tier of an archive all the time."""
+    return status.not_trimmed_reason is not Reason.TRIM_DISABLED
 
 
 def _never_copied(status: PartitionStatus, view: PartitionView) -> bool:

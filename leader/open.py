@@ -133,7 +133,11 @@ def open_leader(
     )
     observe = Observer(
         context,
-        GroupPolicy(settings.trim.respect_groups, settings.trim.exclude_groups, settings.trim.group_hold_max),
+        GroupPolicy(
+            settings.trim.respect_groups and settings.trim.enabled,
+            settings.trim.exclude_groups,
+            settings.trim.group_hold_max,
+        ),
         lambda name, config: overridden(settings, name, config),
         topic.problems,
         schedule.wait_for_it,
@@ -146,6 +150,7 @@ def open_leader(
         allow_unclean=settings.trim.allow_unclean,
         expire_grace_ms=round(settings.expire.grace * 1000),
         sweep_grace_s=settings.sweep.grace,
+        trims=settings.trim.enabled,
     )
     quarantine = Quarantine(settings.sweep.quarantine_prefix, quota.take)
     sweep = SweepTools(store, tools.keys, beside.archived_deletes, settings.sweep.grace, listener, quarantine)
@@ -182,7 +187,13 @@ def hosted_partitions(settings: Settings, context: TermContext, schedule: Schedu
 
 
 def overridden(settings: Settings, name: str, config: TopicConfig) -> TopicConfig:
-    """Return Kafka's configuration with tierstate's retention where it is shorter: the broker obeys only its own."""
+    """Return Kafka's configuration with tierstate's retention where it is shorter: the broker obeys only its own.
+
+    The remote tier of an archive has a retention of its own, which may also be longer.
+    """
+    archive = settings.expire.of(name, trims=settings.trim.enabled)
+    if archive is not None:
+        config = replace(config, remote_ms=archive.ms, remote_bytes=archive.bytes)
     own = settings.tiering.topics.get(name)
     if own is None:
         return config

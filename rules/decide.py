@@ -6,7 +6,7 @@ If a step is not taken, the decision contains the reason, and `status.py` shows 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..state.ids import RemoteSegmentId
@@ -41,13 +41,17 @@ from .trim import NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings that decisions depend on: in milliseconds (``_ms``) or seconds of the process's clock (``_s``)."""
+    """The settings that decisions depend on: in milliseconds (``_ms``) or seconds of the process's clock (``_s``).
+
+    ``trims``: False for an archive, whose local segments only Kafka's retention deletes.
+    """
 
     copy_lag_ms: int
     trim_delay_ms: int
     allow_unclean: bool
     expire_grace_ms: int = 60_000
     sweep_grace_s: float = 86_400.0
+    trims: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,10 @@ Intent = CopyCandidate | TrimBefore | AdvanceLogStart | CutLocal | StartDelete |
 
 Expiry = AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | NoExpiry
 ORDERED = frozenset({Reason.ORDER_WAITS, Reason.ORDER_LOST})
+_ARCHIVE = (
+    "trim.enabled=false, an archive: only Kafka's retention deletes local segments, and expire.retention decides about "
+    "the remote tier"
+)
 RETENTION_SAYS = frozenset({Reason.NO_LOG_START, Reason.NOTHING_REMOTE, Reason.NOT_COPIED, Reason.RETENTION_KEEPS})
 
 
@@ -219,14 +227,19 @@ def retention_of(config: TopicConfig) -> TopicRetention:
     """Return the retention of the topic. While the topic is refused, retention keeps everything."""
     if refusal(config) is not None:
         return KEEPS_ALL
-    return TopicRetention.of(
+    retention = TopicRetention.of(
         config.retention_ms, config.retention_bytes, config.local_retention_ms, config.local_retention_bytes
     )
+    if config.remote_ms is None or config.remote_bytes is None:
+        return retention
+    return replace(retention, total_ms=config.remote_ms, total_bytes=config.remote_bytes)
 
 
 def _trim(
     view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory, stopped: Why | None
 ) -> TrimBefore | NoTrim:
+    if not policy.trims:
+        return NoTrim(Why(Reason.TRIM_DISABLED, _ARCHIVE))
     if stopped is not None:
         return NoTrim(stopped)
     rules = TrimPolicy(policy.trim_delay_ms, policy.allow_unclean, seen.config.unclean_leader_election_enable)

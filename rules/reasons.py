@@ -32,6 +32,7 @@ class Reason(StrEnum):
     GROUPS_UNKNOWN = "groups-unknown"
     UNCLEAN_ELECTIONS = "unclean-elections"
     OBJECTS_MISSING = "objects-missing"
+    TRIM_DISABLED = "trim-disabled"
 
     NOTHING_REMOTE = "nothing-remote"
     RETENTION_KEEPS = "retention-keeps"
@@ -200,6 +201,11 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "The daily check found that objects of readable segments are missing, or have another size.",
         "Restore the named objects (versions, a backup of the bucket): the agent checks again every ten minutes. "
         "`tierstate verify` names all of them.",
+    ),
+    Reason.TRIM_DISABLED: Meaning(
+        "trim",
+        "`trim.enabled = false`: the remote tier is [an archive](operations.md#an-archive).",
+        "Set `trim.enabled`, and remove `expire.retention` and `expire.topics`.",
     ),
     Reason.NOTHING_REMOTE: Meaning("expire", "The remote tier has nothing from the log start on.", NOTHING),
     Reason.RETENTION_KEEPS: Meaning(

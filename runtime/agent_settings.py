@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from .remote_retention import FOREVER, TOPIC, RemoteRetention, parse_retention, parse_rule
 from .section import Section
 from .setting_types import Duration, Folders, Patterns, Size
+
+
+def _retention(text: str) -> str:
+    if text:
+        parse_retention(text)
+    return text
+
+
+def _rule(text: str) -> str:
+    parse_rule(text)
+    return text
+
+
+Rules = Annotated[
+    tuple[Annotated[str, AfterValidator(_rule)], ...],
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    WithJsonSchema({"x-type": "rules"}),
+]
 
 
 class Agent(Section):
@@ -27,6 +46,11 @@ class Copy(Section):
 class Trim(Section):
     """The local tier."""
 
+    enabled: bool = Field(
+        default=True,
+        description="false: an archive. Nothing is trimmed, Kafka's retention deletes local segments, and "
+        "`expire.retention` decides about the remote tier.",
+    )
     delay: Duration = Field(
         default=900.0, ge=0, description="How long a copied segment stays local, whatever retention says."
     )
@@ -48,9 +72,33 @@ class Trim(Section):
 class Expire(Section):
     """The remote tier's retention."""
 
+    retention: Annotated[str, AfterValidator(_retention)] = Field(
+        default="",
+        description="With `trim.enabled = false`: how long the remote tier keeps records. `topic`: as Kafka; `forever`; "
+        "a duration as `7y`; a size as `10TiB`. Empty: `forever`, and with trimming `topic`.",
+    )
+    topics: Rules = Field(
+        default=(),
+        description="The same by topic, as `PATTERN=RETENTION`; the first pattern that matches the whole name counts.",
+    )
     grace: Duration = Field(
         default=60.0, ge=0, description="From the delete-started fact to the deletion, for readers."
     )
+
+    def of(self, topic: str, *, trims: bool) -> RemoteRetention | None:
+        """Return the remote tier's own retention of a topic; None if Kafka's settings decide. ``trims``: of `Trim`."""
+        if trims:
+            return None
+        for rule in self.topics:
+            pattern, retention = parse_rule(rule)
+            if pattern.fullmatch(topic):
+                return retention
+        return parse_retention(self.retention or FOREVER)
+
+    @property
+    def is_set(self) -> bool:
+        """Return whether a retention is set that needs ``trim.enabled = false``."""
+        return bool(self.topics) or self.retention not in ("", TOPIC)
 
 
 class Sweep(Section):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from ..state.errors import InvalidSettings
 from .agent_settings import Agent, Archive, Checkpoint, Copy, Custodian, Expire, Lease, Prefix, Sweep, Trim
@@ -277,6 +277,13 @@ class Settings(Section):
     proxy: Proxy = Proxy()
     table: Tables = Tables()
     catalog: dict[str, str] = Field(default={}, repr=False, description="pyiceberg's properties, as they are.")
+
+    @model_validator(mode="after")
+    def _archive(self) -> Settings:
+        """Refuse a retention of the remote tier beside trimming: what Kafka should delete would be kept, or lost."""
+        if self.trim.enabled and self.expire.is_set:
+            raise ValueError("expire.retention and expire.topics need trim.enabled = false")
+        return self
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _masked: frozenset[str] = PrivateAttr(default_factory=frozenset)

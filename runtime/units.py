@@ -16,12 +16,12 @@ SIZE_UNITS = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-SECOND_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+SECOND_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "y": 365 * 86_400.0}
 
 _SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+", re.ASCII)
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d|y))+", re.ASCII)
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|y)", re.ASCII)
 _MOST = 2**63 - 1
 
 
@@ -57,7 +57,7 @@ def parse_duration(value: object) -> float:
                 f"a duration without a unit: {text}; write {text}s for seconds, {text}ms, {text}m, {text}h or {text}d"
             )
         return 0.0
-    raise ValueError(f"not a duration: {value!r}; write a number with a unit, as 15m (units: ms s m h d)")
+    raise ValueError(f"not a duration: {value!r}; write a number with a unit, as 15m (units: ms s m h d y)")
 
 
 def show_size(size: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 _PREFIXES = {"timestamp_type": "message."}
+_OURS = ("remote_ms", "remote_bytes")
 LIKE_TOTAL = -2
 """``local.retention.*`` = -2 means the value of the topic's own ``retention.*``."""
 
@@ -22,11 +23,15 @@ class TopicConfig:
     remote_storage_enable: bool = False
     timestamp_type: str = "CreateTime"
     unclean_leader_election_enable: bool = False
+    remote_ms: int | None = None
+    """The remote tier's own retention, of tierstate's settings. None: that of the topic. ``remote_bytes``: the same."""
+    remote_bytes: int | None = None
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Return Kafka's names of all these settings."""
-        return tuple(f"{_PREFIXES.get(each.name, '')}{each.name.replace('_', '.')}" for each in fields(cls))
+        """Return Kafka's names of all settings that are Kafka's."""
+        kafkas = (each.name for each in fields(cls) if each.name not in _OURS)
+        return tuple(f"{_PREFIXES.get(name, '')}{name.replace('_', '.')}" for name in kafkas)
 
     @classmethod
     def of(cls, entries: Mapping[str, str]) -> TopicConfig:

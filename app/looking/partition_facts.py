@@ -10,6 +10,7 @@ from ...fetch.verify import out_of_lineage
 from ...rules.cut_elsewhere import cut_elsewhere
 from ...rules.decide import excluded, internal, refusal
 from ...rules.orders import lost_orders, order_done, standing
+from ...rules.reasons import Reason
 from ...runtime.units import counted
 from ...state.offsets import Offset, OffsetRange, moment
 from ...state.routing import in_force, log_start
@@ -131,7 +132,7 @@ def look_at(
         lineage_unknown=view.lineage_unknown,
         unconfirmed=_unconfirmed(view, bounds),
         agent=agent,
-        cut_elsewhere=None if lost else cut_elsewhere(view, topic, local_start),
+        cut_elsewhere=None if lost or _is_archive(agent) else cut_elsewhere(view, topic, local_start),
         untiered=None if untiered is None else untiered.text,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
@@ -140,6 +141,11 @@ def look_at(
         accepted_gaps=accepted_in_words(view),
         kept=kept_in_words(view),
     )
+
+
+def _is_archive(agent: dict[str, Any] | str | None) -> bool:
+    """Return whether the agent trims nothing. Kafka's retention then cuts the local tier all the time."""
+    return isinstance(agent, dict) and agent.get("not_trimmed_reason") == Reason.TRIM_DISABLED.value
 
 
 def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:

@@ -89,7 +89,9 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         stack.callback(follower.close)
 
         rights = RightsWatch(
-            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics), connection.kafka, broker.raw
+            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics, trims=settings.trim.enabled),
+            connection.kafka,
+            broker.raw,
         )
         folders = FolderWatch(log, broker.control)
         proof = settings.trim.proof

@@ -303,7 +303,13 @@ def checks(connection: Connection) -> Iterator[Check]:
         here = {parsed[0] for each in folders if (parsed := folder_name(each)) is not None}  # also of hidden topics
         tiered = (name for name in here | internal.keys() if not internal.get(name, False))
         covered = sorted(name for name in tiered if settings.tiering.covers(name))
-        rights = lacking(connection.broker.admin, connection.broker.raw, settings.tier_state.topic, covered)
+        rights = lacking(
+            connection.broker.admin,
+            connection.broker.raw,
+            settings.tier_state.topic,
+            covered,
+            trims=settings.trim.enabled,
+        )
         if rights:
             first = "; ".join(map(str, rights))
             commands = "; ".join(each.command(settings.kafka) for each in rights)

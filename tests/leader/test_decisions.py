@@ -13,7 +13,7 @@ from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.leader.group_holds import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
 from tierstate.rules.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
-from tierstate.rules.decide import Memory, OperationKind, Policy, decide, refusal, standing_order
+from tierstate.rules.decide import Memory, OperationKind, Policy, decide, refusal, retention_of, standing_order
 from tierstate.rules.erase import NothingToErase
 from tierstate.rules.expire import NoExpiry
 from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed, PrefixProof
@@ -360,3 +360,13 @@ def test_partitions_and_topics_are_remembered_apart() -> None:
     assert holds.holds("u", 0, at(a=50), BOUNDS) == {"a": 50}
     assert holds.holds("t", 1, at(), BOUNDS) == {"elsewhere": 0}
     assert holds.holds("t", 0, at(a=50), BOUNDS) == {}
+
+
+def test_an_archive_keeps_the_remote_tier_by_a_retention_of_its_own_and_trims_nothing() -> None:
+    """Kafka's own retention stays what the alarm about uncopied data is computed from."""
+    settings = Settings.model_validate({"trim": {"enabled": False}, "expire": {"topics": ["orders=7y"]}})
+    config = overridden(settings, "orders", TopicConfig(retention_ms=1000, retention_bytes=5))
+    assert (config.retention_ms, config.remote_ms, config.remote_bytes) == (1000, 7 * 365 * 86_400_000, -1)
+    assert (retention_of(config).total_ms, retention_of(config).total_bytes) == (7 * 365 * 86_400_000, -1)
+    forever = retention_of(overridden(settings, "others", TopicConfig(retention_ms=1000, retention_bytes=5)))
+    assert (forever.total_ms, forever.total_bytes, forever.local_ms) == (-1, -1, 1000)

@@ -156,6 +156,13 @@ def test_local_retention_keeps_what_is_there(topic_for: NewReasonTopic) -> None:
         desk.says("trimmed", Reason.LOCAL_RETENTION, kept + limits)
 
 
+@shows(Reason.TRIM_DISABLED)
+def test_an_archive_is_not_trimmed(topic: ReasonTopic) -> None:
+    with topic.desk(enabled=False) as desk:
+        desk.says("trimmed", Reason.TRIM_DISABLED, r"trim\.enabled=false, an archive: only Kafka's retention .*")
+        assert topic.bases()[0] == 0
+
+
 @shows(Reason.TRIM_DELAY)
 def test_copies_are_young(topic: ReasonTopic) -> None:
     end = topic.bases()[1] - 1
