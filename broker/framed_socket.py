@@ -55,6 +55,18 @@ class FramedSocket:
         except OSError as error:
             raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
 
+    def dies_at(self, deadline: float) -> None:
+        """Let nothing that was sent arrive long after the deadline. Raises TimedOut if it has passed.
+
+        The kernel gives up bytes that the peer did not acknowledge by then, and a close discards what is left.
+        """
+        try:
+            left_ms = max(1, int(self._remaining(deadline) * 1000))
+        except TimeoutError as error:
+            raise TimedOut("the deadline passed", address=self._name) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, left_ms)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
     def receive(self, deadline: float, kind: Callable[[int], bytearray] = bytearray) -> bytearray:
         """Return the payload of the next frame, in a buffer that ``kind`` creates.
 

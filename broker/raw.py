@@ -271,6 +271,7 @@ class RawClient:
         except TimedOut as error:
             raise BrokerUnavailable("DeleteRecords was not sent", broker=broker, reason=error) from error
         try:
+            connection.dies_at(deadline)  # a retransmission after the time-out would trim what was checked long before
             answer = connection.ask(request, deadline).topics[0].partitions[0]
         except (BrokerUnavailable, TimedOut) as error:
             raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker, reason=error) from error

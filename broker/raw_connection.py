@@ -47,6 +47,10 @@ class RawConnection:
             frames.close()
             raise
 
+    def dies_at(self, deadline: float) -> None:
+        """Let no request arrive long after ``deadline`` (`FramedSocket.dies_at`)."""
+        self._frames.dies_at(deadline)
+
     def ask(self, request: Any, deadline: float, memo: AnswerMemo[Any] | None = None) -> Any:
         """Return the answer. Raises BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (broker too old)."""
         self._count += 1

@@ -118,7 +118,7 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
 
 def _is_trimmed(status: PartitionStatus) -> bool:
-    """Return whether the agent trims the partition. Kafka's retention cuts the local tier of an archive all the time."""
+    """Return whether the agent trims the partition. In an archive, Kafka's retention cuts the local tier."""
     return status.not_trimmed_reason is not Reason.TRIM_DISABLED
 
 

@@ -74,8 +74,8 @@ class Expire(Section):
 
     retention: Annotated[str, AfterValidator(_retention)] = Field(
         default="",
-        description="With `trim.enabled = false`: how long the remote tier keeps records. `topic`: as Kafka; `forever`; "
-        "a duration as `7y`; a size as `10TiB`. Empty: `forever`, and with trimming `topic`.",
+        description="With `trim.enabled = false`: how long the remote tier keeps records. `topic`: as Kafka does; "
+        "`forever`; a duration as `7y`; a size as `10TiB`. Empty: `forever`, and with trimming `topic`.",
     )
     topics: Rules = Field(
         default=(),

@@ -1,4 +1,4 @@
-"""How long the remote tier keeps records if the local tier is not trimmed: ``expire.retention`` and ``expire.topics``."""
+"""The retention of the remote tier of an archive: ``expire.retention`` and ``expire.topics``."""
 
 from __future__ import annotations
 

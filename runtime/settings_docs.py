@@ -21,7 +21,8 @@ Later wins: defaults, the file, the environment, `--set section.key=value`, `--b
 `tierstate config` shows every value and where it came from.
 
 - Sizes: `4MiB`, `10MB`, `0` (B KiB MiB GiB TiB, KB MB GB TB). Durations: `15m`, `1h30m`, `250ms`, `0`
-  (ms s m h d y). A duration without a unit is refused, but for `0`: `delay = 15` could be seconds, minutes or Kafka's ms.
+  (ms s m h d y). A duration without a unit is refused, but for `0`: `delay = 15` could be seconds, minutes or Kafka's
+  ms.
 - Lists in the environment and in `--set` are written as in TOML: `["a", "b"]`; one value alone needs no brackets.
 - Patterns are regular expressions that match the whole name.
 - Secrets are given by reference, `{ env = "NAME" }`, `{ file = "PATH" }` or `{ command = ["PROGRAM", "ARGUMENT"] }`
