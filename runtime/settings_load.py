@@ -139,7 +139,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[S
         if path[:2] == TOPIC_TABLE:
             problems.append(f"{name}: tables keyed by topic are settings of the file only")
         else:
-            values[path] = Given(_typed(text), f"environment {name}", Path(), False)
+            values[path] = Given(typed(text), f"environment {name}", Path(), False)
     return values
 
 
@@ -153,11 +153,11 @@ def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[Setti
         elif path[:2] == TOPIC_TABLE:
             problems.append(f"{key.strip()}: tables keyed by topic are settings of the file only (--set)")
         else:
-            values[path] = Given(_typed(text.strip()), "--set", Path(), True)
+            values[path] = Given(typed(text.strip()), "--set", Path(), True)
     return values
 
 
-def _typed(text: str) -> object:
+def typed(text: str) -> object:
     """Parse lists and references as in the file. Return any other text unchanged: the setting's class parses it."""
     if text.startswith(("[", "{")):
         try:
@@ -228,6 +228,9 @@ def _plant(tree: dict[str, Any], path: SettingPath, value: object) -> None:
 def _problem(details: Any, origins: Mapping[str, str], masked: set[str]) -> str:
     """Return one line for a pydantic error. The value is in the line unless it is a secret or came by reference."""
     location = tuple(str(part) for part in details["loc"])
+    message = str(details["msg"]).removeprefix("Value error, ")
+    if not location:  # two sections contradict each other
+        return message
     keys = [_dotted(location[:length]) for length in range(len(location), 0, -1)]
     origin = next((origins[key] for key in keys if key in origins), "")
     if not origin:  # an unknown section: its origin is that of its first key
@@ -236,7 +239,6 @@ def _problem(details: Any, origins: Mapping[str, str], masked: set[str]) -> str:
         return f"{keys[0]}: {unknown(location)} ({origin})"
     if any(key in masked for key in keys):
         return f"{keys[0]}: the value behind this reference is not valid ({origin})"
-    message = str(details["msg"]).removeprefix("Value error, ")
     if details["type"] != "value_error" and isinstance(details["input"], (str, int, float, bool)):
         message = f"{message[:1].lower()}{message[1:]}, not {details['input']!r}"
     return f"{keys[0]}: {message} ({origin})"

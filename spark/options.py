@@ -206,6 +206,7 @@ def _is_partition(number: object) -> bool:
 def _given(options: Mapping[str, str]) -> dict[str, object]:
     """Return settings by name: those that the options set, and the defaults for readers. Raises InvalidRequest."""
     from ..app.opening.connection import FOR_READERS
+    from ..runtime.settings_load import typed
 
     settings: dict[str, object] = {f"kafka.{name}": value for name, value in kafka_properties(options).items()}
     if not options.get("tierstate.store", "").strip():
@@ -216,7 +217,7 @@ def _given(options: Mapping[str, str]) -> dict[str, object]:
         if value and key in settings:
             raise InvalidRequest(f"options {names[key]} and {name} are one and the same setting")
         if value:
-            settings[key], names[key] = value, name
+            settings[key], names[key] = typed(value) if value.startswith("[") else value, name
     return {**FOR_READERS, **settings}
 
 

@@ -181,7 +181,8 @@ class KafkasTiers:
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             code = run([*command, "--config", str(self.settings_file), "--json"])
-        assert fails is None or (code != 0) == fails, (out.getvalue(), err.getvalue())
+        if fails is not None and (code != 0) != fails:
+            raise AssertionError(f"exit code {code}: {out.getvalue()[-2000:]} {err.getvalue()[-2000:]}")
         return json.loads(err.getvalue().splitlines()[-1] if fails else out.getvalue())
 
     def digests(self, topic: str, isolation: str, *more: str) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import NewTopic
 
 from tests.kip405.kafkas_tiers import OFFLOADED, SEGMENT_BYTES, KafkasTiers, kafkas_tiers, plainly, until
@@ -23,7 +24,7 @@ def tiers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkasTiers]:
 
 def on_two(tiers: KafkasTiers, name: str, brokers: tuple[int, int], **config: str) -> str:
     """Create a topic of one partition whose replicas are on these two brokers; the first one leads."""
-    assignment = [[tiers.kafka.brokers[each].node_id for each in brokers]]
+    assignment = [[tiers.kafka.brokers[each].address.node_id for each in brokers]]
     settings = {tiers.segment_bytes: str(SEGMENT_BYTES), **OFFLOADED, **config}
     topic = NewTopic(name, 1, replica_assignment=assignment, config=settings)
     tiers.admin.create_topics([topic])[name].result(30)
@@ -31,9 +32,13 @@ def on_two(tiers: KafkasTiers, name: str, brokers: tuple[int, int], **config: st
 
 
 def leader_of(tiers: KafkasTiers, topic: str) -> int | None:
-    described: Any = tiers.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
-    leader = described.partitions[0].leader
-    return None if leader is None else int(leader.id)
+    """Return the leader's id; None during an election, or while the brokers do not answer."""
+    with suppress(KafkaException, TimeoutError):
+        answer = tiers.admin.describe_topics(TopicCollection([topic]), request_timeout=5)[topic]
+        described: Any = answer.result(10)
+        leader = described.partitions[0].leader
+        return None if leader is None else int(leader.id)
+    return None
 
 
 def copied(tiers: KafkasTiers, topic: str) -> int:
@@ -51,7 +56,7 @@ def test_leaders_that_move_leave_one_log(tiers: KafkasTiers) -> None:
     for stopped in (0, 1, 0):
         plainly(tiers.kafka, topic, count=250)
         tiers.kafka.kill(stopped)
-        other = tiers.kafka.brokers[1 - stopped].node_id
+        other = tiers.kafka.brokers[1 - stopped].address.node_id
         until(lambda other=other: leader_of(tiers, topic) == other)
         plainly(tiers.kafka, topic, count=250)
         tiers.kafka.start(stopped)
@@ -73,7 +78,7 @@ def test_records_that_an_unclean_election_lost_are_not_read_though_their_copies_
     tiers.publish(topic)
     tiers.kafka.kill(0)
     tiers.kafka.start(1)
-    survivor = tiers.kafka.brokers[1].node_id
+    survivor = tiers.kafka.brokers[1].address.node_id
     until(lambda: leader_of(tiers, topic) == survivor)
     same_as_kafkas(tiers, topic)
     plainly(tiers.kafka, topic, count=700)  # other records at the same offsets

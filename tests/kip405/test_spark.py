@@ -56,7 +56,6 @@ def test_a_batch_query_reads_both_tiers(tiers: KafkasTiers, spark: SparkSession,
     frame = spark.read.format("tierstate").options(**options(tiers, isolation=str(isolation))).load()
     assert frame.count() == tiers.expected[isolation][0][1]
     assert {row.partition for row in frame.select("partition").collect()} == {0}
-    assert tiers.digests(TOPIC, isolation, "--via", "spark") == tiers.expected[isolation]
 
 
 def test_a_stream_reads_both_tiers_once(tiers: KafkasTiers, spark: SparkSession, tmp_path: Path) -> None:
@@ -83,3 +82,8 @@ def test_a_table_follows_the_topic_and_is_its_log(tiers: KafkasTiers, tmp_path: 
     checked = tiers.run("table", "check", f"kafka.{TOPIC}", "--local", *folder)
     assert checked["findings"] == []
     assert sum(each["rows"] for each in checked["partitions"]) == followed["rows"]
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_sparks_executors_read_the_records_that_kafka_served(tiers: KafkasTiers, isolation: Isolation) -> None:
+    assert tiers.digests(TOPIC, isolation, "--via", "spark") == tiers.expected[isolation]
