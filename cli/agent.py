@@ -13,12 +13,13 @@ from .serving import serve, service_logs
 @click.option("--once", is_flag=True, help="Do what there is to do now, then end.")
 @pass_context
 def command(context: Context, once: bool) -> None:
-    """Copy, and trim, the partitions that this broker leads. Ends on SIGTERM after the acts in progress."""
+    """Copy, and trim, the partitions that this broker leads; with agent.source=fetch those of all brokers. Ends on SIGTERM after the acts in progress."""
     from ..app.operating.agent import open_agent
     from ..runtime.allocator import return_large_buffers
+    from ..runtime.settings import needed_by_agent
 
     return_large_buffers()
-    settings = context.settings_with("kafka.bootstrap.servers", "store.url", "agent.log_dirs")
+    settings = context.settings_with(*needed_by_agent(context.settings))
     logger = service_logs(context)
     with open_agent(settings, logger, once=once) as services:
         context.deadline.cancel()

@@ -18,10 +18,11 @@ def command(context: Context) -> None:
     printed as it ends, and has a deadline: what does not answer by then is wrong.
     """
     from ..app.operating.checks import Row, checked
+    from ..runtime.settings import needed_by_agent
     from ..state.errors import Difference, TierStateLost
 
     rows: list[Row] = []
-    with context.connected("kafka.bootstrap.servers", "store.url", "agent.log_dirs") as connection:
+    with context.connected(*needed_by_agent(context.settings)) as connection:
         if not context.as_json:
             context.output.row(COLUMNS, WIDTHS)
         for row in checked(connection):

@@ -129,7 +129,7 @@ def _attempt(session: TermSession, candidate: CopyCandidate, tools: CopyTools) -
         offsets=candidate.offsets,
         object_key=key,
         term=session.term,
-        broker_id=session.context.broker_id,
+        broker_id=session.broker_id,
         started_at=session.now(),
     )
 

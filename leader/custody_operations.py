@@ -148,7 +148,8 @@ def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> TermSe
         elected_at=context.time.now_ms(),
     )
     position = append_leader(context, elected)
-    return TermSession(context, partition, view.topic or "", Term(TERMINAL_EPOCH, position, elected.id))
+    term = Term(TERMINAL_EPOCH, position, elected.id)
+    return TermSession(context, partition, view.topic or "", term, context.broker_id)
 
 
 def clear(custody: CustodyTools, session: TermSession, step: TermStep) -> Operation[None]:

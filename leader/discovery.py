@@ -64,7 +64,7 @@ class Discovery:
         self, context: TermContext, choose: Callable[[TopicDescription], Choice | None], schedule: Schedule
     ) -> None:
         """``choose`` returns None for a topic that is of no interest at all."""
-        self._log, self._broker, self._broker_id = context.log, context.broker, context.broker_id
+        self._log, self._broker = context.log, context.broker
         self._choose, self._with_facts, self._schedule = choose, context.view.partitions, schedule
         self._clock = context.clock
         self._uncovered = False
@@ -157,7 +157,7 @@ class Discovery:
 
     def _is_hidden(self, topic_id: TopicId) -> bool:
         try:
-            self._broker.topic_exists(topic_id, broker=self._broker_id)
+            self._broker.topic_exists(topic_id, broker=self._log.broker)
         except AccessDenied:
             return True
         return False
@@ -182,14 +182,14 @@ class Discovery:
             if choice is None:
                 continue
             if choice.covered and choice.barred is None:
-                unseen += led_unseen(described, self._broker_id, self._local)
+                unseen += led_unseen(described, self._log.broker, self._local)
             for metadata in described.partitions:
                 partition = TopicIdPartition(described.topic_id, metadata.partition)
                 if partition not in self._local:
                     continue
                 self._uncovered = self._uncovered or not choice.covered
                 if choice.covered or partition in self._left:
-                    leads = metadata.leader == self._broker_id
+                    leads = metadata.leader == self._log.broker_of(partition)
                     epoch = metadata.leader_epoch if leads else None
                     hosted[partition] = Hosted(described.name, leads, choice.barred, epoch)
         now = self._clock.monotonic()

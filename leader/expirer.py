@@ -180,7 +180,7 @@ def delete_records_order(session: TermSession, before: Offset, listener: Listene
     session.confirm_leadership()
     try:
         new_start = context.broker.delete_records_on(
-            context.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
+            session.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
         )
     except TimedOut:
         new_start = session.bounds().local_start  # the broker may have cut all the same: read its log start

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from ..broker.answers import Place
 from ..broker.groups import GroupProblem, TopicGroups
 from ..rules.decide import refusal
 from ..rules.observed import NO_GROUPS, PROVEN, GroupsSeen, Observed, PrefixProof
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, Unavailable, UnknownTopic
-from ..state.ids import TopicIdPartition
+from ..state.ids import BrokerId, TopicIdPartition
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
 from ..state.topics import TopicConfig
@@ -126,7 +127,7 @@ class Observer:
         """``waits`` is called at each look: True if the last stable offset prevents the copy of a rolled segment."""
         self._archive_problem, self._respect, self._prefix = archive_problem, groups.respect, prefix
         broker, clock = context.broker, context.clock
-        self._broker, self._broker_id, self._log = broker, context.broker_id, context.log
+        self._broker, self._log = broker, context.log
         self._overrides, self._clock, self._waits = overrides, clock, waits
         self._asked_ahead: dict[TopicIdPartition, tuple[float, LocalBounds | TierstateError]] = {}
         self._looked_ahead = float("-inf")
@@ -182,7 +183,7 @@ class Observer:
         """Return bounds that were requested ahead if they are recent, and forget them; otherwise request them now."""
         at, answer = self._asked_ahead.pop(partition, (0.0, None))
         if answer is None or self._clock.monotonic() - at >= AHEAD_AGE_S:
-            return self._broker.bounds(name, partition.partition, broker=self._broker_id)
+            return self._broker.bounds(name, partition.partition, broker=self._log.broker_of(partition))
         if isinstance(answer, TierstateError):
             raise answer
         return answer
@@ -211,17 +212,22 @@ class Observer:
     def _all_bounds(
         self, due: Mapping[TopicIdPartition, str]
     ) -> Mapping[TopicIdPartition, LocalBounds | TierstateError]:
-        places = {each: (name, each.partition) for each, name in due.items()}
-        try:
-            answers = self._broker.bounds_of(places.values(), broker=self._broker_id)
-        except TierstateError as error:
-            return dict.fromkeys(due, error)
-        return {each: answers[place] for each, place in places.items()}
+        by_broker: defaultdict[BrokerId, dict[TopicIdPartition, Place]] = defaultdict(dict)
+        for each, name in due.items():
+            by_broker[self._log.broker_of(each)][each] = name, each.partition
+        bounds = dict[TopicIdPartition, LocalBounds | TierstateError]()
+        for broker, places in by_broker.items():
+            try:
+                answers = self._broker.bounds_of(places.values(), broker=broker)
+                bounds |= {each: answers[place] for each, place in places.items()}
+            except TierstateError as error:
+                bounds |= dict.fromkeys(places, error)
+        return bounds
 
     def _all_configs(self, topics: Collection[str]) -> set[str]:
         old, now = self._configs.old(topics), self._clock.monotonic()
         try:
-            answers = self._broker.configs(old, broker=self._broker_id) if old else {}
+            answers = self._broker.configs(old, broker=self._log.broker) if old else {}
         except TierstateError:
             return set()
         configs = {topic: config for topic, config in answers.items() if isinstance(config, TopicConfig)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import TierTopic
 from ..broker.topics import TopicDescription
-from ..log.local_log import LogDirs
+from ..log.local_log import LocalLog
 from ..rules.decide import Policy, excluded, internal
 from ..rules.observed import PrefixProof
 from ..rules.sweep import ArchivedDeletes, no_archived_deletes
@@ -17,7 +17,7 @@ from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener
 from ..runtime.quota import ByteQuota
 from ..runtime.settings import Settings
-from ..state.ids import TopicId, TopicIdPartition
+from ..state.ids import COPIER, TopicId, TopicIdPartition
 from ..state.object_keys import ObjectKeys
 from ..state.topics import TopicConfig
 from ..state.view import TierView
@@ -37,7 +37,7 @@ from .quarantine import Quarantine
 from .schedule import Schedule
 from .status import StatusBoard
 from .sweeper import SweepTools
-from .term import TermContext
+from .term import TermContext, nobody_else
 from .upload import FormatPolicy
 
 
@@ -47,17 +47,13 @@ class LeaderRole:
 
     agent: Agent
     board: StatusBoard
-    log: LogDirs
+    log: LocalLog
     context: TermContext
     hosted: HostedPartitions
     new_worker: NewWorker
     quota: ByteQuota
     unseen: Callable[[], Sequence[str]]
     """Returns led partitions that are in no known log folder (`Discovery.unseen`)."""
-
-    def close(self) -> None:
-        """Release the broker's log folders."""
-        self.log.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ NOTHING_BESIDE = Beside()
 
 def open_leader(
     settings: Settings,
-    log: LogDirs,
+    log: LocalLog,
     parts: Parts,
     listener: Listener,
     management_address: str,
@@ -108,9 +104,9 @@ def open_leader(
     cluster = broker.cluster()
     keyring = settings.encryption.keyring
     keys = ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits)
-    others = OtherReplicas(log.node_id, view, ask_by_http)
+    others = nobody_else if log.agent_id == COPIER else OtherReplicas(log.agent_id, view, ask_by_http)
     context = TermContext(
-        log.node_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys, others
+        log.agent_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys, others
     )
     schedule = beside.schedule or Schedule(clock, view.tier_partition)
     quota = beside.quota or ByteQuota(clock, settings.copy_.quota)

@@ -295,7 +295,8 @@ class PartitionWorker:
         if view.term is None and not tiered:
             return None
         context = self._context
-        return term_due(view, seen.bounds, seen.epochs, context.broker_id, context.management_address)
+        broker_id = context.log.broker_of(self.partition)
+        return term_due(view, seen.bounds, seen.epochs, broker_id, context.management_address)
 
     def _asks_time(self, memory: Memory) -> str | None:
         """Return why a term must begin only to learn the brokers' time from its first append; None if not needed."""

@@ -77,8 +77,8 @@ class StableOffsetPin:
             return False
         pin.due = now + ASK_EVERY_S
         try:
-            place = self._name, self._partition.partition
-            pin.by = _holder(self._context.broker.open_transactions(*place, broker=self._context.broker_id), pin)
+            place, broker = (self._name, self._partition.partition), self._context.log.broker_of(self._partition)
+            pin.by = _holder(self._context.broker.open_transactions(*place, broker=broker), pin)
         except TierstateError:
             return False
         return pin.by is not None and shown.open_transaction is None

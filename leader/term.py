@@ -78,8 +78,12 @@ class TermContext:
 class TermSession:
     """One term of one partition, whose `LeaderElected` is in the view. Used by one thread at a time."""
 
-    def __init__(self, context: TermContext, partition: TopicIdPartition, name: str, term: Term) -> None:
+    def __init__(
+        self, context: TermContext, partition: TopicIdPartition, name: str, term: Term, broker_id: BrokerId
+    ) -> None:
+        """``broker_id``: the broker that leads the partition in the term's epoch."""
         self.context, self.partition, self.name, self.term = context, partition, name, term
+        self.broker_id = broker_id
         self._tier_partition = context.view.tier_partition(partition)
         self._counter = 0
         self._safe_at = float("-inf")
@@ -105,9 +109,9 @@ class TermSession:
         return clocks.for_deletion
 
     def bounds(self) -> LocalBounds:
-        """Return this broker's bounds. Raises Fenced if a newer epoch exists, BrokerUnavailable if it does not lead."""
+        """Return the broker's bounds. Raises Fenced if a newer epoch exists, BrokerUnavailable if it does not lead."""
         context, number = self.context, self.partition.partition
-        return context.broker.bounds(self.name, number, broker=context.broker_id, epoch=self.term.epoch)
+        return context.broker.bounds(self.name, number, broker=self.broker_id, epoch=self.term.epoch)
 
     def view(self, max_age: float = FRESH_S) -> PartitionView:
         """Return the partition from a view that includes an end captured at most ``max_age`` seconds ago.
@@ -193,8 +197,8 @@ class TermSession:
             self._safe_at = now
 
     def confirm_leadership(self) -> None:
-        """Check that this broker leads this topic id in this term's epoch*. Raises Fenced, BrokerUnavailable."""
-        epoch, _ = confirmed(self.context, self.partition, self.name)
+        """Check that the broker leads this topic id in this term's epoch*. Raises Fenced, BrokerUnavailable."""
+        epoch, _ = confirmed(self.context, self.partition, self.name, self.broker_id)
         if epoch != self.term.epoch:
             self.end("the leader epoch changed")
             raise Fenced(
@@ -206,14 +210,16 @@ class TermSession:
             )
 
 
-def confirmed(context: TermContext, partition: TopicIdPartition, name: str) -> tuple[LeaderEpoch, LocalSnapshot]:
+def confirmed(
+    context: TermContext, partition: TopicIdPartition, name: str, broker_id: BrokerId
+) -> tuple[LeaderEpoch, LocalSnapshot]:
     """Return the epoch in which this broker leads the partition, and a snapshot of the partition's folder.
 
     Metadata may be stale, and a new leader may answer ListOffsets. So the epoch counts only if the folder confirms it*:
     its `leader-epoch-checkpoint`, read after the answer, ends in the epoch, and `partition.metadata` holds the topic
     id. Raises Fenced if it does not, BrokerUnavailable (LeaderMoved if this broker does not lead).
     """
-    epoch = context.broker.bounds(name, partition.partition, broker=context.broker_id).leader_epoch
+    epoch = context.broker.bounds(name, partition.partition, broker=broker_id).leader_epoch
     local = context.log.snapshot(partition, name)
     if epoch is None or not ends_in(local.lineage, epoch):
         raise Fenced(
@@ -253,8 +259,8 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
     Raises TierStateLost (facts were lost), UpgradeNeeded (a later release wrote facts*), and the store's errors. No
     term begins then. *Later terms would trust the new lineage as complete, although it lacks what those facts say.
     """
-    tier_partition = context.view.tier_partition(partition)
-    epoch, local = confirmed(context, partition, name)
+    tier_partition, broker_id = context.view.tier_partition(partition), context.log.broker_of(partition)
+    epoch, local = confirmed(context, partition, name, broker_id)
     context.view.require_fresh(tier_partition, 0)
     view = context.view.partition(partition)
     if view.term is not None and view.term.epoch > epoch:
@@ -268,15 +274,15 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
         topic=name,
         epoch=epoch,
         id=FactId.of(context.ids.uuid()),
-        broker_id=context.broker_id,
+        broker_id=broker_id,
         management_address=context.management_address,
         lineage=composed(context, partition, name, view, local.lineage),
-        local_start=context.broker.bounds(name, partition.partition, broker=context.broker_id).local_start,
+        local_start=context.broker.bounds(name, partition.partition, broker=broker_id).local_start,
         elected_at=context.time.now_ms(),
     )
     yield "append leader-elected"
     position = append_leader(context, elected)
-    session = TermSession(context, partition, name, Term(epoch, position, elected.id))
+    session = TermSession(context, partition, name, Term(epoch, position, elected.id), broker_id)
     view = session.view()
     if view.log_start is None:
         yield "append log-start"

@@ -76,7 +76,7 @@ def trim_local(
         raise TimedOut("the objects were proven too long ago: they must be proven again")
     try:
         new_start = context.broker.delete_records_on(
-            context.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
+            session.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
         )
     except TimedOut:
         # the broker may have trimmed all the same: read its log start

@@ -19,7 +19,7 @@ from typing import Protocol, Self
 from ..runtime.listener import Listener, ignore
 from ..state.epochs import Lineage
 from ..state.errors import Fenced, Unavailable
-from ..state.ids import TopicIdPartition
+from ..state.ids import BrokerId, TopicIdPartition
 from ..state.local_segments import LocalSegments
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
@@ -91,7 +91,27 @@ class SegmentFiles(Protocol):
 
 
 class LocalLog(Protocol):
-    """The partitions on a broker's disks. Thread-safe. Methods read the disks unless their docstring excludes it."""
+    """The partitions whose logs an agent reads: those on a broker's disks, or those that it fetches from their leaders.
+
+    Thread-safe. Methods read the disks, or ask the brokers, unless their docstring excludes it.
+    """
+
+    @property
+    def agent_id(self) -> BrokerId:
+        """Return the broker beside which the agent works, or `COPIER`."""
+        ...
+
+    @property
+    def broker(self) -> BrokerId:
+        """Return the broker to ask what each broker of the cluster knows."""
+        ...
+
+    def broker_of(self, partition: TopicIdPartition) -> BrokerId:
+        """Return the broker whose log of the partition is read here, as of the last `partitions`.
+
+        Raises Fenced if the partition was not listed.
+        """
+        ...
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         """Return the topic name of every live partition. Returns the same object as before if nothing changed."""
@@ -138,11 +158,15 @@ class LogDirs:
         self.broker_folders = BrokerFolders(folders, alone=alone, listener=listener)
         identity = self.broker_folders.identity
         self.cluster_id, self.node_id = identity.cluster_id, identity.node_id
+        self.broker = self.agent_id = identity.node_id
         self._files = FolderFiles()
         self._live_folders: dict[str, _LiveFolder] = {}
         self._listed: Mapping[TopicIdPartition, str] = {}
         self._watch: FolderEvents | None = None
         self._looking = threading.Lock()
+
+    def broker_of(self, partition: TopicIdPartition) -> BrokerId:
+        return self.node_id
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         with self._looking:

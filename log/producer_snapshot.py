@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import google_crc32c
 
 from ..state.errors import CorruptData
+from ..state.offsets import Offset
 
 _HEAD = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -39,3 +41,13 @@ def parse_producer_snapshot(data: bytes, source: str) -> list[ProducerEntry]:
     if len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptData("producer snapshot has another length than it says", file=source, producers=count)
     return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])]
+
+
+def format_open_transactions(opened: Mapping[int, Offset]) -> bytes:
+    """Return a snapshot of only those producers that have a transaction open: producer id to its first offset.
+
+    No batch of a producer is known besides that: sequence and offset are -1, as Kafka has them for an empty entry.
+    """
+    entries = b"".join(_ENTRY.pack(producer, -1, -1, -1, 0, -1, -1, first) for producer, first in opened.items())
+    body = _HEAD.pack(1, 0, len(opened))[6:] + entries
+    return _HEAD.pack(1, google_crc32c.value(body), len(opened))[:6] + body

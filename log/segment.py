@@ -65,17 +65,19 @@ class LogSegment:
                 following = Offset(batch.last_offset + 1)
         return following
 
-    def pieces(self, piece_bytes: int = READ_BYTES, position: int = 0) -> Iterator[tuple[int, bytes]]:
+    def pieces(
+        self, piece_bytes: int = READ_BYTES, position: int = 0, size: int | None = None
+    ) -> Iterator[tuple[int, bytes]]:
         """Yield (byte position, complete batches) with up to ``piece_bytes`` each, or one larger batch.
 
-        ``position``: the byte position of the first batch to read.
+        ``position``: the byte position of the first batch to read. ``size``: bytes of the log; None: the whole file.
 
         Preallocated zeros in an active segment's file are not data. If the file ends inside a batch, all complete
         batches are yielded, then CorruptData is raised. Offsets that do not increase also raise CorruptData. The file
         is read by a `QuietReader`, because the broker may be running.
         """
         with self.path.open("rb") as file:
-            size, last = os.fstat(file.fileno()).st_size, -1
+            size, last = os.fstat(file.fileno()).st_size if size is None else size, -1
             with closing(QuietReader(file.fileno(), size, str(self.path))) as reader:
                 while position < size:
                     data = _piece(reader, position, min(piece_bytes, size - position), size)

@@ -30,15 +30,37 @@ Rules = Annotated[
 
 
 class Agent(Section):
-    """The agent beside one broker."""
+    """The agent, and where it reads logs."""
 
-    log_dirs: Folders = Field(default=(), description="The broker's log.dirs; an agent needs them.")
+    source: Literal["disk", "fetch"] = Field(
+        default="disk",
+        description="disk: from the log folders of the broker beside it. fetch: of all brokers, by Kafka's Fetch; one "
+        "agent for the cluster, anywhere near it (managed.md).",
+    )
+    log_dirs: Folders = Field(
+        default=(), description='The broker\'s log.dirs; an agent with `source = "disk"` needs them.'
+    )
+    spool: Size = Field(
+        default=8 << 30,
+        gt=0,
+        description='With `source = "fetch"`: bytes below `state_dir` for what is fetched and not yet copied.',
+    )
 
 
 class Copy(Section):
     """From the local tier to the remote tier."""
 
     lag: Duration = Field(default=0.0, ge=0, description="How long a rolled segment waits before it is copied.")
+    roll_bytes: Size = Field(
+        default=256 << 20,
+        gt=0,
+        description='With `agent.source = "fetch"`: a segment ends at this size, or where one of the broker\'s ends.',
+    )
+    roll_after: Duration = Field(
+        default=3600.0,
+        gt=0,
+        description='With `agent.source = "fetch"`: a segment ends this long after its first record was fetched.',
+    )
     concurrency: int = Field(default=4, ge=1, le=256, description="Segments copied at a time.")
     quota: Size = Field(default=0, description="Bytes a second that one agent uploads; 0: no limit.")
 

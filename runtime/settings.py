@@ -327,6 +327,12 @@ def free_values(settings: Settings, section: str) -> dict[str, str]:
     return settings.kafka if section == "kafka" else settings.catalog
 
 
+def needed_by_agent(settings: Settings) -> tuple[str, ...]:
+    """Return the dotted keys that an agent needs."""
+    folders = () if settings.agent.source == "fetch" else ("agent.log_dirs",)
+    return ("kafka.bootstrap.servers", "store.url", *folders)
+
+
 def require(settings: Settings, *keys: str) -> None:
     """Raise InvalidSettings naming each of ``keys`` (``store.url``, ``kafka.bootstrap.servers``) that is not set."""
     missing = [key for key in keys if _value(settings, key) in (None, "", (), {})]

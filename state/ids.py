@@ -13,6 +13,8 @@ from typing import NewType, Self
 from .errors import InvalidRequest
 
 BrokerId = NewType("BrokerId", int)
+COPIER = BrokerId(2**31 - 1)
+"""Stands for the agents that copy by Fetch, which are beside no broker."""
 RECOVERER = BrokerId(-1)
 """The broker id in facts that a recovery writes; no broker has it."""
 """Kafka's ``node.id``."""

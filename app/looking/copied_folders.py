@@ -8,9 +8,10 @@ of a clone may have locked these folders. So the ends of a few logs are compared
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from itertools import islice
+from pathlib import Path
 
 from ...broker.answers import Place
 from ...broker.control import BrokerControl
@@ -35,6 +36,11 @@ class FolderWatch:
         self._log, self._broker = log, broker
         self._looks = 0
         self.problem: str | None = None
+
+    @property
+    def lost(self) -> Mapping[Path, str]:
+        """Return the log folders that the broker gave up, with the reason."""
+        return self._log.broker_folders.lost
 
     def run(self, stop: threading.Event) -> None:
         go_round("folder watch", stop, self.look, lambda: LOOK_S)

@@ -84,7 +84,7 @@ class AgentWatches:
         archives: Archives,
         claim: PrefixClaim,
         rights: RightsWatch,
-        folders: FolderWatch,
+        folders: FolderWatch | None,
         clock: Clock,
         watchdog: Watchdog,
         trim_proof: str,
@@ -103,14 +103,14 @@ class AgentWatches:
             Service("topic watch", self.view.run_problems),
             Service("store watch", self.store.run),
             Service("rights watch", self.rights.run),
-            Service("folder watch", self.folders.run),
+            *([Service("folder watch", self.folders.run)] if self.folders else []),
             ending_with(self._follower, self._archives.check_over),
         ]
 
     def answer(self, status: dict[str, object]) -> dict[str, object]:
         """Return a partition's status, extended by ``trim.proof`` and by problems of the agent as a whole."""
         rights = self.rights.refused + self.rights.told(str(status["topic"]))
-        wrong = {"rights_lacking": rights, "copied_folders": self.folders.problem}
+        wrong = {"rights_lacking": rights, "copied_folders": self.folders.problem if self.folders else None}
         return status | wrong | {"trim_proof": self._trim_proof}
 
     def not_healthy(self) -> list[str]:
@@ -123,7 +123,7 @@ class AgentWatches:
         reasons += [self._claim.contested] if self._claim.contested else []
         reasons += self.rights.refused
         reasons += [f"a right lacks: {each}" for each in self.rights.told()]
-        reasons += [self.folders.problem] if self.folders.problem else []
+        reasons += [self.folders.problem] if self.folders and self.folders.problem else []
         if unseen := leader.unseen():
             reasons.append(
                 f"{counted(len(unseen), 'partition')} that this broker leads: "
@@ -140,7 +140,9 @@ class AgentWatches:
         metrics.tally("tierstate_copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
         metrics.gauge("tierstate_discovery_failing", lambda: [((), leader.agent.last_error is not None)])
         metrics.gauge("tierstate_partitions_not_seen", lambda: [((), len(leader.unseen()))])
-        metrics.gauge("tierstate_log_folders_lost", lambda: [((), len(leader.log.broker_folders.lost))])
+        folders = self.folders
+        if folders is not None:
+            metrics.gauge("tierstate_log_folders_lost", lambda: [((), len(folders.lost))])
         metrics.gauge("tierstate_history_broken", lambda: [((), self._archives.broken is not None)])
         metrics.gauge("tierstate_prefix_contested", lambda: [((), self._claim.contested is not None)])
         metrics.gauge("tierstate_prefix_unproven", lambda: [((), self._claim.proof.trim is not None)])

@@ -15,7 +15,6 @@ from ...follower.following import Following
 from ...follower.histories import left_behind
 from ...follower.object_names import ROOT
 from ...follower.open import open_view
-from ...leader.custody import led_by
 from ...leader.facts_kept import FactsKept
 from ...leader.gauges import feed_clock_gauge, feed_gauges
 from ...leader.open import Beside, LeaderRole, Parts, open_leader
@@ -37,11 +36,12 @@ from ...state.keys import tier_partition_of
 from ...storage.claimed_store import claimed
 from ...storage.living_store import living
 from ...storage.probe import warn_if_overwriting
+from ...tail.fetch_log import FetchLog
 from ..looking.archived_deletes import ArchivedDeletes
-from ..looking.copied_folders import FolderWatch, require_own_folders
 from ..looking.watching import AgentWatches, longest_silence
 from ..opening.connection import Connection, refuse_kip405
-from .prefix import agent_claimant, claim_of
+from .log_source import disk_source, fetch_source
+from .prefix import claim_of
 from .upkeep import Upkeep, seed_of
 
 
@@ -60,19 +60,24 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         stack.enter_context(watchdog)
         starting = stack.enter_context(ExitStack())
         starting.enter_context(loop("start"))
-        log = stack.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
+        fetches = settings.agent.source == "fetch"
+        folders = None if fetches else stack.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
         quota = ByteQuota(clock, settings.copy_.quota)
         listened = fan_out(listener, repeats_taken_from(quota))
         connection = stack.enter_context(Connection(settings, clock, listener=listened))
         broker, topic = connection.broker, connection.topic
-        require_own_folders(log, broker.control)
-        claimant = agent_claimant(settings, broker.control, log)
-        claim = claim_of(connection, living(connection.store), claimant)
+        source = stack.enter_context(
+            fetch_source(settings, connection, listener)
+            if folders is None
+            else disk_source(settings, connection, folders)
+        )
+        log = source.log
+        claim = claim_of(connection, living(connection.store), source.claimant)
         stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
         store = claimed(living(connection.store), claim.require, ROOT)
         upkeep = Upkeep(connection, store, listener, claim)
         archives = upkeep.archives
-        facts_kept = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
+        facts_kept = FactsKept(log, source.led)
         facts_kept.refresh()
         schedule = Schedule(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
         follower = open_view(
@@ -87,15 +92,16 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             state_dir=settings.state_dir / "agent",
         )
         stack.callback(follower.close)
+        if isinstance(log, FetchLog):
+            log.view = follower.partition
 
         rights = RightsWatch(
             lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics, trims=settings.trim.enabled),
             connection.kafka,
             broker.raw,
         )
-        folders = FolderWatch(log, broker.control)
         proof = settings.trim.proof
-        watches = AgentWatches(topic, follower, store, archives, claim, rights, folders, clock, watchdog, proof)
+        watches = AgentWatches(topic, follower, store, archives, claim, rights, source.folders, clock, watchdog, proof)
         listen = settings.management.of_agent
         settings.management.announced(listen)  # raises before the port is bound
         server = ManagementServer(
@@ -132,7 +138,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         watches.store.returned = partial(leader.agent.returned, StorageUnavailable, AccessDenied)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
-        chores = upkeep.chore_loop(leader.context, follower, facts_kept)
+        chores = upkeep.chore_loop(leader.context, follower, facts_kept, source.led)
         feed_gauges(metrics, leader.board, follower, clock)
         feed_clock_gauge(metrics, leader.context.time)
         watches.feed(metrics, leader, chores.names)
@@ -140,7 +146,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         def work(stop: threading.Event) -> None:
             # logged here, because signals are handled by now
             logger.info(
-                "agent ready", broker=log.node_id, cluster=connection.cluster_id, management=str(server.address)
+                "agent ready", broker=log.agent_id, cluster=connection.cluster_id, management=str(server.address)
             )
             with loop("start"):
                 warn_if_overwriting(connection.store, listener)

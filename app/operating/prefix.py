@@ -24,7 +24,7 @@ from ...runtime.settings import Settings
 from ...runtime.units import counted
 from ...runtime.watchdog import inherited
 from ...state.errors import Fenced, InvalidRequest, PrefixContested
-from ...state.ids import FactId, TopicId
+from ...state.ids import COPIER, FactId, TopicId
 from ...state.offsets import TimestampMs
 from ...storage.claimed_store import claimed
 from ...storage.object_store import ObjectStore
@@ -70,6 +70,13 @@ def agent_claimant(settings: Settings, control: BrokerControl, log: LogDirs) -> 
     folders = settings.agent.log_dirs
     place = f"{at} {','.join(map(str, folders))} {folders_id(folders)}"
     return _claimant(settings, cluster.cluster_id, log.node_id, place)
+
+
+def fetching_claimant(settings: Settings, control: BrokerControl) -> Claimant:
+    """Return the claimant for the agent that copies by Fetch. It may run anywhere: its place is its cluster's."""
+    cluster = control.cluster()
+    place = ",".join(":".join(map(str, address)) for address in sorted(cluster.addresses.values()))
+    return _claimant(settings, cluster.cluster_id, COPIER, place)
 
 
 def folders_id(folders: Iterable[Path]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -24,7 +24,7 @@ from ...follower.shelf import Shelf
 from ...follower.until_stopped import UntilStopped
 from ...leader.brokers_time import BrokersTime
 from ...leader.chores import Chore, ChoreLoop
-from ...leader.custody import ClusterEvidence, Custodian, led_by
+from ...leader.custody import ClusterEvidence, Custodian
 from ...leader.custody_operations import CustodyTools
 from ...leader.facts_kept import FactsKept
 from ...leader.term import TermContext
@@ -88,10 +88,11 @@ class Upkeep:
         self._time = BrokersTime(self._clock, self._topic, store)
         self._scratch = self._settings.state_dir / "agent" / "scratch"
 
-    def chore_loop(self, context: TermContext, follower: Follower, kept_facts: FactsKept) -> ChoreLoop:
-        """Return the loop of the chores, not yet started."""
+    def chore_loop(
+        self, context: TermContext, follower: Follower, kept_facts: FactsKept, led: Callable[[], Collection[int]]
+    ) -> ChoreLoop:
+        """Return the loop of the chores, not yet started. ``led``: asks for the tier-state partitions to care for."""
         settings, topic = self._settings, self._topic
-        led = led_by(context.broker, settings.tier_state.topic, context.broker_id, topic.mapped_partitions)
         policy = CustodyPolicy(
             grace_ms=round(settings.custodian.grace * 1000),
             reader_grace_ms=round(settings.expire.grace * 1000),

@@ -92,17 +92,17 @@ def test_a_full_disk_of_the_view_is_why_it_is_not_ready_and_no_reason_for_a_rest
     with pytest.raises(DiskFull):
         watched.follower.advance()
     assert "no room left" in why_behind(watched.follower, watched.watch, 60)[0]
-    assert why_unhealthy([], watched.follower, UNWATCHED) == []
+    assert why_unhealthy([], UNWATCHED, watched.follower) == []
 
 
 def test_a_follower_that_ended_is_unhealthy_with_its_reason() -> None:
     watched = Watched()
-    assert why_unhealthy([], watched.follower, UNWATCHED) == []
+    assert why_unhealthy([], UNWATCHED, watched.follower) == []
     watched.store.error = IllegalTransition("two accepted facts contradict each other")
     watched.say()
     with pytest.raises(IllegalTransition):
         watched.follower.advance()
-    assert "contradict" in why_unhealthy([], watched.follower, UNWATCHED)[0]
+    assert "contradict" in why_unhealthy([], UNWATCHED, watched.follower)[0]
     assert "contradict" in why_behind(watched.follower, watched.watch, 60)[0]
 
 
@@ -113,10 +113,10 @@ def test_a_thread_of_the_process_that_ended_is_unhealthy_by_its_name(name: str) 
 
     watched = Watched()
     service = Service(name, die)
-    assert why_unhealthy([service], watched.follower, UNWATCHED) == []
+    assert why_unhealthy([service], UNWATCHED, watched.follower) == []
     service.start()
     assert service.join(10)
-    assert why_unhealthy([service], watched.follower, UNWATCHED) == [f"service {name} died: RuntimeError('a bug')"]
+    assert why_unhealthy([service], UNWATCHED, watched.follower) == [f"service {name} died: RuntimeError('a bug')"]
 
 
 def test_the_gauges_are_of_every_tier_state_partition_and_a_drift_is_counted() -> None:
@@ -153,7 +153,7 @@ def test_a_lost_head_is_counted_and_reported_also_by_a_view_that_has_it(consumed
         with pytest.raises(TierStateLost):
             watched.follower.advance()
         assert "its head is gone" in why_behind(watched.follower, watched.watch, 60)[0]
-    assert why_unhealthy([], watched.follower, UNWATCHED) == [], "a new process would not bring it back"
+    assert why_unhealthy([], UNWATCHED, watched.follower) == [], "a new process would not bring it back"
 
 
 def test_reading_the_topic_ends_when_the_process_is_told_to_stop() -> None:

@@ -18,7 +18,7 @@ from tierstate.log.transaction_check import OpenBefore
 from tierstate.log.transactions import decide
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import Fenced
-from tierstate.state.ids import TopicIdPartition
+from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.local_segments import LocalSegment, LocalSegments
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.segment import AbortedRange
@@ -27,12 +27,23 @@ from tierstate.state.segment import AbortedRange
 class HistoryLog:
     """`LocalLog` over one broker's log in memory."""
 
-    def __init__(self, cluster: Cluster, broker: Broker) -> None:
-        self._cluster, self.broker, self.fate = cluster, broker, cluster.fate
+    def __init__(self, cluster: Cluster, replica: Broker) -> None:
+        self._cluster, self.replica, self.fate = cluster, replica, cluster.fate
 
     @property
     def partition(self) -> TopicIdPartition:
         return self._cluster.partition
+
+    @property
+    def agent_id(self) -> BrokerId:
+        return BrokerId(self.replica.number)
+
+    @property
+    def broker(self) -> BrokerId:
+        return BrokerId(self.replica.number)
+
+    def broker_of(self, partition: TopicIdPartition) -> BrokerId:
+        return BrokerId(self.replica.number)
 
     def partitions(self) -> dict[TopicIdPartition, str]:
         return {self.partition: NAME} if self._cluster.exists else {}
@@ -46,7 +57,7 @@ class HistoryLog:
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
         if partition != self._cluster.partition or not self._cluster.exists:
             raise Fenced("the partition is not on these disks", partition=partition)
-        found = self.broker.segments()
+        found = self.replica.segments()
         segments = tuple(
             LocalSegment(
                 Offset(base),
@@ -56,7 +67,8 @@ class HistoryLog:
             )
             for at, (base, following, batches) in enumerate(found)
         )
-        return LocalSnapshot(partition, name, Path("/log"), LocalSegments.of(segments), Lineage.of(*self.broker.epochs))
+        lineage = Lineage.of(*self.replica.epochs)
+        return LocalSnapshot(partition, name, Path("/log"), LocalSegments.of(segments), lineage)
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
@@ -73,20 +85,20 @@ class _OpenSegment:
     def __init__(self, log: HistoryLog, base: Offset, following: Offset) -> None:
         self._log, self._base, self._next = log, base, following
         self.confirm()
-        batches = next(found for start, _, found in log.broker.segments() if start == base)
+        batches = next(found for start, _, found in log.replica.segments() if start == base)
         self._data = b"".join(batch.data for batch in batches)
         self._file: BinaryIO = os.fdopen(os.memfd_create("log"), "w+b")
         self._file.write(self._data)
         self._file.flush()
         self.log_bytes, self.path = len(self._data), Path(f"/log/{base:020d}.log")
         self.log = QuietReader(self._file.fileno(), self.log_bytes, str(self.path))
-        self.lineage = Lineage.of(*log.broker.epochs)
+        self.lineage = Lineage.of(*log.replica.epochs)
         self.offset_index: bytes | None = None
         self.time_index: bytes | None = None
         fate = log.fate("index", base, following)
-        opened = {producer: Offset(begun.base) for producer, begun in log.broker.open(base).items()}
+        opened = {producer: Offset(begun.base) for producer, begun in log.replica.open(base).items()}
         self.before = OpenBefore(opened, complete=True)
-        self.transaction_index = index = log.broker.transaction_index(base, following) or None
+        self.transaction_index = index = log.replica.transaction_index(base, following) or None
         if index is not None and fate.random() < 0.4:
             at = fate.randrange(len(index))
             flipped = index[:at] + bytes([index[at] ^ 1 << fate.randrange(8)]) + index[at + 1 :]
@@ -99,12 +111,12 @@ class _OpenSegment:
         return self._data[:HEADER_BYTES]
 
     def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
-        behind = ((0, batch.data) for batch in self._log.broker.log if batch.base >= self._next)
+        behind = ((0, batch.data) for batch in self._log.replica.log if batch.base >= self._next)
         return tuple(decide(dict(opened), behind, "behind"))
 
     def confirm(self) -> None:
         self._log.snapshot(self._log.partition, NAME)
-        rolled = self._log.broker.segments()[:-1]
+        rolled = self._log.replica.segments()[:-1]
         if not any(base == self._base and following == self._next for base, following, _ in rolled):
             raise Fenced("the segment left the folder", base=self._base)
 

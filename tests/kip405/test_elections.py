@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,6 +42,10 @@ def leader_of(tiers: KafkasTiers, topic: str) -> int | None:
     return None
 
 
+def leads(tiers: KafkasTiers, topic: str, broker: int) -> bool:
+    return leader_of(tiers, topic) == broker
+
+
 def copied(tiers: KafkasTiers, topic: str) -> int:
     return max((each.offsets.end for each in tiers.finished(topic)), default=-1)
 
@@ -57,7 +62,7 @@ def test_leaders_that_move_leave_one_log(tiers: KafkasTiers) -> None:
         plainly(tiers.kafka, topic, count=250)
         tiers.kafka.kill(stopped)
         other = tiers.kafka.brokers[1 - stopped].address.node_id
-        until(lambda other=other: leader_of(tiers, topic) == other)
+        until(partial(leads, tiers, topic, other))
         plainly(tiers.kafka, topic, count=250)
         tiers.kafka.start(stopped)
     plainly(tiers.kafka, topic, count=150)

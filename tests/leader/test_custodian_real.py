@@ -37,7 +37,7 @@ def custodian(topic: RealTopic, job: Job, opened: ExitStack) -> Custodian:
     tier_topic = opened.enter_context(closing(open_tier_topic(topic.sandbox.client_config, topic.spec)))
     meta = read_meta(tier_topic)
     assert meta is not None
-    control, me = job.broker.control, job.leader.log.node_id
+    control, me = job.broker.control, job.leader.log.agent_id
     store = DirectoryStore(topic.store_folder)
     log = job.leader.log
     context = TermContext(

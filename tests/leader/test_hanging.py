@@ -238,9 +238,9 @@ def test_a_hanging_thread_is_unhealthy_and_counted_by_its_loop(watched: Watched)
     ).start()
     feed_loop_gauges(metrics, watched.watchdog)
     with loop("operations", "t-0"):
-        assert why_unhealthy([], follower, watched.watchdog) == []
+        assert why_unhealthy([], watched.watchdog, follower) == []
         watched.clock.advance(LONG_S)
-        assert why_unhealthy([], follower, watched.watchdog) == why_hanging(watched.watchdog) != []
+        assert why_unhealthy([], watched.watchdog, follower) == why_hanging(watched.watchdog) != []
         page = metrics.exposition().decode()
         assert 'tierstate_hung_threads{loop="operations"} 1.0' in page
         assert 'tierstate_hung_threads{loop="chores"} 0.0' in page

@@ -250,7 +250,7 @@ def test_an_epoch_counts_only_when_the_local_checkpoint_ends_in_it(world: World)
         process.begin()
     assert world.topic.appends == 0
     world.write_checkpoint((0, 0), (1, world.end()))
-    epoch, local = confirmed(process.context, world.partition, world.name)
+    epoch, local = confirmed(process.context, world.partition, world.name, process.context.broker_id)
     assert (epoch, local.lineage) == (1, Lineage.of((0, 0), (1, world.end())))
 
 
@@ -351,7 +351,8 @@ def test_a_view_that_does_not_apply_an_own_write_ends_the_term(world: World) -> 
     session = process.begin()
     candidate = process.candidate(session)
     view: Any = NeverApplies(process.view)
-    deaf = TermSession(replace(process.context, view=view), world.partition, world.name, session.term)
+    context = replace(process.context, view=view)
+    deaf = TermSession(context, world.partition, world.name, session.term, session.broker_id)
     with pytest.raises(ViewBehind):
         run(copy_segment(deaf, candidate, process.tools))
     assert deaf.ended == "the view did not apply an own write in time"

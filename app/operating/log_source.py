@@ -1,0 +1,67 @@
+"""Where an agent reads logs: in the folders of the broker beside it, or by Fetch from all leaders of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...follower.heartbeat import Claimant
+from ...leader.custody import led_by
+from ...log.local_log import LocalLog, LogDirs
+from ...runtime.listener import Listener
+from ...runtime.settings import Settings
+from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ...state.segment import RemoteSegment
+from ...storage.segment.keyring_file import KeyRingFile
+from ...storage.segment.manifest import IndexKind
+from ...storage.segment.reader import SegmentReader
+from ...tail.fetch_log import FetchLog, RollPolicy
+from ..looking.copied_folders import FolderWatch, require_own_folders
+from ..opening.connection import Connection
+from .prefix import agent_claimant, fetching_claimant
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """``led``: asks for the tier-state partitions that this agent cares for. ``folders`` is None without folders."""
+
+    log: LocalLog
+    claimant: Claimant
+    led: Callable[[], Collection[int]]
+    folders: FolderWatch | None = None
+
+
+@contextmanager
+def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Iterator[LogSource]:
+    """Yield the source of an agent beside a broker. Raises InvalidRequest for the folders of another broker."""
+    control, mapped = connection.broker.control, connection.topic.mapped_partitions
+    require_own_folders(log, control)
+    led = led_by(control, settings.tier_state.topic, log.node_id, mapped)
+    yield LogSource(log, agent_claimant(settings, control, log), led, FolderWatch(log, control))
+
+
+@contextmanager
+def fetch_source(settings: Settings, connection: Connection, listener: Listener) -> Iterator[LogSource]:
+    """Yield the source of the agent that copies by Fetch."""
+    control, mapped = connection.broker.control, connection.topic.mapped_partitions
+    keyring = settings.encryption.keyring
+    keys = None if keyring is None else KeyRingFile(keyring, listener)
+
+    def snapshot_of(segment: RemoteSegment) -> bytes | None:
+        try:
+            reader = SegmentReader.open(connection.store, segment.object_key, keys=keys)
+            return reader.indexes(IndexKind.PRODUCER_SNAPSHOT)
+        except (CorruptData, InvalidRequest, ObjectNotFound):  # an agent with public keys cannot read it
+            return None
+
+    log = FetchLog(
+        connection.broker.raw,
+        control,
+        settings.state_dir / "agent" / "spool",
+        RollPolicy(settings.copy_.roll_bytes, settings.copy_.roll_after, settings.agent.spool),
+        connection.clock,
+        snapshot_of,
+    )
+    with log:
+        yield LogSource(log, fetching_claimant(settings, control), lambda: range(mapped))

@@ -1,0 +1,404 @@
+"""Implements `LocalLog` by Fetch requests to the partitions' leaders: an agent needs no access to any broker's disk.
+
+Each look at a partition sends one Fetch with its topic id and leader epoch. So a broker that no longer leads it, or
+that has another topic of this name, refuses the request. The data goes into a `Spool`, which is divided into pieces;
+copied pieces are removed. Below them, the log's segments are those that the facts name. The epoch checkpoint is asked
+for with OffsetForLeaderEpoch, once a leader epoch (`broker/epoch_walk.py`).
+
+Disk: at most `RollPolicy.spool_bytes`, and a batch for each partition. Memory: the answer to one Fetch for each thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ..broker.answers import RawFetch
+from ..broker.control import BrokerControl
+from ..broker.epoch_walk import walk_epochs
+from ..broker.error_codes import OFFSET_OUT_OF_RANGE, error_of
+from ..broker.fetch_spec import FetchSpec
+from ..broker.local_reads import whole_batches
+from ..broker.raw import RawClient
+from ..log.batch import HEADER_BYTES, iter_batches
+from ..log.folder_events import Touched
+from ..log.local_log import LocalSnapshot
+from ..log.quiet_reader import QuietReader
+from ..log.segment import LogSegment
+from ..log.transaction_check import OpenBefore, open_before
+from ..log.transactions import decide
+from ..runtime.clock import Clock
+from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
+from ..state.errors import BrokerUnavailable, CorruptData, Fenced, NotTiered, Unavailable
+from ..state.ids import COPIER, BrokerId, TopicIdPartition
+from ..state.local_segments import LocalSegment, LocalSegments
+from ..state.offsets import Offset, OffsetRange
+from ..state.partition_view import PartitionView
+from ..state.routing import Isolation
+from ..state.segment import AbortedRange, RemoteSegment
+from .spool import NO_EPOCH, Piece, Spool
+
+METADATA_S = 2.0
+FETCH_BYTES = 4 << 20
+"""Bytes of one Fetch: some ten milliseconds of a broker's time."""
+LONGEST_LOOK_S = 5.0
+"""Seconds for which one look goes on fetching before it shows what it has."""
+SHARE = 4
+"""While more than half of the spool is used, a piece ends at 1/`SHARE` of the partition's equal part of the spool."""
+
+_FIRST = Offset(0)
+SnapshotOf = Callable[[RemoteSegment], bytes | None]
+"""Returns the producer snapshot of a copied segment: the state at the offset after it. None: it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollPolicy:
+    """When a piece ends: at ``bytes``, or ``after_s`` seconds after its first batch came. ``spool_bytes``: of all."""
+
+    bytes: int
+    after_s: float
+    spool_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """A partition with a leader, by the metadata."""
+
+    name: str
+    broker: BrokerId
+    epoch: LeaderEpoch
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The state of one partition. ``epoch``: that of the walk which found ``lineage``; None before the first one."""
+
+    spool: Spool
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    epoch: LeaderEpoch | None = None
+    lineage: Lineage = field(default_factory=Lineage)
+    log_start: Offset = _FIRST
+    high_watermark: Offset = _FIRST
+    used: int = 0
+
+
+class FetchLog:
+    """The logs of all partitions of the cluster, wherever their leaders are. Thread-safe.
+
+    Looks at one partition wait for each other. Nothing is fetched of a partition that nobody looks at.
+    """
+
+    agent_id = COPIER
+
+    def __init__(
+        self,
+        raw: RawClient,
+        control: BrokerControl,
+        folder: Path,
+        roll: RollPolicy,
+        clock: Clock,
+        snapshot_of: SnapshotOf,
+    ) -> None:
+        self._raw, self._control = raw, control
+        self._folder, self._roll, self._clock, self._snapshot_of = folder, roll, clock, snapshot_of
+        self._lock = threading.Lock()
+        self._asked_at = float("-inf")
+        self._listed: Mapping[TopicIdPartition, str] = {}
+        self._led: Mapping[TopicIdPartition, _Led] = {}
+        self._tails: dict[TopicIdPartition, _Tail] = {}
+        self.view: Callable[[TopicIdPartition], PartitionView] | None = None
+        """Returns the facts about a partition. Nothing is fetched before it is set."""
+
+    @property
+    def broker(self) -> BrokerId:
+        led = self._led
+        if not led:
+            raise BrokerUnavailable("no partition has a leader")
+        return min(each.broker for each in led.values())
+
+    def broker_of(self, partition: TopicIdPartition) -> BrokerId:
+        return self._leader(partition).broker
+
+    def partitions(self) -> Mapping[TopicIdPartition, str]:
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._asked_at < METADATA_S:
+                return self._listed
+            led = {
+                TopicIdPartition(topic.topic_id, each.partition): _Led(topic.name, each.leader, each.leader_epoch)
+                for topic in self._control.topics()
+                for each in topic.partitions
+                if each.leader is not None and each.leader_epoch is not None
+            }
+            self._asked_at, self._led = now, led
+            listed = {partition: each.name for partition, each in led.items()}
+            if listed != self._listed:
+                self._listed = listed
+                for gone in self._tails.keys() - listed.keys():
+                    self._tails.pop(gone).spool.clear()
+            return self._listed
+
+    def listed(self) -> Mapping[TopicIdPartition, str]:
+        return self._listed
+
+    def touched(self) -> Touched:
+        return Touched(frozenset(), folders=True, blind=True)  # `partitions` is cheap, and no event reports new data
+
+    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
+        """Fetch what is new, and return the partition's state. Also raises the errors of a Fetch."""
+        tail = self._tail(partition)
+        with tail.lock:
+            view = self._view(partition)
+            try:
+                self._advance(partition, tail, view)
+            except (CorruptData, NotTiered):
+                if not tail.used:
+                    raise
+                tail.spool.roll()  # what comes before the batch is copied; then nothing hides the error any more
+            return LocalSnapshot(partition, name, tail.spool.folder, _segments(tail, view), tail.lineage)
+
+    def open_segment(
+        self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
+    ) -> SpooledSegment:
+        tail = self._tail(partition)
+        with tail.lock:
+            for piece, following in zip(tail.spool.pieces, tail.spool.pieces[1:], strict=False):
+                if (piece.base, piece.next_base) == (base_offset, next_base):
+                    after = tail.spool.snapshot(following.base, following.epoch) if following.before.complete else None
+                    return SpooledSegment(self, partition, name, replace(piece), tail.lineage, after or b"")
+        raise Fenced("the segment is not in the spool", partition=partition, topic=name, offset=base_offset)
+
+    def later(self, partition: TopicIdPartition, name: str, offset: Offset) -> Iterator[tuple[int, bytes]]:
+        """Yield (byte position, complete batches) from ``offset`` up to the high watermark: of the spool, then fetched.
+
+        Raises Fenced if the log changed meanwhile.
+        """
+        tail, at = self._tail(partition), offset
+        with tail.lock:
+            epoch, pieces = tail.epoch, [replace(piece) for piece in tail.spool.pieces if piece.base >= offset]
+        for piece in pieces:
+            try:
+                yield from LogSegment(piece.path).pieces(size=piece.size_bytes)
+            except FileNotFoundError as error:
+                raise Fenced("a later segment left the spool meanwhile", file=piece.path) from error
+            at = piece.next_base
+        while at < tail.high_watermark:
+            answer = self._fetch(partition, tail, at, FETCH_BYTES)
+            data = whole_batches(answer.batches)
+            if tail.epoch != epoch or not data:
+                raise Fenced("the log changed meanwhile", partition=partition, topic=name, offset=at)
+            yield 0, data
+            at = Offset([batch.last_offset for batch in iter_batches(data, source=name, verify_crc=False)][-1] + 1)
+
+    def close(self) -> None:
+        """Remove the data in the spools. What is known about open transactions stays for the next process."""
+        for tail in self._tails.values():
+            tail.spool.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _view(self, partition: TopicIdPartition) -> PartitionView:
+        if self.view is None:
+            raise Unavailable("the view is not open yet", partition=partition)
+        return self.view(partition)
+
+    def _leader(self, partition: TopicIdPartition) -> _Led:
+        led = self._led.get(partition)
+        if led is None:
+            raise Fenced("the partition has no leader in the cluster, or is not to be tiered", partition=partition)
+        return led
+
+    def _tail(self, partition: TopicIdPartition) -> _Tail:
+        self._leader(partition)
+        with self._lock:
+            tail = self._tails.get(partition)
+            if tail is None:
+                name = sha256(f"{partition.topic_id}".encode()).hexdigest()[:16]
+                tail = self._tails[partition] = _Tail(Spool(self._folder / f"{name}-{partition.partition}"))
+            return tail
+
+    def _advance(self, partition: TopicIdPartition, tail: _Tail, view: PartitionView) -> None:
+        """Fetch until a piece can be copied, the high watermark is reached, or the time of a look is over."""
+        led, spool = self._leader(partition), tail.spool
+        if tail.epoch != led.epoch:
+            tail.lineage = walk_epochs(self._raw, led.broker, led.name, partition.partition, led.epoch)
+            tail.log_start, tail.epoch = tail.lineage.first_offset or Offset(0), led.epoch
+            spool.clear()  # an unclean election may have replaced it
+        deadline = self._clock.monotonic() + LONGEST_LOOK_S
+        self._find_begin(partition, tail, view)
+        while True:
+            room = min(self._piece_bytes(tail), self._roll.bytes) - spool.active.size_bytes
+            enough = bool(spool.rolled) and room <= 0
+            at, size = (tail.high_watermark, 1) if enough else (spool.active.next_base, max(1, min(room, FETCH_BYTES)))
+            answer = self._fetch(partition, tail, at, size)
+            data = b"" if enough else whole_batches(answer.batches)
+            if data:
+                spool.append(data, self._clock.monotonic())
+            end = spool.active.next_base
+            is_border = end < answer.high_watermark and len(answer.batches) < size  # a Fetch ends where a segment ends
+            full = spool.active.size_bytes >= min(self._piece_bytes(tail), self._roll.bytes)
+            old = self._clock.monotonic() - spool.active.began_s >= self._roll.after_s
+            tail.used = spool.size_bytes
+            if (data and is_border) or ((full or old) and not enough):
+                spool.roll()
+            if enough or spool.rolled or not data or end >= answer.high_watermark:
+                return
+            if self._clock.monotonic() > deadline:
+                return
+
+    def _find_begin(self, partition: TopicIdPartition, tail: _Tail, view: PartitionView) -> None:
+        """Remove copied pieces. Begin the spool at the first offset that is not copied, unless it holds that."""
+        spool, start = tail.spool, Offset(max(view.log_start or 0, tail.log_start))
+        wanted = Offset(view.coverage.prefix_end(start) + 1)
+        spool.drop_below(wanted)
+        if spool.pieces and spool.pieces[0].base <= wanted <= spool.active.next_base:
+            return
+        before, decided = self._open_before(partition, tail, view, wanted)
+        spool.begin(wanted, tail.lineage.epoch_at(wanted - 1) or NO_EPOCH, before, decided)
+
+    def _open_before(
+        self, partition: TopicIdPartition, tail: _Tail, view: PartitionView, offset: Offset
+    ) -> tuple[OpenBefore, Offset]:
+        """Return the transactions that are open at ``offset``, and an offset below which all of them have ended.
+
+        They are complete if the spool or the copied segment before the offset has them. Otherwise the leader names
+        those that were aborted later; for the others only the last stable offsets in indexes would be needed.
+        """
+        epoch = tail.lineage.epoch_at(offset - 1) or NO_EPOCH
+        before = tail.spool.kept_before(offset, epoch)
+        if not before.complete and offset and (owner := view.coverage.at(offset - 1)) is not None:
+            if owner.segment.offsets.end == offset - 1:
+                before = open_before(offset, self._snapshot_of(owner.segment) or None, owner.segment.object_key)
+        if before.complete:
+            return before, offset
+        answer = self._fetch(partition, tail, offset, 1, Isolation.READ_COMMITTED)
+        aborted = {producer: first for producer, first in answer.aborted if first < offset}
+        return OpenBefore(aborted), answer.high_watermark
+
+    def _fetch(
+        self,
+        partition: TopicIdPartition,
+        tail: _Tail,
+        offset: Offset,
+        max_bytes: int,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> RawFetch:
+        """Send one Fetch to the leader of the epoch that was walked. Raises Fenced if there is a newer one.
+
+        Also raises LeaderMoved, UnknownTopic, AccessDenied, and Unavailable if the leader lacks the offset.
+        """
+        led = self._leader(partition)
+        facts = {"topic": led.name, "partition": partition.partition, "broker": led.broker, "leader_epoch": led.epoch}
+        if led.epoch != tail.epoch:
+            raise Fenced("the leader epoch changed", **facts)
+        spec = FetchSpec(
+            led.name, partition.partition, offset, max_bytes, isolation, led.epoch, topic_id=partition.topic_id
+        )
+        answer = self._raw.fetch(led.broker, spec)
+        if answer.code == OFFSET_OUT_OF_RANGE:
+            tail.epoch = None  # the log start moved past it, or the log was cut: begin anew
+            raise Unavailable("the log moved: the leader does not have this offset any more", offset=offset, **facts)
+        if (error := error_of(answer.code, **facts)) is not None:
+            raise error
+        tail.high_watermark = answer.high_watermark
+        if answer.log_start > tail.log_start:
+            tail.log_start, tail.lineage = answer.log_start, _above(tail.lineage, answer.log_start)
+        return answer
+
+    def _piece_bytes(self, tail: _Tail) -> int:
+        """Return the size at which a partition's piece must end so that the spool never takes more than it may."""
+        with self._lock:
+            tails = list(self._tails.values())
+        if sum(each.used for each in tails) < self._roll.spool_bytes // 2:
+            return self._roll.bytes
+        return self._roll.spool_bytes // (SHARE * max(1, len(tails)))
+
+
+class SpooledSegment:
+    """Implements `SegmentFiles` on a piece of the spool. ``snapshot``: that of the next piece's base, or empty."""
+
+    def __init__(
+        self,
+        log: FetchLog,
+        partition: TopicIdPartition,
+        name: str,
+        piece: Piece,
+        lineage: Lineage,
+        snapshot: bytes,
+    ) -> None:
+        self._log, self._partition, self._name, self._piece = log, partition, name, piece
+        self.lineage, self.path, self.log_bytes = lineage, piece.path, piece.size_bytes
+        self.offset_index: bytes | None = None
+        self.time_index: bytes | None = None
+        self.transaction_index, self.before = piece.transaction_index(), piece.before
+        self.producer_snapshot = snapshot
+        with ExitStack() as opened:
+            try:
+                file = opened.enter_context(piece.path.open("rb"))
+            except FileNotFoundError as error:
+                raise Fenced("the segment left the spool meanwhile", file=piece.path) from error
+            self.log = QuietReader(file.fileno(), self.log_bytes, str(piece.path))
+            opened.callback(self.log.close)
+            self._opened = opened.pop_all()
+
+    def head(self) -> bytes:
+        return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)
+
+    def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
+        left = dict(opened)
+        if not left:
+            return ()
+        return tuple(decide(left, self._log.later(self._partition, self._name, self._piece.next_base), str(self.path)))
+
+    def confirm(self) -> None:
+        current = self._log.snapshot(self._partition, self._name).segments
+        segments = current.rolled[(at := current.number_at(self._piece.base)) : at + 1]
+        bounds = [(each.base_offset, each.next_base) for each in segments]
+        if bounds != [(self._piece.base, self._piece.next_base)]:
+            raise Fenced("the segment left the spool", file=self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+
+def _segments(tail: _Tail, view: PartitionView) -> LocalSegments:
+    """Return the copied segments that the leader still has, then the pieces of the spool."""
+    first = tail.spool.pieces[0].base
+    copied = view.in_range(OffsetRange(tail.log_start, Offset(first - 1))) if first > tail.log_start else []
+    rolled: list[LocalSegment] = []
+    for owned in copied:
+        segment, base = owned.segment, owned.offsets.start
+        if rolled and rolled[-1].next_base != base:
+            rolled.clear()  # a gap: nothing below it can be trimmed
+        rolled.append(LocalSegment(base, Offset(owned.offsets.end + 1), segment.log_bytes, segment.max_timestamp))
+    if rolled and rolled[-1].next_base != first:
+        rolled.clear()
+    rolled += [piece.segment for piece in tail.spool.rolled]
+    active = tail.spool.active
+    return LocalSegments(rolled, [LocalSegment(active.base, active.base, active.size_bytes, active.max_timestamp)])
+
+
+def _above(lineage: Lineage, log_start: Offset) -> Lineage:
+    """Return the lineage as the leader's checkpoint has it once its log starts at ``log_start``."""
+    at = bisect_right(lineage.entries, log_start, key=lambda entry: entry.start_offset) - 1
+    if at < 0:
+        return lineage
+    return Lineage((EpochEntry(lineage.entries[at].epoch, log_start), *lineage.entries[at + 1 :]))

@@ -1,0 +1,213 @@
+"""The spool of one partition: batches that were fetched from its leader and are not copied yet, in a local folder.
+
+    <base offset>.log                     batches, as the leader returned them
+    <offset>-<leader epoch>.snapshot      the transactions that are open at this offset, in Kafka's format
+
+The log is divided into *pieces*, which are copied like the broker's segments. A piece ends at a border of the leader's
+own segments where one shows, otherwise by size or age. The last piece is active: it still grows.
+
+A transaction index needs the transactions that are open where a piece begins. They are followed from batch to batch,
+and kept in a snapshot file for the next process. The file's name has the epoch of the record before the offset,
+because a log is identified up to there by this pair. Without a snapshot they may be unknown: then the index says of
+each aborted transaction that an older one may have been open, which makes Kafka's readers look further.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.producer_snapshot import format_open_transactions
+from ..log.transaction_check import OpenBefore, open_before
+from ..log.transaction_index import AbortedTransaction, format_transaction_index
+from ..log.transactions import Transactions
+from ..state.epochs import LeaderEpoch
+from ..state.errors import CorruptData, NotTiered, Unavailable
+from ..state.local_segments import LocalSegment
+from ..state.offsets import Offset, TimestampMs
+from ..state.segment import AbortedRange
+
+MAGIC_AT = 16
+"""The byte position of a batch's version (magic), the same in every version."""
+NO_EPOCH = LeaderEpoch(-1)
+_NO_TIME = TimestampMs(-1)
+
+
+@dataclass(slots=True)
+class Piece:
+    """Consecutive batches in one file. ``next_base``: the offset after its last batch; its base while it is empty.
+
+    ``before``: the transactions that are open at its base. ``began_s``: monotonic time of its first batch. ``epoch``:
+    that of its last record.
+    """
+
+    path: Path
+    base: Offset
+    next_base: Offset
+    before: OpenBefore
+    epoch: LeaderEpoch
+    size_bytes: int = 0
+    max_timestamp: TimestampMs = _NO_TIME
+    began_s: float = 0.0
+    aborted: list[tuple[int, Offset, Offset, Offset]] = field(default_factory=list)
+
+    @property
+    def segment(self) -> LocalSegment:
+        return LocalSegment(self.base, self.next_base, self.size_bytes, self.max_timestamp)
+
+    def transaction_index(self) -> bytes | None:
+        """Return the content of Kafka's transaction index; None if no transaction was aborted here."""
+        entries = [
+            AbortedTransaction(
+                AbortedRange(producer, first, last), stable if self.before.complete else Offset(max(0, self.base - 1))
+            )
+            for producer, first, last, stable in self.aborted
+        ]
+        return format_transaction_index(entries) or None
+
+
+class Spool:
+    """One thread at a time may use it. Raises Unavailable if the disk does not take or return data."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create the folder, or remove pieces that an earlier process left there."""
+        self.folder = folder
+        self.pieces: list[Piece] = []
+        self._transactions = Transactions(str(folder))
+        self._known_from: Offset | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.glob("*.log"):
+                left.unlink()
+        except OSError as error:
+            raise _unusable(folder, error) from error
+
+    @property
+    def active(self) -> Piece:
+        """Return the piece that grows. Raises IndexError before `begin`."""
+        return self.pieces[-1]
+
+    @property
+    def rolled(self) -> list[Piece]:
+        return self.pieces[:-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.size_bytes for piece in self.pieces)
+
+    def begin(self, offset: Offset, epoch: LeaderEpoch, before: OpenBefore, decided: Offset) -> None:
+        """Forget all data, and begin at ``offset``. ``epoch``: that of the record before it, or `NO_EPOCH`.
+
+        ``before``: the transactions that are open there. If they are not complete, all that are open at ``decided``
+        or later are known, because all older ones have ended below it.
+        """
+        for piece in self.pieces:
+            self._remove(piece)
+        self._known_from = None if before.complete else decided
+        self._transactions = Transactions(str(self.folder), before.transactions)
+        self.pieces = [Piece(self._log(offset), offset, offset, before, epoch)]
+
+    def append(self, data: bytes, now_s: float) -> int:
+        """Append complete batches to the active piece. Return the number of bytes.
+
+        Raises CorruptData for a batch that is damaged or does not follow the batch before, and NotTiered for a format
+        before v2. The batches before it stay.
+        """
+        active, view, stop = self.active, memoryview(data), 0
+        source = str(active.path)
+        try:
+            for batch in iter_batches(data, source=source, position=active.size_bytes, after=active.next_base - 1):
+                self._follow(batch, view, active)
+                stop = batch.position - active.size_bytes + batch.size_bytes
+        except CorruptData as error:
+            if len(data) > stop + MAGIC_AT and data[stop + MAGIC_AT] < 2:
+                raise NotTiered("message format older than v2", offset=active.next_base, file=source) from error
+            raise
+        finally:
+            if stop:
+                self._write(active, view[:stop], now_s)
+        return stop
+
+    def _follow(self, batch: BatchHeader, data: memoryview, active: Piece) -> None:
+        if batch.attributes & (TRANSACTIONAL | CONTROL):
+            self._transactions.add(batch, data, active.size_bytes)
+        active.next_base, active.epoch = Offset(batch.last_offset + 1), LeaderEpoch(batch.partition_leader_epoch)
+        active.max_timestamp = TimestampMs(max(active.max_timestamp, batch.max_timestamp))
+
+    def _write(self, active: Piece, data: memoryview, now_s: float) -> None:
+        if not active.size_bytes:
+            active.began_s = now_s
+        try:
+            with active.path.open("ab") as file:
+                file.write(data)
+        except OSError as error:
+            raise _unusable(active.path, error) from error
+        active.size_bytes += len(data)
+
+    def roll(self) -> None:
+        """End the active piece, if it has data, and begin the next one."""
+        active = self.active
+        if not active.size_bytes:
+            return
+        active.aborted = self._transactions.aborted
+        opened, base = dict(self._transactions.open), active.next_base
+        complete = active.before.complete or (self._known_from is not None and base >= self._known_from)
+        before = OpenBefore(opened, complete)
+        self._transactions = Transactions(str(self.folder), opened)
+        if complete:
+            self._keep(base, active.epoch, format_open_transactions(opened))
+        self.pieces.append(Piece(self._log(base), base, base, before, active.epoch))
+
+    def snapshot(self, offset: Offset, epoch: LeaderEpoch) -> bytes | None:
+        """Return the snapshot file of the transactions that are open at ``offset``; None if there is none."""
+        try:
+            return self._snapshot(offset, epoch).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
+
+    def kept_before(self, offset: Offset, epoch: LeaderEpoch) -> OpenBefore:
+        """Return the transactions that are open at ``offset``, from the snapshot file; not complete without one."""
+        return open_before(offset, self.snapshot(offset, epoch), str(self._snapshot(offset, epoch)))
+
+    def drop_below(self, offset: Offset) -> None:
+        """Remove the rolled pieces that end at or below ``offset``, and the snapshots below it."""
+        while len(self.pieces) > 1 and self.pieces[0].next_base <= offset:
+            self._remove(self.pieces.pop(0))
+        for path in self.folder.glob("*.snapshot"):
+            if int(path.name[:20]) < offset:
+                path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove all data. The snapshots stay."""
+        for piece in self.pieces:
+            self._remove(piece)
+        self.pieces = []
+
+    def _keep(self, offset: Offset, epoch: LeaderEpoch, data: bytes) -> None:
+        path = self._snapshot(offset, epoch)
+        new = path.with_suffix(".new")
+        try:
+            new.write_bytes(data)
+            new.rename(path)
+        except OSError as error:
+            raise _unusable(path, error) from error
+
+    def _log(self, base: Offset) -> Path:
+        return self.folder / f"{base:020d}.log"
+
+    def _snapshot(self, offset: Offset, epoch: LeaderEpoch) -> Path:
+        return self.folder / f"{offset:020d}-{epoch}.snapshot"
+
+    @staticmethod
+    def _remove(piece: Piece) -> None:
+        with suppress(OSError):
+            os.unlink(piece.path)
+
+
+def _unusable(path: Path, error: OSError) -> Unavailable:
+    return Unavailable("the spool cannot be used", file=path, reason=error.strerror)

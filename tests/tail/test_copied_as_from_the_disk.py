@@ -1,0 +1,117 @@
+"""An agent that copies by Fetch writes what an agent beside the broker writes, and opens no file of the broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.consumer.tiered_cluster import TieredCluster
+from tests.kip405.kafkas_tiers import transactions
+from tierstate.app.opening.connection import Connection
+from tierstate.cli.main import run
+from tierstate.runtime.settings_load import load_settings
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.segment import RemoteSegment
+from tierstate.storage.segment.manifest import IndexKind
+from tierstate.storage.segment.reader import SegmentReader
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+FETCH = '[copy]\nroll_bytes = "1GiB"\nroll_after = "1h"\n'
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+STEPS = [
+    ("one", "begin"), ("one", "write"), ("two", "begin"), ("two", "write"), ("one", "write"), ("one", "abort"),
+    ("three", "begin"), ("three", "write"), ("two", "write"), ("two", "commit"), ("one", "begin"), ("one", "write"),
+    ("three", "write"), ("three", "abort"), ("one", "write"), ("one", "commit"),
+]  # fmt: skip
+
+
+class Fetching(TieredCluster):
+    """The same cluster with an agent that copies by Fetch, into a store and a tier-state topic of its own."""
+
+    def __init__(self, kafka: KafkaSandbox, folder: Path, facts: str, include: str) -> None:
+        super().__init__(kafka, folder, facts)
+        text = self.settings_file.read_text()
+        folders = f'log_dirs = ["{kafka.brokers[0].log_dir}"]'
+        assert folders in text
+        text = text.replace(folders, 'source = "fetch"').replace(f"{facts.strip('_')}-.*", include)
+        self.settings_file.write_text(text)
+        self.settings(FETCH)
+
+
+@pytest.fixture
+def both(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[tuple[TieredCluster, Fetching]]:
+    disk = TieredCluster(kafka, tmp_path / "disk", "_tier-state-disk")
+    yield disk, Fetching(kafka, tmp_path / "fetch", "_tier-state-fetch", "tier-state-disk-.*")
+
+
+def produce_all_kinds(cluster: TieredCluster, topic: str) -> None:
+    """Write batches of all codecs, headers with null, and interleaved transactions that cross segments."""
+    for codec in CODECS:
+        producer = Producer({**cluster.kafka.client_config, "compression.type": codec, "batch.num.messages": 20})
+        for number in range(80):
+            producer.produce(topic, b"%d" % number * 50, b"key", 0, headers=[("a", None), ("b", b"1")])
+        assert producer.flush(30) == 0
+    for _ in range(4):
+        transactions(cluster.kafka, topic, STEPS)
+    cluster.produce(topic, 0, 200)
+
+
+def segments(cluster: TieredCluster, topic: str) -> tuple[list[RemoteSegment], Connection]:
+    connection = Connection(load_settings(cluster.settings_file, (), {}, None, None))
+    described = connection.control.topic(topic)
+    with closing(connection.view()) as view:
+        found = view.partition(TopicIdPartition(described.topic_id, 0)).readable
+    return sorted(found, key=lambda each: each.offsets.start), connection
+
+
+def parts(cluster: TieredCluster, topic: str) -> list[dict[str, Any]]:
+    """Return of each segment what both agents must agree about."""
+    found, connection = segments(cluster, topic)
+    with closing(connection):
+        answer = []
+        for segment in found:
+            reader = SegmentReader.open(connection.store, segment.object_key)
+            block = reader.manifest.tierstate
+            assert block is not None
+            log = b"".join(map(bytes, reader.plain_range(0, reader.plain_bytes)))
+            answer.append(
+                {
+                    "offsets": segment.offsets,
+                    "log": log,
+                    "offset index": reader.indexes(IndexKind.OFFSET),
+                    "transaction index": reader.indexes(IndexKind.TRANSACTION),
+                    "leader epochs": reader.indexes(IndexKind.LEADER_EPOCHS),
+                    "aborted": block.aborted,
+                    "epochs": segment.leader_epochs,
+                    "records": segment.record_count,
+                    "max timestamp": segment.max_timestamp,
+                    "last": segment.last_record_offset,
+                    "chunks": block.chunk_first_offsets,
+                }
+            )
+        return answer
+
+
+def test_segments_are_equal_byte_for_byte(
+    both: tuple[TieredCluster, Fetching], capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk, fetch = both
+    topic = disk.topic("all-kinds", records=300)
+    produce_all_kinds(disk, topic)
+    fetch.run("agent", "--once", "--set", "trim.enabled=false")
+    disk.run("agent", "--once", "--set", "trim.enabled=false")
+    ours, theirs = parts(fetch, topic), parts(disk, topic)
+    assert len(ours) > 5
+    assert sum(len(each["aborted"]) for each in ours) > 4
+    for mine, its in zip(ours, theirs, strict=True):
+        assert {name for name, value in its.items() if mine[name] != value} == set(), mine["offsets"]
+    capsys.readouterr()
+    assert run(["verify", topic, "--level", "3", "--json", "--config", str(fetch.settings_file)]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
