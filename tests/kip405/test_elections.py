@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.broker.leaders import leader_of
 from tests.kip405.kafkas_tiers import OFFLOADED, SEGMENT_BYTES, KafkasTiers, kafkas_tiers, plainly, until
 from tierstate.state.routing import Isolation
 
@@ -28,22 +26,13 @@ def on_two(tiers: KafkasTiers, name: str, brokers: tuple[int, int], **config: st
     assignment = [[tiers.kafka.brokers[each].address.node_id for each in brokers]]
     settings = {tiers.segment_bytes: str(SEGMENT_BYTES), **OFFLOADED, **config}
     topic = NewTopic(name, 1, replica_assignment=assignment, config=settings)
-    tiers.admin.create_topics([topic])[name].result(30)
+    admin = AdminClient({**tiers.kafka.client_config})  # a new one: the controller may have moved
+    admin.create_topics([topic])[name].result(30)
     return name
 
 
-def leader_of(tiers: KafkasTiers, topic: str) -> int | None:
-    """Return the leader's id; None during an election, or while the brokers do not answer."""
-    with suppress(KafkaException, TimeoutError):
-        answer = tiers.admin.describe_topics(TopicCollection([topic]), request_timeout=5)[topic]
-        described: Any = answer.result(10)
-        leader = described.partitions[0].leader
-        return None if leader is None else int(leader.id)
-    return None
-
-
 def leads(tiers: KafkasTiers, topic: str, broker: int) -> bool:
-    return leader_of(tiers, topic) == broker
+    return leader_of(tiers.kafka, topic) == broker
 
 
 def copied(tiers: KafkasTiers, topic: str) -> int:
@@ -84,7 +73,7 @@ def test_records_that_an_unclean_election_lost_are_not_read_though_their_copies_
     tiers.kafka.kill(0)
     tiers.kafka.start(1)
     survivor = tiers.kafka.brokers[1].address.node_id
-    until(lambda: leader_of(tiers, topic) == survivor)
+    until(partial(leads, tiers, topic, survivor))
     same_as_kafkas(tiers, topic)
     plainly(tiers.kafka, topic, count=700)  # other records at the same offsets
     until(lambda: len(tiers.finished(topic)) > len(lost) + 3)

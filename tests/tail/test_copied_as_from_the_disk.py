@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tierstate.cli.main import run
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.ids import TopicIdPartition
+from tierstate.state.routing import Isolation
 from tierstate.state.segment import RemoteSegment
 from tierstate.storage.segment.manifest import IndexKind
 from tierstate.storage.segment.reader import SegmentReader
@@ -46,9 +46,9 @@ class Fetching(TieredCluster):
 
 
 @pytest.fixture
-def both(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[tuple[TieredCluster, Fetching]]:
+def both(kafka: KafkaSandbox, tmp_path: Path) -> tuple[TieredCluster, Fetching]:
     disk = TieredCluster(kafka, tmp_path / "disk", "_tier-state-disk")
-    yield disk, Fetching(kafka, tmp_path / "fetch", "_tier-state-fetch", "tier-state-disk-.*")
+    return disk, Fetching(kafka, tmp_path / "fetch", "_tier-state-fetch", "tier-state-disk-.*")
 
 
 def produce_all_kinds(cluster: TieredCluster, topic: str) -> None:
@@ -112,6 +112,42 @@ def test_segments_are_equal_byte_for_byte(
     assert sum(len(each["aborted"]) for each in ours) > 4
     for mine, its in zip(ours, theirs, strict=True):
         assert {name for name, value in its.items() if mine[name] != value} == set(), mine["offsets"]
+    capsys.readouterr()
+    assert run(["verify", topic, "--level", "3", "--json", "--config", str(fetch.settings_file)]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def digests(cluster: TieredCluster, topic: str, capsys: pytest.CaptureFixture[str], *more: str) -> list[Any]:
+    """Return number and digest of the records, read_committed and read_uncommitted."""
+    answer = []
+    for isolation in Isolation:
+        capsys.readouterr()
+        options = ("--isolation", isolation.value, "--json", "--config", str(cluster.settings_file))
+        assert run(["digest", topic, *options, *more]) == 0
+        (partition,) = json.loads(capsys.readouterr().out)["partitions"]
+        answer.append((partition["records"], partition["digest"]))
+    return answer
+
+
+def test_segments_of_its_own_size_are_trimmed_and_read_back(
+    both: tuple[TieredCluster, Fetching], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each run is a process that knows only what the spool's folder and the bucket keep."""
+    disk, fetch = both
+    topic = disk.topic("own-size", records=0)
+    small = ("--set", "copy.roll_bytes=5KiB", "--set", "agent.spool=1MiB")
+    for _ in range(3):
+        produce_all_kinds(disk, topic)
+        before = digests(fetch, topic, capsys)
+        fetch.run("agent", "--once", *small)
+        assert digests(fetch, topic, capsys) == before
+    assert disk.local_start(topic) > 1000
+    found, connection = segments(fetch, topic)
+    connection.close()
+    assert len(found) > 10
+    assert max(each.log_bytes for each in found) < 12_000, "a batch more than its size"
+    assert [each.offsets.start for each in found[1:]] == [each.offsets.end + 1 for each in found[:-1]]
+    assert not list((fetch.folder / "state" / "agent" / "spool").rglob("*.log")), "nothing is left in the spool"
     capsys.readouterr()
     assert run(["verify", topic, "--level", "3", "--json", "--config", str(fetch.settings_file)]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []

@@ -1,0 +1,29 @@
+"""The leader of a partition, asked by raw requests: librdkafka's AdminClient waits for a controller that was killed."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+
+from tierstate.broker.answers import RawPartition
+from tierstate.broker.raw import RawClient
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import BrokerUnavailable, TimedOut
+
+
+def leader_of(kafka: KafkaSandbox, topic: str, partition: int = 0) -> int | None:
+    """Return the leader's id; None during an election, or while the brokers do not answer."""
+    state = _state(kafka, topic, partition)
+    return None if state is None else state.leader
+
+
+def in_sync(kafka: KafkaSandbox, topic: str, partition: int = 0) -> int:
+    """Return how many replicas are in sync, as far as the first broker that answers knows."""
+    state = _state(kafka, topic, partition)
+    return 0 if state is None else len(state.in_sync)
+
+
+def _state(kafka: KafkaSandbox, topic: str, partition: int) -> RawPartition | None:
+    with closing(RawClient(kafka.client_config, SystemClock())) as raw, suppress(BrokerUnavailable, TimedOut):
+        return raw.metadata([topic]).topics[topic].partitions[partition]
+    return None
