@@ -13,7 +13,10 @@ from .serving import serve, service_logs
 @click.option("--once", is_flag=True, help="Do what there is to do now, then end.")
 @pass_context
 def command(context: Context, once: bool) -> None:
-    """Copy, and trim, the partitions that this broker leads; with agent.source=fetch those of all brokers. Ends on SIGTERM after the acts in progress."""
+    """Copy, and trim, the partitions that this broker leads; with agent.source=fetch those of every broker.
+
+    Ends on SIGTERM after the operations in progress.
+    """
     from ..app.operating.agent import open_agent
     from ..runtime.allocator import return_large_buffers
     from ..runtime.settings import needed_by_agent

@@ -7,6 +7,9 @@ segments below the last stable offset: each transaction in them is decided, and 
     own index, then those that follow, until an entry's last stable offset is behind the segment
     then, if none was, what the broker lists at the first offset that is not remote
 
+An index may go on behind the offset where an unclean election cut the log. Its entries from there on are those of a log
+that no longer exists. So each index counts only up to the last offset that its segment owns in the leader's log.
+
 ``TxnIndexEmpty`` in a record means that the segment's own index is empty, not that none of its records is aborted.
 """
 
@@ -27,23 +30,32 @@ Listed = Callable[[Offset], Iterable[tuple[int, Offset]]]
 """Returns producer id and first offset of the aborted transactions in a read_committed answer at an offset."""
 
 
-def aborted_ranges(
-    segment: RemoteSegment, coverage: Coverage, bounds: LocalBounds, index_of: IndexOf, listed: Listed
-) -> tuple[AbortedRange, ...]:
-    """Return all ranges that touch the segment, in order. ``bounds`` are newer than no record of the coverage.
+def owned_end(segment: RemoteSegment, coverage: Coverage, sure: Offset) -> Offset:
+    """Return the last offset that the segment owns below ``sure``, which is `routing.sure_end`."""
+    parts = [each for each in coverage.within(segment.offsets) if each.segment.segment_id == segment.segment_id]
+    return Offset(min(max((each.offsets.end for each in parts), default=segment.offsets.end), sure - 1))
 
+
+def aborted_ranges(
+    segment: RemoteSegment, coverage: Coverage, sure: Offset, bounds: LocalBounds, index_of: IndexOf, listed: Listed
+) -> tuple[AbortedRange, ...]:
+    """Return all ranges that touch the segment up to its `owned_end`, in order.
+
+    ``bounds`` are newer than no record of the coverage.
     Raises LogGap if an index that is needed is in no tier, CorruptData, ObjectNotFound, and the errors of ``listed``.
     """
     ranges: list[AbortedRange] = []
-    end = segment.offsets.end
-    for each in _from(segment, coverage):
+    end = owned_end(segment, coverage, sure)
+    for each, last in _from(segment, end, coverage, sure):
         if not each.transaction_index_empty:
             for entry in parse_transaction_index(index_of(each), each.object_key):
+                if entry.range.last > last:
+                    break
                 if entry.range.first <= end and entry.range.last >= segment.offsets.start:
                     ranges.append(entry.range)
                 if entry.last_stable_offset > end:
                     return _ordered(ranges)
-    remote_end = Offset(coverage.prefix_end(end) + 1)
+    remote_end = Offset(min(coverage.prefix_end(end) + 1, sure))
     if remote_end < bounds.local_start:
         raise LogGap(
             "the transactions of this segment may be decided in offsets that no tier has",
@@ -60,13 +72,16 @@ def aborted_ranges(
     return _ordered(ranges)
 
 
-def _from(segment: RemoteSegment, coverage: Coverage) -> Iterator[RemoteSegment]:
-    """Yield the segment, and those that own the offsets after it without a gap."""
-    yield segment
-    position = segment.offsets.end + 1
-    while (owned := coverage.at(position)) is not None:
-        yield owned.segment
-        position = owned.offsets.end + 1
+def _from(
+    segment: RemoteSegment, end: Offset, coverage: Coverage, sure: Offset
+) -> Iterator[tuple[RemoteSegment, Offset]]:
+    """Yield the segment, and those that own the offsets after it without a gap, each with its last offset there."""
+    yield segment, end
+    position = end + 1
+    while position < sure and (owned := coverage.at(position)) is not None:
+        last = Offset(min(owned.offsets.end, sure - 1))
+        yield owned.segment, last
+        position = last + 1
 
 
 def _ordered(ranges: Iterable[AbortedRange]) -> tuple[AbortedRange, ...]:

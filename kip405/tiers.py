@@ -10,6 +10,7 @@ from cachetools import LRUCache
 
 from ..broker.fetch_spec import FetchSpec
 from ..broker.open import Broker
+from ..fetch.confirmation import Confirmation
 from ..fetch.known_partitions import KnownPartitions
 from ..fetch.local import BrokerTier, LocalPiece
 from ..fetch.open import Reading, open_cache
@@ -22,13 +23,13 @@ from ..state.errors import BrokerUnavailable
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
-from ..state.routing import Isolation, LocalBounds
+from ..state.routing import Isolation, LocalBounds, in_force, sure_end
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..state.view import TierView
 from ..storage.object_store import ObjectReader
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
-from .aborted import aborted_ranges
+from .aborted import aborted_ranges, owned_end
 
 BOUNDS_AGE_S = 1.0
 SEGMENTS = 4096
@@ -48,14 +49,19 @@ class KafkasLocalTier(BrokerTier):
             self._bounds[partition] = now, bounds
         return bounds
 
+    def known_bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
+        """Return bounds that are at most `BOUNDS_AGE_S` old, and the newest that any caller of `bounds` got."""
+        with self._lock:
+            at, known = self._bounds.get(partition, (float("-inf"), None))
+        if known is None or self._clock.monotonic() - at > BOUNDS_AGE_S:
+            return self.bounds(topic, partition)
+        return known
+
     def fetch(self, spec: FetchSpec) -> LocalPiece:
         """Fetch like `BrokerTier.fetch`. The answer names only the log start; the local start is one second old."""
         assert spec.topic_id is not None  # readers of both tiers fence by it
         partition = TopicIdPartition(spec.topic_id, spec.partition)
-        with self._lock:
-            at, known = self._bounds.get(partition, (None, None))
-        if at is None or known is None or self._clock.monotonic() - at > BOUNDS_AGE_S:
-            known = self.bounds(spec.topic, partition)
+        known = self.known_bounds(spec.topic, partition)
         piece = super().fetch(spec)
         start = piece.bounds.local_start
         bounds = replace(piece.bounds, local_start=max(start, known.local_start), log_start=start)
@@ -89,30 +95,49 @@ class KafkasRemoteTier(RemoteTier):
         cache, prefetch = open_cache(reading, listener), reading.cache.prefetch
         super().__init__(store, cache, clock, keys=reading.keys, prefetch=prefetch, listener=listener)
         self.known, self._view, self._local = NothingToCheck(store, reading.names), view, local
-        self._aborted: LRUCache[RemoteSegmentId, AbortedRanges] = LRUCache(SEGMENTS)
+        self._aborted: LRUCache[tuple[RemoteSegmentId, Offset], AbortedRanges] = LRUCache(SEGMENTS)
+        self._confirmations: dict[TopicIdPartition, Confirmation] = {}
 
     def with_aborted(self, segment: RemoteSegment) -> RemoteSegment:
         """Return the segment with its aborted ranges. Raises LogGap, CorruptData, ObjectNotFound, BrokerUnavailable."""
+        partition = segment.partition
+        bounds, view = self._local.known_bounds(segment.topic, partition), self._view.partition(partition)
+        place = segment.segment_id, owned_end(segment, view.coverage, self._sure(view, bounds))
         with self._lock:
-            known = self._aborted.get(segment.segment_id)
+            known = self._aborted.get(place)
         if known is None:
-            known = self._read_aborted(segment)
+            place, known = self._read_aborted(segment)
             with self._lock:
-                self._aborted[segment.segment_id] = known
+                self._aborted[place] = known
         return replace(segment, aborted=known)
 
-    def _read_aborted(self, segment: RemoteSegment) -> AbortedRanges:
+    def _sure(self, view: PartitionView, bounds: LocalBounds) -> Offset:
+        """Return `sure_end`, which the leader is asked for if a newer leader has copied nothing yet."""
+        if in_force(view, bounds):
+            return sure_end(view, bounds, None)
+        with self._lock:
+            confirmation = self._confirmations.get(view.partition)
+            if confirmation is None:
+                confirmation = Confirmation(view.topic or "", view.partition, self._local)
+                self._confirmations[view.partition] = confirmation
+        return sure_end(view, bounds, confirmation.of(view, bounds))
+
+    def _read_aborted(self, segment: RemoteSegment) -> tuple[tuple[RemoteSegmentId, Offset], AbortedRanges]:
         partition = segment.partition
         bounds = self._local.bounds(segment.topic, partition)  # before the view: see `fetch/logical.py`
         self._view.require_fresh(self._view.tier_partition(partition), 0.0)
+        view = self._view.partition(partition)
+        sure = self._sure(view, bounds)
         ranges = aborted_ranges(
             segment,
-            self._view.partition(partition).coverage,
+            view.coverage,
+            sure,
             bounds,
             lambda each: self.open(each).indexes(IndexKind.TRANSACTION) or b"",
             lambda at: self._local.listed_aborted(segment.topic, partition, at),
         )
-        return AbortedRanges.of(ranges, inline=len(ranges))
+        place = segment.segment_id, owned_end(segment, view.coverage, sure)
+        return place, AbortedRanges.of(ranges, inline=len(ranges))
 
     def _aborted_in(
         self,

@@ -13,7 +13,7 @@ from tierstate.state.coverage import Coverage
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import LogGap
 from tierstate.state.offsets import Offset
-from tierstate.state.routing import LocalBounds
+from tierstate.state.routing import EVERYTHING, LocalBounds
 from tierstate.state.segment import AbortedRange, RemoteSegment
 
 LINEAGE = Lineage.of((0, 0))
@@ -43,9 +43,15 @@ class Log:
         self.asked.append(at)
         return [(producer, Offset(first)) for producer, first in self.listed.get(at, [])]
 
-    def aborted(self, number: int, segments: list[RemoteSegment] | None = None) -> list[tuple[int, int, int]]:
-        coverage = Coverage(tuple(segments or self.segments), LINEAGE)
-        ranges = aborted_ranges(self.segments[number], coverage, self.bounds, self.index_of, self.ask)
+    def aborted(
+        self,
+        number: int,
+        segments: list[RemoteSegment] | None = None,
+        lineage: Lineage = LINEAGE,
+        sure: Offset = EVERYTHING,
+    ) -> list[tuple[int, int, int]]:
+        coverage = Coverage(tuple(segments or self.segments), lineage)
+        ranges = aborted_ranges(self.segments[number], coverage, sure, self.bounds, self.index_of, self.ask)
         return [(each.producer_id, each.first, each.last) for each in ranges]
 
 
@@ -96,3 +102,22 @@ def test_a_hole_in_which_a_transaction_may_be_decided_is_an_error() -> None:
     with pytest.raises(LogGap) as gap:
         log.aborted(0, [log.segments[0], log.segments[2]])
     assert (gap.value.facts["start"], gap.value.facts["end"]) == (100, 299)
+
+
+LOST: list[list[Entry]] = [[(1, 10, 20, 15)], [(2, 50, 120, 60), (3, 60, 180, 200)], [(4, 110, 210, 220)]]
+"""Indexes of a log that an unclean election cut at offset 150: producers 3 and 4 ended only in the lost branch."""
+
+
+def test_what_a_lost_branch_says_counts_nowhere_while_only_the_leader_knows_where_it_begins() -> None:
+    log = Log(*LOST, listed={150: [(4, 110)]})
+    assert log.aborted(0, sure=Offset(150)) == [(1, 10, 20), (2, 50, 120)]
+    assert log.aborted(1, sure=Offset(150)) == [(2, 50, 120), (4, 110, 150)]
+    assert log.asked == [150, 150], "never behind the leader's log"
+
+
+def test_what_a_lost_branch_says_counts_nowhere_once_another_leader_has_copied() -> None:
+    log = Log(*LOST, [(3, 60, 310, 320)])
+    new = log.segments.pop()
+    log.segments.append(replace(segment_of(150, 349, epoch=1), segment_id=new.segment_id))
+    ranges = log.aborted(1, lineage=Lineage.of((0, 0), (1, 150)))
+    assert ranges == [(2, 50, 120), (3, 60, 310)]

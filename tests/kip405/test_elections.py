@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.broker.leaders import leader_of
+from tests.broker.leaders import in_sync, leader_of
 from tests.kip405.kafkas_tiers import OFFLOADED, SEGMENT_BYTES, KafkasTiers, kafkas_tiers, plainly, until
 from tierstate.state.routing import Isolation
 
@@ -54,6 +54,7 @@ def test_leaders_that_move_leave_one_log(tiers: KafkasTiers) -> None:
         until(partial(leads, tiers, topic, other))
         plainly(tiers.kafka, topic, count=250)
         tiers.kafka.start(stopped)
+        until(lambda: in_sync(tiers.kafka, topic) == 2)
     plainly(tiers.kafka, topic, count=150)
     until(lambda: copied(tiers, topic) > 1_300)
     same_as_kafkas(tiers, topic)

@@ -58,8 +58,12 @@ class NoLocalTier:
         self._view = view
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
-        end = Offset(self._view.partition(partition).coverage.owned[-1].offsets.end + 1)
-        return LocalBounds(end, Offset(end + 1), Offset(end + 1), None, Offset(0))
+        view = self._view.partition(partition)
+        end = Offset(view.coverage.owned[-1].offsets.end + 1)
+        assert view.leader is not None
+        return LocalBounds(end, Offset(end + 1), Offset(end + 1), view.leader.epoch, Offset(0))
+
+    known_bounds = bounds
 
     def listed_aborted(self, topic: str, partition: TopicIdPartition, at: Offset) -> list[tuple[int, Offset]]:
         return []
