@@ -152,12 +152,20 @@ TO_TRIM = tuple(
     if right.resource in (Resource.CLUSTER, Resource.EVERY_GROUP) or right.operation is AclOperation.DELETE
 )
 """The rights that an agent needs only to trim. An archive (``trim.enabled = false``) does not need them."""
+TO_FETCH = _rights(Resource.TOPICS, read="records are copied by Fetch")
+"""What an agent with ``agent.source = "fetch"`` needs in addition."""
+
+
+def rights_of_agent(*, trims: bool, fetches: bool) -> tuple[Right, ...]:
+    """Return the rights that an agent needs. ``fetches``: it copies by Fetch."""
+    rights = AGENT if trims else tuple(each for each in AGENT if each not in TO_TRIM)
+    return rights + TO_FETCH if fetches else rights
 
 
 def lacking(
-    admin: Any, raw: RawClient, tier_state: str, topics: Collection[str], *, trims: bool = True
+    admin: Any, raw: RawClient, tier_state: str, topics: Collection[str], rights: Collection[Right] = AGENT
 ) -> list[Lacking]:
-    """Return the rights that an agent of these ``topics`` lacks according to the brokers. ``trims``: it trims them.
+    """Return which of these ``rights`` an agent of the ``topics`` lacks according to the brokers.
 
     The list is empty if the cluster has no authorizer. Raises BrokerUnavailable and its subclasses.
     """
@@ -170,7 +178,7 @@ def lacking(
     for name, future in admin.describe_topics(TopicCollection([tier_state, *topics]), **_ASKING).items():
         may[ResourceType.TOPIC, name] = _asked(future)
     missing = []
-    for right in AGENT if trims else [each for each in AGENT if each not in TO_TRIM]:
+    for right in rights:
         for topic in topics if right.resource is Resource.TOPICS else ("",):
             kind, name = right.resource.pattern(tier_state, topic)
             if right.operation not in may[kind, name]:

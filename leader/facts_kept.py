@@ -11,15 +11,16 @@ from ..state.ids import TopicIdPartition
 class FactsKept:
     """The facts to keep, as of the last `refresh`; none before it. Thread-safe: sets are replaced, never changed."""
 
-    def __init__(self, log: LocalLog, led: Callable[[], Collection[int]]) -> None:
-        self._log, self._led = log, led
+    def __init__(self, log: LocalLog, led: Callable[[], Collection[int]], *, everything: bool = False) -> None:
+        """``everything``: keep all facts, because this process may have to work for any partition at any time."""
+        self._log, self._led, self._everything = log, led, everything
         self._listed: Mapping[TopicIdPartition, str] | None = None
         self._hosted: frozenset[TopicIdPartition] = frozenset()
         self._leads: frozenset[int] = frozenset()
 
     def keep(self, tier_partition: int, partition: TopicIdPartition) -> bool:
         """Return whether to keep facts. The custodian of a tier-state partition needs those of all partitions in it."""
-        return tier_partition in self._leads or partition in self._hosted
+        return self._everything or tier_partition in self._leads or partition in self._hosted
 
     @property
     def leads(self) -> Collection[int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -38,6 +38,7 @@ from ..runtime.clock import Clock
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import BrokerUnavailable, CorruptData, Fenced, NotTiered, Unavailable
 from ..state.ids import COPIER, BrokerId, TopicIdPartition
+from ..state.keys import tier_partition_of
 from ..state.local_segments import LocalSegment, LocalSegments
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
@@ -52,7 +53,8 @@ LONGEST_LOOK_S = 5.0
 """Seconds for which one look goes on fetching before it shows what it has."""
 SHARE = 4
 """While more than half of the spool is used, a piece ends at 1/`SHARE` of the partition's equal part of the spool."""
-
+SMALLEST_PART_BYTES = 1 << 20
+"""The spool has at least so many bytes for each partition."""
 _FIRST = Offset(0)
 SnapshotOf = Callable[[RemoteSegment], bytes | None]
 """Returns the producer snapshot of a copied segment: the state at the offset after it. None: it cannot be read."""
@@ -90,7 +92,7 @@ class _Tail:
 
 
 class FetchLog:
-    """The logs of all partitions of the cluster, wherever their leaders are. Thread-safe.
+    """The logs of the cluster's partitions whose facts are in an owned tier-state partition. Thread-safe.
 
     Looks at one partition wait for each other. Nothing is fetched of a partition that nobody looks at.
     """
@@ -101,35 +103,38 @@ class FetchLog:
         self,
         raw: RawClient,
         control: BrokerControl,
+        owned: Callable[[], Collection[int]],
+        mapped: int,
         folder: Path,
         roll: RollPolicy,
         clock: Clock,
         snapshot_of: SnapshotOf,
     ) -> None:
-        self._raw, self._control = raw, control
+        self._raw, self._control, self._owned, self._mapped = raw, control, owned, mapped
         self._folder, self._roll, self._clock, self._snapshot_of = folder, roll, clock, snapshot_of
         self._lock = threading.Lock()
         self._asked_at = float("-inf")
+        self._asked_for: Collection[int] = ()
         self._listed: Mapping[TopicIdPartition, str] = {}
         self._led: Mapping[TopicIdPartition, _Led] = {}
+        self._brokers: frozenset[BrokerId] = frozenset()
         self._tails: dict[TopicIdPartition, _Tail] = {}
         self.view: Callable[[TopicIdPartition], PartitionView] | None = None
         """Returns the facts about a partition. Nothing is fetched before it is set."""
 
     @property
     def broker(self) -> BrokerId:
-        led = self._led
-        if not led:
+        if not self._brokers:
             raise BrokerUnavailable("no partition has a leader")
-        return min(each.broker for each in led.values())
+        return min(self._brokers)
 
     def broker_of(self, partition: TopicIdPartition) -> BrokerId:
         return self._leader(partition).broker
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         with self._lock:
-            now = self._clock.monotonic()
-            if now - self._asked_at < METADATA_S:
+            now, owned = self._clock.monotonic(), frozenset(self._owned())
+            if now - self._asked_at < METADATA_S and owned == self._asked_for:
                 return self._listed
             led = {
                 TopicIdPartition(topic.topic_id, each.partition): _Led(topic.name, each.leader, each.leader_epoch)
@@ -137,7 +142,9 @@ class FetchLog:
                 for each in topic.partitions
                 if each.leader is not None and each.leader_epoch is not None
             }
-            self._asked_at, self._led = now, led
+            self._brokers = frozenset(each.broker for each in led.values())
+            led = {each: leader for each, leader in led.items() if tier_partition_of(each, self._mapped) in owned}
+            self._asked_at, self._asked_for, self._led = now, owned, led
             listed = {partition: each.name for partition, each in led.items()}
             if listed != self._listed:
                 self._listed = listed
@@ -218,7 +225,7 @@ class FetchLog:
     def _leader(self, partition: TopicIdPartition) -> _Led:
         led = self._led.get(partition)
         if led is None:
-            raise Fenced("the partition has no leader in the cluster, or is not to be tiered", partition=partition)
+            raise Fenced("the partition has no leader, or another agent owns it", partition=partition)
         return led
 
     def _tail(self, partition: TopicIdPartition) -> _Tail:

@@ -113,13 +113,17 @@ class Spool:
     def append(self, data: bytes, now_s: float) -> int:
         """Append complete batches to the active piece. Return the number of bytes.
 
+        The first batch after `begin` may begin below the offset there: Kafka returns batches whole.
         Raises CorruptData for a batch that is damaged or does not follow the batch before, and NotTiered for a format
         before v2. The batches before it stay.
         """
         active, view, stop = self.active, memoryview(data), 0
+        first, after = int.from_bytes(data[:8], "big"), active.next_base - 1
+        if first < active.base and self.size_bytes == 0:
+            active.base, active.path, after = Offset(first), self._log(Offset(first)), first - 1
         source = str(active.path)
         try:
-            for batch in iter_batches(data, source=source, position=active.size_bytes, after=active.next_base - 1):
+            for batch in iter_batches(data, source=source, position=active.size_bytes, after=after):
                 self._follow(batch, view, active)
                 stop = batch.position - active.size_bytes + batch.size_bytes
         except CorruptData as error:

@@ -68,6 +68,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "broker watch": BROKER_S,
         "rights watch": BROKER_S,
         "folder watch": BROKER_S,
+        "ownership": BROKER_S,
         "gateway": SLACK_S,
         "proxy": SLACK_S,
     }

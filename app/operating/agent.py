@@ -9,7 +9,7 @@ from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
-from ...broker.acls import lacking
+from ...broker.acls import lacking, rights_of_agent
 from ...broker.rights_watch import RightsWatch
 from ...follower.following import Following
 from ...follower.histories import left_behind
@@ -44,6 +44,9 @@ from .log_source import disk_source, fetch_source
 from .prefix import claim_of
 from .upkeep import Upkeep, seed_of
 
+JOINED_S = 120.0
+"""Seconds for an agent with ``--once`` to be assigned partitions."""
+
 
 @contextmanager
 def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) -> Iterator[list[Service]]:
@@ -77,7 +80,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         store = claimed(living(connection.store), claim.require, ROOT)
         upkeep = Upkeep(connection, store, listener, claim)
         archives = upkeep.archives
-        facts_kept = FactsKept(log, source.led)
+        facts_kept = FactsKept(log, source.led, everything=fetches)
         facts_kept.refresh()
         schedule = Schedule(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
         follower = open_view(
@@ -95,8 +98,9 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         if isinstance(log, FetchLog):
             log.view = follower.partition
 
+        needed = rights_of_agent(trims=settings.trim.enabled, fetches=fetches)
         rights = RightsWatch(
-            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics, trims=settings.trim.enabled),
+            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics, needed),
             connection.kafka,
             broker.raw,
         )
@@ -151,6 +155,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             with loop("start"):
                 warn_if_overwriting(connection.store, listener)
             if once:
+                if source.group is not None:
+                    source.group.wait(stop, JOINED_S)
                 with suppress(PrefixContested):  # the agent still looks at its partitions and reports the reasons
                     claim.wait(stop)
                 leader.agent.run_once(stop, lambda: chores.advance(stop))
@@ -162,5 +168,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         starting.close()
         services = [] if once else [*watches.threads(), Service("chores", chores.run)]
         services.append(Service("heartbeat", claim.run))
+        if source.group is not None:
+            services.append(Service("ownership", source.group.run))
         watches.services += [server.service(), *services, Service("agent", work, on_stop=leader.quota.stop)]
         yield watches.services

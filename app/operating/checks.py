@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import dataclass
 
-from ...broker.acls import lacking
+from ...broker.acls import lacking, rights_of_agent
 from ...broker.client_config import in_their_name
 from ...broker.raw import RawClient
 from ...broker.tier_topic_setup import look_at_tier_topic
@@ -36,8 +36,11 @@ from ...state.errors import (
 )
 from ...state.ids import FactId, TopicId, TopicIdPartition
 from ...state.offsets import TimestampMs, moment
+from ...state.topics import TopicConfig
 from ...storage.probe import probe_conditional_put
 from ...storage.segment.keyring import KeyRing
+from ...tail.fetch_log import SMALLEST_PART_BYTES
+from ...tail.probe import probe_leaders
 from ..looking.copied_folders import require_own_folders
 from ..looking.later_facts import later_facts
 from ..looking.lost_state import facts_are_there
@@ -51,6 +54,7 @@ REPLAYING = frozenset({"history", "release", "facts", "prefix"})
 OF_TOPIC = ("broker", "object store", "tier-state topic")
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "log folders": ("broker",),
+    "fetching": ("broker",),
     "conditional put": ("object store",),
     "topic names": ("broker",),
     "topics": ("broker",),
@@ -164,6 +168,23 @@ def checks(connection: Connection) -> Iterator[Check]:
             lost = "".join(f"; goes on without {folder}: {why}" for folder, why in log.broker_folders.lost.items())
             return f"node {log.node_id}, {len(log.broker_folders.live)} folder(s){lost}"
 
+    def leaders_can_be_fetched_from() -> str:
+        if settings.agent.log_dirs:
+            raise InvalidRequest("agent.log_dirs is set, and agent.source is fetch: an agent reads one of both")
+        topics = chosen_topics()
+        configs = broker.configs([each.name for each in topics], broker=min(broker.cluster().brokers))
+        fit = [each for each in topics if isinstance(config := configs[each.name], TopicConfig) and not refusal(config)]
+        partitions = sum(len(each.partitions) for each in fit)
+        if settings.agent.spool < partitions * SMALLEST_PART_BYTES:
+            raise InvalidRequest(
+                "agent.spool is too small for so many partitions", partitions=partitions, spool=settings.agent.spool
+            )
+        probed = probe_leaders(connection.broker.raw, fit)
+        if not probed:
+            return Warned("no partition to try: no topic is to be tiered, or none has a leader")
+        leaders = counted(len(probed), "leader fences", "leaders fence")
+        return f"{leaders} by epoch and topic id; {counted(partitions, 'partition')}"
+
     def state_can_be_kept() -> str:
         folder = settings.state_dir
         there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
@@ -276,14 +297,18 @@ def checks(connection: Connection) -> Iterator[Check]:
             _ = connection.store, connection.topic, broker.cluster()
         except TierstateError:
             return NotAsked("not asked: broker, object store or topic is not fit")
+        chosen = [
+            (topic.name, each, TopicIdPartition(topic.topic_id, each.partition))
+            for topic in chosen_topics()
+            for each in topic.partitions
+        ]
+        if settings.agent.source == "fetch":
+            return facts_are_there(
+                connection, [(name, place) for name, each, place in chosen if each.leader is not None]
+            )
         with LogDirs(settings.agent.log_dirs, alone=False) as log:
             here = log.partitions()
-            led = [
-                (topic.name, place)
-                for topic in chosen_topics()
-                for each in topic.partitions
-                if each.leader == log.node_id and (place := TopicIdPartition(topic.topic_id, each.partition)) in here
-            ]
+            led = [(name, place) for name, each, place in chosen if each.leader == log.node_id and place in here]
         return facts_are_there(connection, led)
 
     def nobody_else_writes() -> str:
@@ -299,7 +324,9 @@ def checks(connection: Connection) -> Iterator[Check]:
             internal = {each.name: each.internal for each in broker.topics()} | never
         except TierstateError:
             return NotAsked("not asked: the broker is not fit")
-        folders = [each for folder in settings.agent.log_dirs if folder.is_dir() for each in folder.iterdir()]
+        fetches = settings.agent.source == "fetch"
+        log_dirs = () if fetches else settings.agent.log_dirs
+        folders = [each for folder in log_dirs if folder.is_dir() for each in folder.iterdir()]
         here = {parsed[0] for each in folders if (parsed := folder_name(each)) is not None}  # also of hidden topics
         tiered = (name for name in here | internal.keys() if not internal.get(name, False))
         covered = sorted(name for name in tiered if settings.tiering.covers(name))
@@ -308,7 +335,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             connection.broker.raw,
             settings.tier_state.topic,
             covered,
-            trims=settings.trim.enabled,
+            rights_of_agent(trims=settings.trim.enabled, fetches=fetches),
         )
         if rights:
             first = "; ".join(map(str, rights))
@@ -336,7 +363,10 @@ def checks(connection: Connection) -> Iterator[Check]:
 
     yield "settings", settings_are_right
     yield "broker", broker_answers
-    yield "log folders", folders_are_this_brokers
+    if settings.agent.source == "fetch":
+        yield "fetching", leaders_can_be_fetched_from
+    else:
+        yield "log folders", folders_are_this_brokers
     yield "state folder", state_can_be_kept
     yield "object store", store_takes_and_gives
     yield "conditional put", condition_is_honoured

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from ...follower.heartbeat import Claimant
@@ -17,6 +17,7 @@ from ...storage.segment.keyring_file import KeyRingFile
 from ...storage.segment.manifest import IndexKind
 from ...storage.segment.reader import SegmentReader
 from ...tail.fetch_log import FetchLog, RollPolicy
+from ...tail.ownership import Ownership
 from ..looking.copied_folders import FolderWatch, require_own_folders
 from ..opening.connection import Connection
 from .prefix import agent_claimant, fetching_claimant
@@ -24,12 +25,16 @@ from .prefix import agent_claimant, fetching_claimant
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """``led``: asks for the tier-state partitions that this agent cares for. ``folders`` is None without folders."""
+    """``led``: asks for the tier-state partitions that this agent cares for. ``folders`` is None without folders.
+
+    ``group`` shares the work between agents that copy by Fetch; None for an agent beside a broker.
+    """
 
     log: LocalLog
     claimant: Claimant
     led: Callable[[], Collection[int]]
     folders: FolderWatch | None = None
+    group: Ownership | None = None
 
 
 @contextmanager
@@ -55,13 +60,20 @@ def fetch_source(settings: Settings, connection: Connection, listener: Listener)
         except (CorruptData, InvalidRequest, ObjectNotFound):  # an agent with public keys cannot read it
             return None
 
+    group = Ownership(settings.kafka, settings.tier_state.topic, connection.clock)
+
+    def owned() -> Collection[int]:
+        return [each for each in group.owned() if each < mapped]
+
     log = FetchLog(
         connection.broker.raw,
         control,
+        owned,
+        mapped,
         settings.state_dir / "agent" / "spool",
         RollPolicy(settings.copy_.roll_bytes, settings.copy_.roll_after, settings.agent.spool),
         connection.clock,
         snapshot_of,
     )
-    with log:
-        yield LogSource(log, fetching_claimant(settings, control), lambda: range(mapped))
+    with closing(group), log:
+        yield LogSource(log, fetching_claimant(settings, control), owned, group=group)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from tests.consumer.tiered_cluster import TieredCluster
 from tests.kip405.kafkas_tiers import transactions
@@ -151,3 +151,41 @@ def test_segments_of_its_own_size_are_trimmed_and_read_back(
     capsys.readouterr()
     assert run(["verify", topic, "--level", "3", "--json", "--config", str(fetch.settings_file)]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_a_first_copy_begins_inside_a_batch_and_inside_open_transactions(
+    both: tuple[TieredCluster, Fetching], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of these transactions is committed behind the first offset, and one is aborted."""
+    disk, fetch = both
+    topic = disk.topic("open", records=100)
+    begun = [("one", "begin"), ("one", "write"), ("two", "begin"), ("two", "write"), ("one", "write"), ("two", "write")]
+    ended = [("three", "begin"), ("three", "write"), ("one", "commit"), ("three", "abort"), ("two", "abort")]
+    transactions(disk.kafka, topic, [*begun, *ended])
+    disk.produce(topic, 0, 200)
+    start = TopicPartition(topic, 0, 150)
+    disk.admin.delete_records([start])[start].result(30)
+    before = digests(fetch, topic, capsys)
+    assert before[0] != before[1], "something is aborted"
+    fetch.run("agent", "--once", "--set", "copy.roll_bytes=4KiB")
+    assert disk.local_start(topic) > 200
+    assert digests(fetch, topic, capsys) == before
+    mine = parts(fetch, topic)
+    assert mine[0]["offsets"].start < 150, "the batch of the first offset is whole"
+    assert any(entry.first < 150 for entry in mine[0]["aborted"])
+
+
+def test_a_check_tries_the_fences_of_the_leaders(
+    both: tuple[TieredCluster, Fetching], capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk, fetch = both
+    disk.topic("checked", records=10)
+    capsys.readouterr()
+    assert run(["check", "--json", "--config", str(fetch.settings_file)]) == 0
+    rows = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
+    assert rows["fetching"]["detail"].startswith("1 leader fences by epoch and topic id; ")
+    assert "log folders" not in rows
+    folders = f"agent.log_dirs={disk.kafka.brokers[0].log_dir}"
+    assert run(["check", "--json", "--config", str(fetch.settings_file), "--set", folders]) == 1
+    rows = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
+    assert "an agent reads one of both" in rows["fetching"]["detail"]
