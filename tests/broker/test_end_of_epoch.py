@@ -11,6 +11,7 @@ import pytest
 from tests.histories.epoch_cache import earliest_epoch, end_offset_for, said_of_epoch
 from tests.leader.real import eventually
 from tests.scenarios.story_kafka import ClusterAdmin
+from tierstate.broker.epoch_walk import walk_epochs
 from tierstate.broker.leadership import Leadership
 from tierstate.broker.local_reads import LocalReader
 from tierstate.broker.open import Broker, open_broker
@@ -100,6 +101,8 @@ class Partition:
             assert pair == end_offset_for(epochs, end, epoch), (epoch, epochs)
             proven = self.broker.reads.end_of_epoch(self.name, 0, LeaderEpoch(epoch), now)
             assert proven == said_of_epoch(epochs, start, end, LeaderEpoch(epoch))
+        walked = walk_epochs(raw, leader, self.name, 0, now)
+        assert [(entry.epoch, entry.start_offset) for entry in walked.entries] == epochs, "the walk finds the file"
         return epochs
 
 

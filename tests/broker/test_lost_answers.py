@@ -27,11 +27,11 @@ ME = BrokerId(1)
 class Relay:
     """Passes Kafka's frames on, counts requests by API key, and hangs up before an answer on demand."""
 
-    def __init__(self, port: int, target: Callable[[], int]) -> None:
+    def __init__(self, port: int, target: Callable[[], int], host: str = "127.0.0.1") -> None:
         self._target = target
         self.requests: Counter[int] = Counter()
         self.swallow: Counter[int] = Counter()
-        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener = socket.create_server((host, port))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
