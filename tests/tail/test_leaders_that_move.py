@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.leaders import in_sync, leader_of
@@ -19,6 +19,9 @@ from tierstate.sandbox.kafka import KafkaSandbox
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 MOVED_S = 120.0
 """Seconds for an election and what follows it, on a busy machine."""
+LARGE = {"internal.segment.bytes": str(4 << 20)}
+LATE = ("--set", "copy.roll_bytes=200KiB", "--set", "copy.roll_after=1h", "--set", "trim.enabled=false")
+"""With `LARGE`, the spool holds a hundred kilobytes for as long as a test likes."""
 
 
 class FetchHouse(House):
@@ -95,9 +98,9 @@ def both_digests(house: FetchHouse, topic: str, *flags: str) -> list[Any]:
 
 
 def findings(house: FetchHouse, topic: str) -> list[Any]:
-    """Return what `verify` finds but for copies that a term abandoned: those wait to be swept."""
+    """Return what `verify` finds, without what waits for the next sweep."""
     done = house.run("verify", topic, "--level", "3", "--json")
-    return [each for each in json.loads(done.stdout)["findings"] if "abandoned" not in json.dumps(each)]
+    return [each for each in json.loads(done.stdout)["findings"] if each["severity"] != "waiting"]
 
 
 def test_leaders_that_are_killed_under_transactions_leave_one_log(house: FetchHouse) -> None:
@@ -120,3 +123,68 @@ def test_leaders_that_are_killed_under_transactions_leave_one_log(house: FetchHo
         eventually(lambda: house.json("describe", f"{topic}:0")[0]["local_log_start_offset"] > end // 2, MOVED_S)
     assert both_digests(house, topic) == expected
     assert findings(house, topic) == []
+
+
+def spooled(house: FetchHouse) -> int:
+    """Return the bytes in the agent's spool."""
+    return sum(path.stat().st_size for path in (house.folder / "state").rglob("spool/*/*.log"))
+
+
+def test_what_an_unclean_election_lost_leaves_the_spool_uncopied(house: FetchHouse) -> None:
+    """The spool holds records that only the lost leader had, when another replica is elected."""
+    lossy = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1", **LARGE}
+    topic = create(house, "unclean", [[0, 1]], **lossy)
+    with house.agent(*LATE):
+        house.append(topic, 100)
+        eventually(lambda: in_sync(house.kafka, topic) == 2, MOVED_S)
+        house.kafka.kill(1)
+        eventually(lambda: in_sync(house.kafka, topic) == 1, MOVED_S)
+        before = spooled(house)
+        house.append(topic, 400, first=100)
+        eventually(lambda: spooled(house) > before + 40_000, MOVED_S)
+        assert copied_to(house, topic) == -1
+        house.kafka.kill(0)
+        house.kafka.start(1)
+        eventually(lambda: leader_of(house.kafka, topic) == node(house, 1), MOVED_S)
+        house.append(topic, 3000, first=1000)  # other records at the same offsets
+        eventually(lambda: copied_to(house, topic) > 1000, MOVED_S)
+        house.kafka.start(0)
+    read = house.run("consume", f"{topic}:0", "--format", "%s\n").stdout.split()
+    assert [int(each) for each in read] == [*range(100), *range(1000, 4000)]
+    assert both_digests(house, topic) == both_digests(house, topic, "--via", "broker")
+    assert findings(house, topic) == []
+
+
+def test_a_topic_that_is_created_again_under_its_name_gets_nothing_of_the_spool(house: FetchHouse) -> None:
+    topic = create(house, "again", [[0, 1, 2]], **LARGE)
+    with house.agent(*LATE):
+        house.append(topic, 400)
+        eventually(lambda: spooled(house) > 40_000, MOVED_S)
+        admin: Any = AdminClient({**house.kafka.client_config, "log_level": 0})
+        admin.delete_topics([topic])[topic].result(30)
+        eventually(lambda: topic not in admin.list_topics(timeout=10).topics, MOVED_S)
+        assert create(house, "again", [[0, 1, 2]], **LARGE) == topic
+        house.append(topic, 3000, first=1000)
+        eventually(lambda: copied_to(house, topic) > 1000, MOVED_S)
+    read = house.run("consume", f"{topic}:0", "--format", "%s\n").stdout.split()
+    assert [int(each) for each in read] == [*range(1000, 4000)]
+    assert findings(house, topic) == []
+
+
+def test_what_somebody_deletes_while_it_is_fetched_is_a_gap_and_the_rest_is_copied(house: FetchHouse) -> None:
+    """An agent beside the broker reports the same: the offsets were never copied, and no reader is given them."""
+    topic = create(house, "cut", [[0, 1, 2]], **LARGE)
+    with house.agent(*LATE):
+        house.append(topic, 400)
+        eventually(lambda: spooled(house) > 40_000, MOVED_S)
+        admin: Any = AdminClient({**house.kafka.client_config, "log_level": 0})
+        start = TopicPartition(topic, 0, 300)
+        admin.delete_records([start])[start].result(30)
+        gap = [{"start": 0, "end": 299}]
+        eventually(lambda: house.json("describe", f"{topic}:0", code=4)[0]["gaps"] == gap, MOVED_S)
+        house.append(topic, 3000, first=400)
+        eventually(
+            lambda: int(house.json("describe", f"{topic}:0", code=4)[0]["highest_remote_offset"] or 0) > 1000, MOVED_S
+        )
+    read = house.run("consume", f"{topic}:0", "--from", "300", "--format", "%s\n").stdout.split()
+    assert [int(each) for each in read] == [*range(300, 3400)]
