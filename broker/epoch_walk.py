@@ -32,7 +32,7 @@ def walk_epochs(raw: RawClient, broker: BrokerId, topic: str, partition: int, ep
         if (error := error_of(answer.code, **facts)) is not None:
             raise error
         if answer.leader_epoch is None or answer.leader_epoch >= current or answer.offset < first.offset:
-            raise CorruptData("the leader contradicts itself about its epochs", epoch=current - 1, **facts)
+            raise CorruptData("the leader contradicts itself about its epochs", asked=current - 1, **facts)
         entries.append(EpochEntry(current, answer.offset))
         current = answer.leader_epoch
     entries.append(EpochEntry(oldest, first.offset))

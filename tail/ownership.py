@@ -92,7 +92,7 @@ class Ownership:
         deadline = self._clock.monotonic() + timeout_s
         while not self.owned() and not stop.wait(POLL_S):
             if self._clock.monotonic() > deadline:
-                raise Unavailable(self.problem or "other agents own every partition", group=group_of(self._topic))
+                raise Unavailable(self.problem or "other agents own every partition", group_id=group_of(self._topic))
 
     def close(self) -> None:
         """Leave the group: other members take over at once."""
