@@ -27,6 +27,7 @@ class Resource(StrEnum):
     EVERY_TOPIC = "every topic, `*`"
     CLUSTER = "the cluster"
     EVERY_GROUP = "every group, `*`"
+    AGENTS = "the agents' consumer group"
 
     def pattern(self, tier_state: str, topic: str) -> tuple[ResourceType, str]:
         """Return Kafka's type and name of this resource."""
@@ -36,7 +37,13 @@ class Resource(StrEnum):
             Resource.EVERY_TOPIC: (ResourceType.TOPIC, WILDCARD),
             Resource.CLUSTER: (ResourceType.BROKER, "kafka-cluster"),
             Resource.EVERY_GROUP: (ResourceType.GROUP, WILDCARD),
+            Resource.AGENTS: (ResourceType.GROUP, group_of(tier_state)),
         }[self]
+
+
+def group_of(tier_state: str) -> str:
+    """Return the name of the consumer group by which agents share partitions (`tail/ownership.py`)."""
+    return f"{tier_state}-agents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +159,10 @@ TO_TRIM = tuple(
     if right.resource in (Resource.CLUSTER, Resource.EVERY_GROUP) or right.operation is AclOperation.DELETE
 )
 """The rights that an agent needs only to trim. An archive (``trim.enabled = false``) does not need them."""
-TO_FETCH = _rights(Resource.TOPICS, read="records are copied by Fetch")
+TO_FETCH = (
+    *_rights(Resource.TOPICS, read="records are copied by Fetch"),
+    *_rights(Resource.AGENTS, read="agents share partitions by this group"),
+)
 """What an agent with ``agent.source = "fetch"`` needs in addition."""
 
 
@@ -177,6 +187,9 @@ def lacking(
     }
     for name, future in admin.describe_topics(TopicCollection([tier_state, *topics]), **_ASKING).items():
         may[ResourceType.TOPIC, name] = _asked(future)
+    if any(right.resource is Resource.AGENTS for right in rights):
+        agents = group_of(tier_state)
+        may[ResourceType.GROUP, agents] = _asked(admin.describe_consumer_groups([agents], **_ASKING)[agents])
     missing = []
     for right in rights:
         for topic in topics if right.resource is Resource.TOPICS else ("",):

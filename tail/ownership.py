@@ -16,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from ..broker.acls import group_of
 from ..broker.client_config import admin_config
 from ..broker.error_codes import error_of_exception
 from ..runtime.clock import Clock
@@ -27,11 +28,6 @@ SESSION_S = 30.0
 CONFIRMED_S = SESSION_S / 3
 """For how many seconds an assignment counts after it was confirmed."""
 EVERY_S, POLL_S = 3.0, 0.5
-
-
-def group_of(tier_state: str) -> str:
-    """Return the name of the agents' consumer group."""
-    return f"{tier_state}-agents"
 
 
 class Ownership:
