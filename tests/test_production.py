@@ -31,8 +31,8 @@ KUBERNETES = ROOT / "deploy" / "kubernetes"
 KUBERNETES_PAGE = ROOT / "docs" / "kubernetes.md"
 PRODUCTION = ROOT / "deploy" / "production.toml"
 MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
-PROCESSES = ["agent", "gateway", "proxy", "init", "table"]
-SERVING = ["agent", "gateway", "proxy", "table"]
+PROCESSES = ["agent", "agent-fetch", "gateway", "proxy", "init", "table"]
+SERVING = ["agent", "agent-fetch", "gateway", "proxy", "table"]
 SECRETS = {"KAFKA_USERNAME": "agent", "KAFKA_PASSWORD": "not in any file"}
 
 
@@ -112,18 +112,20 @@ def test_there_is_a_manifest_for_each_process() -> None:
     kinds = {path.stem: sorted(document["kind"] for document in documents(path.stem)) for path in MANIFESTS}
     assert kinds == {
         "agent": ["StatefulSet"],
+        "agent-fetch": ["Deployment", "PodDisruptionBudget"],
         "gateway": ["Deployment", "PodDisruptionBudget", "Service"],
         "proxy": ["Deployment", "PodDisruptionBudget", "Service"],
         "table": ["Deployment", "PersistentVolumeClaim"],
         "init": ["Job"],
-        "networkpolicy": ["NetworkPolicy"] * 4,
+        "networkpolicy": ["NetworkPolicy"] * 5,
     }
 
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_manifest_runs_a_command_that_exists_with_settings_that_load(name: str) -> None:
     parse(container(name)["args"])
-    assert container(name)["args"] == (["table", "follow"] if name == "table" else [name])
+    commands = {"table": ["table", "follow"], "agent-fetch": ["agent"]}
+    assert container(name)["args"] == commands.get(name, [name])
     assert re.fullmatch(r"tierstate(-table)?:\d+\.\d+\.\d+", container(name)["image"])
     assert Path(environment(name)["TIERSTATE_CONFIG"]).parent in mounts(name)
     settings_of(name)
@@ -176,7 +178,7 @@ def test_the_proxy_exposes_the_brokers_that_the_settings_name() -> None:
 def test_the_agent_sees_the_log_folders_and_keeps_its_state_where_the_settings_say() -> None:
     settings = settings_of("agent")
     assert set(settings.agent.log_dirs) | {settings.state_dir} <= set(mounts("agent"))
-    for name in ("gateway", "proxy", "table"):
+    for name in ("agent-fetch", "gateway", "proxy", "table"):
         assert settings_of(name).state_dir in mounts(name)
     assert settings_of("table").table.folder in mounts("table")
 
@@ -186,7 +188,7 @@ def test_ports_are_those_of_the_settings(name: str) -> None:
     settings, ports = settings_of(name), {port["name"]: port["containerPort"] for port in container(name)["ports"]}
     management = settings.management
     of = {"agent": management.of_agent, "gateway": management.of_gateway, "proxy": management.of_proxy}
-    of["table"] = management.of_table
+    of |= {"agent-fetch": management.of_agent, "table": management.of_table}
     assert ports.pop("tierstate") == of[name].port
     if name == "proxy":
         first = settings.proxy.listen.port
@@ -240,6 +242,20 @@ def test_an_agent_that_is_not_ready_takes_no_broker_out_of_service() -> None:
     assert {key for key in container("agent") if key.endswith("Probe")} == {"livenessProbe"}
 
 
+def test_an_agent_that_fetches_is_ready_once_it_runs_and_stays_so() -> None:
+    """A pod that is not ready cannot be drained, and a store that is away is no reason for that."""
+    assert {key for key in container("agent-fetch") if key.endswith("Probe")} == {"startupProbe", "livenessProbe"}
+    assert container("agent-fetch")["startupProbe"]["httpGet"] == {"path": "/healthz", "port": "tierstate"}
+
+
+def test_an_agent_that_fetches_has_no_volume_of_a_broker_and_room_for_its_spool() -> None:
+    volumes = {each["name"]: each for each in pod("agent-fetch")["volumes"]}
+    assert all(each.keys() & {"emptyDir", "projected"} for each in volumes.values())
+    settings = settings_of("agent-fetch")
+    assert settings.agent.source == "fetch"
+    assert volumes["state"]["emptyDir"]["sizeLimit"] > settings.agent.spool == Settings().agent.spool
+
+
 def test_gateways_get_requests_once_they_are_ready_and_keep_them() -> None:
     assert {key for key in container("gateway") if key.endswith("Probe")} == {"startupProbe", "livenessProbe"}
     assert container("gateway")["startupProbe"]["httpGet"] == {"path": "/readyz", "port": "tierstate"}
@@ -249,13 +265,13 @@ def test_a_start_is_given_as_long_as_it_may_be_silent() -> None:
     silent = longest_silence(Settings())["start"]
     for name in ("agent", "table"):
         assert container(name)["livenessProbe"]["initialDelaySeconds"] > silent
-    for name in ("gateway", "proxy"):
+    for name in ("agent-fetch", "gateway", "proxy"):
         startup = container(name)["startupProbe"]
         assert startup["periodSeconds"] * startup["failureThreshold"] > silent
 
 
 def test_a_stop_is_given_longer_than_the_process_takes() -> None:
-    for name in ("gateway", "proxy", "table"):
+    for name in ("agent-fetch", "gateway", "proxy", "table"):
         assert pod(name)["terminationGracePeriodSeconds"] > STOP_SECONDS + CLOSING_SECONDS
 
 

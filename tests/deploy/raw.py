@@ -9,7 +9,9 @@ import yaml
 from tests.deploy.chart import CHART, ROOT, render
 
 FOLDER = ROOT / "deploy" / "kubernetes"
-NAMES = ("init", "agent", "gateway", "proxy", "table", "networkpolicy")
+NAMES = ("init", "agent", "agent-fetch", "gateway", "proxy", "table", "networkpolicy")
+FETCHING = {"agent-fetch", "networkpolicy"}
+"""Rendered with agents that fetch. Their policy selects nothing where agents run in the brokers' pods."""
 HEADER = "# Rendered from deploy/helm by `python -m tests.deploy.raw`: change the chart, not this file.\n"
 
 
@@ -19,7 +21,9 @@ def manifests() -> dict[Path, str]:
 
 
 def _manifest(name: str) -> str:
-    text = render("--values", CHART / "raw.yaml", "--show-only", f"templates/{name}.yaml")
+    source = "fetch" if name in FETCHING else "disk"
+    values = ("--values", CHART / "raw.yaml", "--set", f"agent.source={source}")
+    text = render(*values, "--show-only", f"templates/{name}.yaml")
     if name == "agent":  # the patch itself, without the ConfigMap that carries it
         text = yaml.safe_load(text)["data"]["agent.yaml"]
     lines = [line.rstrip() for line in text.splitlines() if not line.startswith("# Source: ")]

@@ -15,18 +15,21 @@ from tests.deploy.chart import CHART, RELEASE, ROOT, documents, helm, nonconform
 from tests.deploy.raw import manifests
 from tests.deploy.restricted import violations
 from tests.test_deploy import parse
+from tierstate.runtime.settings import needed_by_agent, require
 from tierstate.runtime.settings_load import load_settings
 
 # helm is compiled at the first use on a machine
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(3600)]
-VALUES = sorted((CHART / "ci").glob("*.yaml"))
 EVERYTHING = CHART / "ci" / "everything.yaml"
+FETCHING = ("--values", EVERYTHING, "--set", "agent.source=fetch")
+CASES = {path.stem: ("--values", path) for path in sorted((CHART / "ci").glob("*.yaml"))} | {
+    "everything-fetch": FETCHING
+}
 ADDRESSES = {"POD_NAME": "kafka-0", "POD_NAMESPACE": "events", "POD_IP": "10.0.0.7"}
 SECRETS = dict.fromkeys(("KAFKA_USERNAME", "KAFKA_PASSWORD", "CATALOG_TOKEN"), "of a secret")
 
 
-def name_of(path: Path) -> str:
-    return path.stem
+every_case = pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 
 
 def objects(*arguments: str | Path, release: str = "tierstate") -> list[dict[str, Any]]:
@@ -49,15 +52,15 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("values", VALUES, ids=name_of)
-def test_helm_finds_nothing_to_mend(values: Path) -> None:
-    done = helm("lint", "--kube-version", RELEASE, "--strict", "--quiet", CHART, "--values", values)
+@every_case
+def test_helm_finds_nothing_to_mend(values: tuple[str | Path, ...]) -> None:
+    done = helm("lint", "--kube-version", RELEASE, "--strict", "--quiet", CHART, *values)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("values", VALUES, ids=name_of)
-def test_kubernetes_knows_every_field(values: Path, tmp_path: Path) -> None:
-    assert nonconforming(yaml.safe_dump_all(objects("--values", values)), tmp_path) == ""
+@every_case
+def test_kubernetes_knows_every_field(values: tuple[str | Path, ...], tmp_path: Path) -> None:
+    assert nonconforming(yaml.safe_dump_all(objects(*values)), tmp_path) == ""
 
 
 def test_a_field_that_kubernetes_does_not_know_is_noticed(tmp_path: Path) -> None:
@@ -72,9 +75,9 @@ def test_a_field_that_kubernetes_does_not_know_is_noticed(tmp_path: Path) -> Non
         assert nonconforming(text.replace(old, new), tmp_path) != ""
 
 
-@pytest.mark.parametrize("values", VALUES, ids=name_of)
-def test_pod_security_restricted_admits_every_pod(values: Path) -> None:
-    found = pods(objects("--values", values))
+@every_case
+def test_pod_security_restricted_admits_every_pod(values: tuple[str | Path, ...]) -> None:
+    found = pods(objects(*values))
     assert found
     assert {name: violations(pod) for name, pod in found.items() if violations(pod)} == {}
     for pod in found.values():
@@ -82,9 +85,11 @@ def test_pod_security_restricted_admits_every_pod(values: Path) -> None:
         assert [each["securityContext"]["readOnlyRootFilesystem"] for each in ours] == [True]
 
 
-@pytest.mark.parametrize("values", VALUES, ids=name_of)
-def test_every_process_runs_a_command_that_exists_with_settings_that_load(values: Path, tmp_path: Path) -> None:
-    found = objects("--values", values)
+@every_case
+def test_every_process_runs_a_command_that_exists_with_settings_that_load(
+    values: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    found = objects(*values)
     file = ROOT / "deploy" / "production.toml"
     for each in of_kind("ConfigMap", found).values():
         if "tierstate.toml" in each["data"]:
@@ -98,6 +103,9 @@ def test_every_process_runs_a_command_that_exists_with_settings_that_load(values
         settings = load_settings(file, (), variables | SECRETS)
         assert (settings.management.listen is not None) is (container["args"] != ["init"])
         needed = {settings.kafka.get("ssl.ca.location")}
+        if container["args"] == ["agent"]:
+            assert (settings.agent.source == "fetch") is (container["name"] == "agent")
+            require(settings, *needed_by_agent(settings))
         if container["args"] == ["gateway"]:
             tls, auth = settings.gateway.tls, settings.gateway.auth
             needed |= {str(path) for path in (tls.certificate, tls.key, auth.tokens) if path}
@@ -109,9 +117,9 @@ def test_every_process_runs_a_command_that_exists_with_settings_that_load(values
         assert needed - {None} <= there
 
 
-@pytest.mark.parametrize("values", VALUES, ids=name_of)
-def test_selectors_find_the_pods_that_they_are_for(values: Path) -> None:
-    found = objects("--values", values)
+@every_case
+def test_selectors_find_the_pods_that_they_are_for(values: tuple[str | Path, ...]) -> None:
+    found = objects(*values)
     labels = {
         name: each["spec"]["template"]["metadata"]["labels"]
         for name, each in (of_kind("Deployment", found) | of_kind("Job", found)).items()
@@ -125,7 +133,7 @@ def test_selectors_find_the_pods_that_they_are_for(values: Path) -> None:
         wanted = selector.get("matchLabels", selector)
         owners = [owner for owner, each in labels.items() if wanted.items() <= each.items()]
         component = name.split()[1].removeprefix("tierstate-").removesuffix("-management")
-        if component != "agent":  # the brokers' pods are not the chart's
+        if component != "agent" or "tierstate-agent" in labels:  # the brokers' pods are not the chart's
             assert [owner.removeprefix("tierstate-").split("-")[0] for owner in owners] == [component], name
     for owner, pod in pods(found).items():
         for each in pod.get("topologySpreadConstraints", ()):
@@ -155,6 +163,39 @@ def test_every_port_of_a_service_is_let_in_and_is_a_port_of_the_pod() -> None:
     assert {name for name, each in policies.items() if "ingress" not in each["spec"]} == {"tierstate-init"}
 
 
+def test_the_pods_of_the_release_may_ask_agents_that_fetch() -> None:
+    """Gateways show what an agent answers, and agents ask each other; facts have the addresses of the pods."""
+    found = objects(*FETCHING)
+    (rule,) = of_kind("NetworkPolicy", found)["tierstate-agent"]["spec"]["ingress"]
+    assert [each["port"] for each in rule["ports"]] == ["tierstate"]
+    monitoring, ours = rule["from"]
+    assert "namespaceSelector" in monitoring
+    for name in ("tierstate-agent", "tierstate-gateway"):
+        labels = of_kind("Deployment", found)[name]["spec"]["template"]["metadata"]["labels"]
+        assert ours["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_agents_are_in_the_brokers_pods_or_in_their_own() -> None:
+    for arguments, patched in (((), True), (FETCHING, False), (("--set", "agent.patch=false"), None)):
+        found = documents(render(*arguments))
+        assert ("tierstate-agent-patch" in of_kind("ConfigMap", found)) is (patched is True)
+        assert ("tierstate-agent" in of_kind("Deployment", found)) is (patched is False)
+
+
+@pytest.mark.parametrize(
+    ("spool", "state", "limit"), [("8Gi", "4Gi", 12 << 30), ("500M", "1Gi", 500_000_000 + (1 << 30)), ("7", "9", 16)]
+)
+def test_the_volume_of_an_agent_holds_its_spool_and_its_view(spool: str, state: str, limit: int) -> None:
+    found = objects(*FETCHING, "--set-string", f"agent.spool={spool},agent.stateSize={state}")
+    pod = pods(found)["Deployment tierstate-agent"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "state"]
+    settings = load_settings(
+        None, (), {"TIERSTATE_AGENT__SPOOL": environment(pod["containers"][0])["TIERSTATE_AGENT__SPOOL"]}
+    )
+    assert volume["emptyDir"]["sizeLimit"] == limit
+    assert settings.agent.spool < limit
+
+
 def test_one_replica_can_be_drained_and_more_are_drained_one_by_one() -> None:
     assert of_kind("PodDisruptionBudget", objects("--values", CHART / "ci" / "minimal.yaml")) == {}
     budgets = of_kind("PodDisruptionBudget", objects("--values", EVERYTHING))
@@ -162,6 +203,8 @@ def test_one_replica_can_be_drained_and_more_are_drained_one_by_one() -> None:
         "tierstate-gateway": 1,
         "tierstate-proxy": 1,
     }
+    assert of_kind("PodDisruptionBudget", objects(*FETCHING)).keys() - budgets.keys() == {"tierstate-agent"}
+    assert "tierstate-agent" not in of_kind("PodDisruptionBudget", objects(*FETCHING, "--set", "agent.replicas=1"))
 
 
 def test_the_rules_are_those_of_prometheus_alone() -> None:
@@ -169,8 +212,9 @@ def test_the_rules_are_those_of_prometheus_alone() -> None:
     assert rule["spec"] == yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())
 
 
-def test_the_operator_scrapes_jobs_and_labels_that_the_rules_expect() -> None:
-    found = objects("--values", EVERYTHING)
+@pytest.mark.parametrize("source", ["disk", "fetch"])
+def test_the_operator_scrapes_jobs_and_labels_that_the_rules_expect(source: str) -> None:
+    found = objects("--values", EVERYTHING, "--set", f"agent.source={source}")
     example = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
     jobs = set()
     for name, monitor in of_kind("ServiceMonitor", found).items():
@@ -191,6 +235,15 @@ def test_an_agent_is_one_instance_by_the_address_that_stands_in_its_facts() -> N
     joined = rule["separator"].join((ADDRESSES["POD_NAME"], ADDRESSES["POD_NAMESPACE"]))
     agent = pods(found)["StatefulSet kafka"]["containers"][-1]
     assert rule["replacement"].replace("$1", joined) == environment(agent)["TIERSTATE_MANAGEMENT__LISTEN"]
+
+
+def test_an_agent_that_fetches_is_one_instance_by_its_address_too() -> None:
+    """Prometheus' own label `instance` is the address of the pod and the port, if no rule changes it."""
+    found = objects(*FETCHING)
+    (endpoint,) = of_kind("ServiceMonitor", found)["tierstate-agent-management"]["spec"]["endpoints"]
+    assert [each for each in endpoint["relabelings"] if each["targetLabel"] == "instance"] == []
+    agent = pods(found)["Deployment tierstate-agent"]["containers"][0]
+    assert environment(agent)["TIERSTATE_MANAGEMENT__LISTEN"] == f"{ADDRESSES['POD_IP']}:9404"
 
 
 def test_a_job_that_changed_is_another_job() -> None:
@@ -221,6 +274,8 @@ def test_pods_restart_when_the_settings_of_the_chart_change() -> None:
         ("proxy.nodeIds={1,1}", "nodeIds"),
         ("proxy.sni=kafka.example.com", "sni"),
         ("agent.runAsUser=0", "runAsUser"),
+        ("agent.source=tape", "source"),
+        ("agent.spool=8GiB", "spool"),
         ("table.enabled=true,table.replicas=2", "table.persistence.enabled=false"),
         ("proxy.tls.enabled=false,proxy.sni=b-{node}.example.com", "proxy.tls.enabled"),
         ("settings.existingConfigMap=", "settings.toml or settings.existingConfigMap"),

@@ -65,6 +65,17 @@ envFrom:
 {{- end }}
 {{- end -}}
 
+{{- /* Not empty if agents run in the brokers' pods. */ -}}
+{{- define "tierstate.patchesBrokers" -}}
+{{- if and (eq .Values.agent.source "disk") .Values.agent.patch }}yes{{ end -}}
+{{- end -}}
+
+{{- /* The bytes of a quantity as 8Gi. */ -}}
+{{- define "tierstate.bytes" -}}
+{{- $units := dict "" 1 "K" 1000 "Ki" 1024 "M" 1000000 "Mi" 1048576 "G" 1000000000 "Gi" 1073741824 "T" 1000000000000 "Ti" 1099511627776 -}}
+{{- mul (regexFind "^[0-9]+" . | int64) (get $units (regexFind "[A-Za-z]*$" .)) -}}
+{{- end -}}
+
 {{- define "tierstate.settingsName" -}}
 {{- if .Values.settings.toml -}}
 {{ include "tierstate.fullname" . }}-settings
