@@ -35,7 +35,7 @@ class Agent(Section):
     source: Literal["disk", "fetch"] = Field(
         default="disk",
         description="disk: from the log folders of the broker beside it. fetch: of all brokers, by Kafka's Fetch; one "
-        "agent for the cluster, anywhere near it (managed.md).",
+        "or more agents for the cluster, anywhere near it (managed.md).",
     )
     log_dirs: Folders = Field(
         default=(), description='The broker\'s log.dirs; an agent with `source = "disk"` needs them.'

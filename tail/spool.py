@@ -111,21 +111,26 @@ class Spool:
         self.pieces = [Piece(self._log(offset), offset, offset, before, epoch)]
 
     def append(self, data: bytes, now_s: float) -> int:
-        """Append complete batches to the active piece. Return the number of bytes.
+        """Append the complete batches in ``data`` to the active piece. Return the number of their bytes.
 
-        The first batch after `begin` may begin below the offset there: Kafka returns batches whole.
-        Raises CorruptData for a batch that is damaged or does not follow the batch before, and NotTiered for a format
-        before v2. The batches before it stay.
+        A Fetch ends inside its last batch, but the first one is complete. The first batch after `begin` may begin below
+        the offset there. Raises CorruptData for a batch that is damaged or does not follow the batch before, and
+        NotTiered for a format before v2. The batches before it stay.
         """
+        if not data:
+            return 0
         active, view, stop = self.active, memoryview(data), 0
         first, after = int.from_bytes(data[:8], "big"), active.next_base - 1
         if first < active.base and self.size_bytes == 0:
             active.base, active.path, after = Offset(first), self._log(Offset(first)), first - 1
-        source = str(active.path)
+        source, position = str(active.path), active.size_bytes
+        batches = iter_batches(data, source=source, position=position, after=after, partial_tail_ok=True)
         try:
-            for batch in iter_batches(data, source=source, position=active.size_bytes, after=after):
+            for batch in batches:
                 self._follow(batch, view, active)
-                stop = batch.position - active.size_bytes + batch.size_bytes
+                stop = batch.position - position + batch.size_bytes
+            if not stop:
+                raise CorruptData("the leader returned no complete batch", file=source, position=position)
         except CorruptData as error:
             if len(data) > stop + MAGIC_AT and data[stop + MAGIC_AT] < 2:
                 raise NotTiered("message format older than v2", offset=active.next_base, file=source) from error

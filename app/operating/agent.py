@@ -112,7 +112,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             listen,
             Health(
                 not_healthy=watches.not_healthy,
-                not_ready=lambda: watches.not_ready(leader),
+                not_ready=lambda: watches.not_ready(leader) + source.problems(),
                 metrics=metrics.exposition,
                 status=lambda name, partition: (
                     None

@@ -36,6 +36,10 @@ class LogSource:
     folders: FolderWatch | None = None
     group: Ownership | None = None
 
+    def problems(self) -> list[str]:
+        """Return why the agents' group does not share out work; empty if it does, or if there is no group."""
+        return [self.group.problem] if self.group is not None and self.group.problem else []
+
 
 @contextmanager
 def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Iterator[LogSource]:

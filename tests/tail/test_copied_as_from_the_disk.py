@@ -99,6 +99,7 @@ def parts(cluster: TieredCluster, topic: str) -> list[dict[str, Any]]:
         return answer
 
 
+@pytest.mark.essential
 def test_segments_are_equal_byte_for_byte(
     both: tuple[TieredCluster, Fetching], capsys: pytest.CaptureFixture[str]
 ) -> None:
