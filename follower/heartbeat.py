@@ -15,6 +15,7 @@ from typing import Protocol
 from ..broker.tier_topic import TierTopic
 from ..state.anchor import Anchor
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, UnknownOutcome
+from ..state.ids import COPIER
 from ..state.keys import SIGNATURES, signature_key
 from ..state.offsets import Position
 from ..storage.object_store import ObjectReader
@@ -52,6 +53,13 @@ class Heartbeat:
 
     def sealed(self) -> bytes:
         return seal(KIND, self)
+
+    @property
+    def writer(self) -> str:
+        """What people call the writer: the agent of a broker, an agent that copies by Fetch, or a command."""
+        if self.broker_id < 0:
+            return "a command"
+        return "an agent by Fetch" if self.broker_id == COPIER else f"broker {self.broker_id}"
 
 
 @dataclass(frozen=True, slots=True)

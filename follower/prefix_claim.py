@@ -32,7 +32,7 @@ from ..runtime.id_source import IdSource
 from ..runtime.watchdog import go_round
 from ..state.anchor import Anchor
 from ..state.errors import ObjectExists, ObjectNotFound, PrefixContested, TierstateError, Unavailable
-from ..state.ids import FactId
+from ..state.ids import COPIER, FactId
 from ..state.objects import ObjectInfo
 from ..storage.object_store import ObjectStore
 from .heartbeat import (
@@ -356,14 +356,13 @@ class PrefixClaim:
         since = now if first is None else max(first, seen.changed_s)
         disowned = not seen.ours and any(beat.process in keeper.others.split() for keeper in self._keepers)
         rival = seen.is_older and self._is_of_our_broker(beat)
-        name = f"broker {beat.broker_id} at {beat.host} (process {beat.process})"
-        stopped = bool(beat.stopped)
-        return Peer(name, seen.ours, seen.answered, stopped, rival, disowned, now - since)
+        name = f"{beat.writer} at {beat.host} (process {beat.process})"
+        return Peer(name, seen.ours, seen.answered, bool(beat.stopped), rival, disowned, now - since)
 
     def _is_of_our_broker(self, beat: Heartbeat) -> bool:
-        """Return whether the heartbeat has our broker id and tier-state topic. Commands have no broker: False."""
+        """Return whether an agent does our broker's work. A group shares out the work of the agents by Fetch: False."""
         own = (self._claimant.broker_id, self._topic.topic_id)
-        return self._claimant.broker_id >= 0 and (beat.broker_id, beat.topic_id) == own
+        return 0 <= self._claimant.broker_id < COPIER and (beat.broker_id, beat.topic_id) == own
 
     def _begin_trial(self, listed: dict[str, ObjectInfo], now: float) -> None:
         """Start the trial with the first proof. The silence before it is measured by the object store's clock."""

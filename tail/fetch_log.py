@@ -397,8 +397,12 @@ def _segments(tail: _Tail, view: PartitionView) -> LocalSegments:
     if rolled and rolled[-1].next_base != first:
         rolled.clear()
     rolled += [piece.segment for piece in tail.spool.rolled]
-    active = tail.spool.active
-    return LocalSegments(rolled, [LocalSegment(active.base, active.base, active.size_bytes, active.max_timestamp)])
+    active: Piece | LocalSegment = tail.spool.active
+    base = tail.spool.active.base
+    if not tail.spool.active.size_bytes and not tail.spool.rolled and rolled:
+        active = rolled.pop()  # it stays, as the broker's last segment does: an emptied log needs a new term
+        base = active.base_offset
+    return LocalSegments(rolled, [LocalSegment(base, base, active.size_bytes, active.max_timestamp)])
 
 
 def _above(lineage: Lineage, log_start: Offset) -> Lineage:

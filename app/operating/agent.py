@@ -41,7 +41,7 @@ from ..looking.archived_deletes import ArchivedDeletes
 from ..looking.watching import AgentWatches, longest_silence
 from ..opening.connection import Connection, refuse_kip405
 from .log_source import disk_source, fetch_source
-from .prefix import claim_of
+from .prefix import claim_of, require_one_source
 from .upkeep import Upkeep, seed_of
 
 JOINED_S = 120.0
@@ -75,6 +75,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             else disk_source(settings, connection, folders)
         )
         log = source.log
+        require_one_source(connection)
         claim = claim_of(connection, living(connection.store), source.claimant)
         stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
         store = claimed(living(connection.store), claim.require, ROOT)

@@ -46,7 +46,7 @@ from ..looking.later_facts import later_facts
 from ..looking.lost_state import facts_are_there
 from ..looking.watching import UNSEEN_NAMED
 from ..opening.connection import Connection, tier_topic_spec
-from .prefix import check_prefix
+from .prefix import check_prefix, require_one_source
 
 ROW_S, REPLAY_S = 10.0, 300.0
 """Seconds that a check may take. The larger limit is for checks that read the whole tier-state topic (`REPLAYING`)."""
@@ -316,6 +316,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             _ = connection.store, connection.topic
         except TierstateError:
             return NotAsked("not asked: broker, object store or topic is not fit")
+        require_one_source(connection)
         return check_prefix(connection)
 
     def rights_are_enough() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -167,10 +167,30 @@ def check_prefix(connection: Connection) -> str:
     if sides.keeper is not None and not sides.kept_here:
         raise PrefixContested(f"{sides.keeper.by} gave this prefix to another cluster: give this one another store.url")
     if sides.strange:
-        names = ", ".join(f"broker {side.beat.broker_id} at {side.beat.host}" for side in sides.strange)
-        raise PrefixContested(f"another cluster writes below this prefix: {names}; {WAY_OUT}")
+        raise PrefixContested(f"another cluster writes below this prefix: {_names(sides.strange)}; {WAY_OUT}")
     ours = sum(side.ours and not side.beat.stopped for side in sides.sides)
     return f"{counted(ours, 'agent')} of this cluster, no others"
+
+
+def require_one_source(connection: Connection) -> None:
+    """Raise InvalidRequest if agents of this cluster run that read logs from the other ``agent.source``.
+
+    Both would copy every partition, and take each other's terms. Does nothing if the settings are not an agent's.
+    """
+    settings = connection.settings.agent
+    fetches = settings.source == "fetch"
+    if not fetches and not settings.log_dirs:
+        return
+
+    def others(sides: Sides) -> list[Side]:
+        agents = [side for side in sides.sides if side.ours and side.beat.broker_id >= 0]
+        return [side for side in agents if (side.beat.broker_id == COPIER) != fetches]
+
+    if alive := _beating(connection, others):
+        raise InvalidRequest(
+            f'agents with another agent.source than "{settings.source}" run for this tier-state topic: stop them first',
+            agents=_names(alive),
+        )
 
 
 def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) -> None:
@@ -191,6 +211,20 @@ def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) ->
     keep_prefix(connection.store, connection.topic, connection.cluster_id, decision)
 
 
+def _beating(connection: Connection, suspects: Callable[[Sides], list[Side]]) -> list[Side]:
+    """Return the suspects that write heartbeats: if there are any, wait for two periods, and look again."""
+    before = {side.beat.token for side in suspects(look_at_sides(connection)) if not side.beat.stopped}
+    if not before:
+        return []
+    connection.clock.sleep(2 * connection.settings.prefix.heartbeat)
+    now = suspects(look_at_sides(connection))
+    return [side for side in now if not side.beat.stopped and side.beat.token not in before]
+
+
+def _names(sides: Iterable[Side]) -> str:
+    return ", ".join(f"{side.beat.writer} at {side.beat.host}" for side in sides)
+
+
 def _is_signed_in_a_topic(connection: Connection, keeper: Keeper) -> bool:
     """Return whether this cluster still has the topic that signed the decision.
 
@@ -206,16 +240,10 @@ def take_from_the_dead(connection: Connection) -> None:
     No person has confirmed that no copy of the cluster runs, so agents are on trial. Raises Fenced if a process of
     another topic still writes, and InvalidRequest if a person gave the prefix to another cluster.
     """
+    if alive := _beating(connection, lambda sides: sides.strange):
+        raise Fenced(
+            "an agent still runs, or another cluster writes below this prefix: stop it first", agents=_names(alive)
+        )
     sides = look_at_sides(connection)
-    alive = {side.beat.token: side for side in sides.strange if not side.beat.stopped}
-    if alive:
-        connection.clock.sleep(2 * connection.settings.prefix.heartbeat)
-        sides = look_at_sides(connection)
-        changed = [side for side in sides.strange if not side.beat.stopped and side.beat.token not in alive]
-        if changed:
-            raise Fenced(
-                "an agent still runs, or another cluster writes below this prefix: stop it first",
-                agents=", ".join(f"broker {side.beat.broker_id} at {side.beat.host}" for side in changed),
-            )
     if sides.strange or (sides.keeper is not None and not sides.kept_here):
         take_prefix(connection, sides, chosen=False)

@@ -19,6 +19,7 @@ from tierstate.rules.prefix import FIRST_TRIAL_S, SILENCE_MS, SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import PrefixContested, StorageUnavailable, Unavailable
+from tierstate.state.ids import COPIER
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.claimed_store import claimed
 from tierstate.storage.memory import MemoryStore
@@ -290,6 +291,19 @@ def test_agents_of_one_cluster_answer_each_other_and_never_stop(bucket: Bucket, 
         agents[at] = bucket.agent(topic, broker, place="elsewhere:/data")
         bucket.pass_periods(2, *agents)
         assert all(agent.may_delete for agent in agents)
+
+
+def test_agents_that_copy_by_fetch_do_not_wait_for_each_other_to_end(bucket: Bucket, topic: MemoryTierTopic) -> None:
+    """Two agents of one broker would do each other's work; the agents by Fetch share it by a group."""
+    first, second = (bucket.agent(topic, COPIER, place) for place in ("pod1:", "pod2:"))
+    bucket.pass_periods(2, first)
+    bucket.pass_periods(2, first, second)
+    assert first.has_proof
+    assert second.has_proof
+    same = bucket.agent(topic, 1), bucket.agent(topic, 1)
+    bucket.pass_periods(2, first, second, same[0])
+    bucket.pass_periods(2, first, second, *same)
+    assert [each.has_proof for each in same] == [True, False]
 
 
 def test_a_broker_that_moved_to_another_host_while_it_is_alone_is_on_trial(

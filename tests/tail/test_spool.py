@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.batches import TRANSACTIONAL, marker, plain_batch
+from tests.log.batches import marker, plain_batch
+from tierstate.log.batch import TRANSACTIONAL
 from tierstate.log.transaction_check import OpenBefore
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import CorruptData, NotTiered

@@ -31,6 +31,10 @@ def copied_segments(house: FetchHouse, topic: str) -> int:
     return sum(int(each["remote_segments"]) for each in house.json("describe", topic))
 
 
+def local_starts(house: FetchHouse, topic: str) -> list[int]:
+    return [int(each["local_log_start_offset"]) for each in house.json("describe", topic)]
+
+
 def terms(agent: Running) -> int:
     return len(agent.events("term started"))
 
@@ -57,7 +61,8 @@ def test_two_agents_share_the_partitions_and_take_over_from_each_other(house: Fe
         for partition in range(8):
             house.append(topic, 300, partition, first=300)
         eventually(lambda: copied_segments(house, topic) >= 16)
-        assert terms(first) + terms(second) == before, "nobody takes a term away from an owner"
+        eventually(lambda: all(start > 300 for start in local_starts(house, topic)))
+        assert terms(first) + terms(second) == before, "nobody takes a term away from an owner, and no log is emptied"
         first.process.send_signal(signal.SIGSTOP)
         eventually(lambda: terms(second) == 8, 2 * SESSION_S + 60)
         first.process.send_signal(signal.SIGCONT)
@@ -68,3 +73,19 @@ def test_two_agents_share_the_partitions_and_take_over_from_each_other(house: Fe
     for partition in range(8):
         assert house.holds(topic, 900, partition)
     assert findings(house, topic) == []
+
+
+def test_an_agent_does_not_start_next_to_agents_that_read_logs_in_another_way(house: FetchHouse) -> None:
+    """Each of the two would take the other's terms, for ever."""
+    by_disk = ("--set", "agent.source=disk", "--set", f"agent.log_dirs={house.log_dir}")
+    house.create("both")
+    with house.agent(*by_disk):
+        refused = house.run("agent", "--set", f"state_dir={house.folder / 'other'}", code=2).stderr
+        assert "another agent.source" in refused
+        assert "broker 1 at " in refused
+        rows = {each["check"]: each for each in house.json("check", code=1)}
+        assert "broker 1 at " in rows["prefix"]["detail"]
+    with house.agent():
+        refused = house.run("agent", *by_disk, "--set", f"state_dir={house.folder / 'other'}", code=2).stderr
+        assert "an agent by Fetch at " in refused
+        house.run("check")
