@@ -26,9 +26,9 @@ from .client_config import bootstrap_addresses
 from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
 from .groups import TopicGroups
-from .kafka_access import access_of
+from .kafka_access import access_of, own_login
 from .raw_connection import RawConnection
-from .sasl import DEFAULT_MECHANISM, Login, own_login, speaks_sasl
+from .sasl import DEFAULT_MECHANISM, OAUTHBEARER, Login, own_mechanism, speaks_sasl
 from .wire import Frame, Malformed, length_of, string_of
 
 R = TypeVar("R")
@@ -74,9 +74,9 @@ class Callers:
 
     @property
     def mechanism(self) -> str:
-        """The SASL mechanism of tierstate's own login."""
-        own = own_login(self._kafka)
-        return DEFAULT_MECHANISM if own is None else own.mechanism
+        """The SASL mechanism of callers' passwords: that of tierstate's own password, if it has one."""
+        own = own_mechanism(self._kafka)
+        return own if own and own != OAUTHBEARER else DEFAULT_MECHANISM
 
     def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
         """Return this login's rights. Raises AccessDenied (refused), BrokerUnavailable, TimedOut (no answer)."""

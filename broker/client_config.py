@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from ..state.errors import InvalidRequest
 from .answers import Address
+from .kafka_access import librdkafka_properties
 
 RECONNECT_MS = 20
 """Milliseconds until a broken connection is retried; librdkafka doubles them up to ``reconnect.backoff.max.ms``, 10 s.
@@ -19,9 +20,11 @@ librdkafka's default of 100, every other client waited 50 ms (seen, 2.16), and a
 
 
 def admin_config(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties of an AdminClient. All other clients have these properties, too."""
+    """Return the properties of an AdminClient. All other clients have these properties, too.
+
+    Raises the errors of `librdkafka_properties`."""
     ours = {"client.id": "tierstate", "socket.timeout.ms": 10_000, "reconnect.backoff.ms": RECONNECT_MS}
-    return {**ours, **kafka, "log_level": 0}
+    return {**ours, **librdkafka_properties(kafka), "log_level": 0}
 
 
 def producer_config(kafka: Mapping[str, str], delivery_timeout_s: float) -> dict[str, Any]:

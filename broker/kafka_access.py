@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..runtime.listener import Listener, ignore
 from ..runtime.live_secret import LiveSecret
 from ..runtime.login_watch import LoginWatch
 from ..state.errors import AccessDenied
-from .sasl import own_login, speaks_sasl
+from .oauth import PREFIX, token_source, user_of
+from .sasl import OAUTHBEARER, Login, own_mechanism
 
 TLS_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
@@ -22,6 +24,7 @@ class KafkaAccess(Mapping[str, str]):
         """``live``: the properties whose values may change, by name."""
         self._kafka, self._live = dict(kafka), dict(live or {})
         self.logins = LoginWatch("kafka", listener)
+        self.tokens = token_source(self)
 
     def __getitem__(self, name: str) -> str:
         return self._live[name].now() if name in self._live else self._kafka[name]
@@ -41,6 +44,7 @@ class KafkaAccess(Mapping[str, str]):
         """Record that a broker (``host:port``) refused a login, renew the secrets, and return the error to raise."""
         for each in self._live.values():
             each.renew()
+        self.tokens.refused()
         user, mechanism = self._who()
         self.logins.refused(server, user, mechanism, str(reason))
         facts = {"broker": server, "user": user, "mechanism": mechanism, "reason": reason}
@@ -52,15 +56,44 @@ class KafkaAccess(Mapping[str, str]):
 
     def _who(self) -> tuple[str, str]:
         """Return user and mechanism. Without SASL, the certificate's path takes the place of the user."""
-        if speaks_sasl(self):
-            login = own_login(self)
-            return (login.user, login.mechanism) if login is not None else ("", "")
-        return self.get("ssl.certificate.location", ""), "TLS"
+        mechanism = own_mechanism(self)
+        if mechanism is None:
+            return self.get("ssl.certificate.location", ""), "TLS"
+        return user_of(self) if mechanism == OAUTHBEARER else self.get("sasl.username", ""), mechanism
 
 
 def access_of(kafka: Mapping[str, str]) -> KafkaAccess:
     """Return the properties as a `KafkaAccess`: the same object if ``kafka`` is one already."""
     return kafka if isinstance(kafka, KafkaAccess) else KafkaAccess(kafka)
+
+
+def own_login(kafka: Mapping[str, str]) -> Login | None:
+    """Return the login that the properties describe, with a valid token, or None without SASL.
+
+    Raises InvalidRequest for other mechanisms, and the errors of `TokenSource.now`.
+    """
+    mechanism = own_mechanism(kafka)
+    if mechanism is None:
+        return None
+    if mechanism == OAUTHBEARER:
+        token = access_of(kafka).tokens.now()
+        return Login(mechanism, "", token.value, extensions=tuple(token.extensions.items()))
+    return Login(mechanism, kafka.get("sasl.username", ""), kafka.get("sasl.password", ""))
+
+
+def librdkafka_properties(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of a client of librdkafka. With OAUTHBEARER it gets its tokens from the `TokenSource`,
+    unless there is an ``oauth_cb`` already.
+
+    A first token is asked for here, because librdkafka waits ten seconds for one, and then names no reason.
+    Raises the errors of `TokenSource.now`.
+    """
+    mechanism = str(kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms")).upper()
+    if mechanism != OAUTHBEARER or "oauth_cb" in kafka:
+        return dict(kafka)
+    tokens = access_of(kafka).tokens
+    tokens.now()
+    return {"oauth_cb": tokens.for_librdkafka} | {n: value for n, value in kafka.items() if not n.startswith(PREFIX)}
 
 
 def tls_files(kafka: Mapping[str, str]) -> list[str]:

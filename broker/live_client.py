@@ -3,6 +3,7 @@
 user, password   are passed to the client, which uses them from its next connection on; open connections stay open
 a TLS file       is read by librdkafka only once, so a new client replaces the current client; while the new files
                  cannot be used, the current client stays in use
+a bearer token   is renewed by librdkafka; after a broker refused one, a new client replaces the current client
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from ..runtime.live_secret import files_state
-from .kafka_access import tls_files
+from ..state.errors import TierstateError
+from .kafka_access import access_of, tls_files
 from .sasl import speaks_sasl
 
 
@@ -28,16 +30,19 @@ class LiveClient:
         config: Callable[[Mapping[str, str]], dict[str, Any]],
     ) -> None:
         """Create no client yet: `now` creates it."""
-        self._kafka, self._make, self._config = kafka, make, config
+        self._kafka, self._make, self._config = access_of(kafka), make, config
         self._lock = threading.Lock()
         self._client: Any = None
         self._login: tuple[str, str] = ("", "")
         self._files: object = None
 
     def now(self) -> Any:
-        """Return the client. A previous client works as long as a caller keeps it."""
+        """Return the client. A previous client works as long as a caller keeps it.
+
+        The first call raises the errors of `librdkafka_properties`."""
         with self._lock:
-            login, files = self._login_now(), files_state(tls_files(self._kafka))
+            login = self._login_now()
+            files = files_state(tls_files(self._kafka)), self._kafka.tokens.replaced
             if self._client is None:
                 self._client = self._make(self._config(self._kafka))
             elif files != self._files:
@@ -45,6 +50,8 @@ class LiveClient:
                     self._client = self._make(self._config(self._kafka))
                 except KafkaException:  # not all files are replaced yet: the next change starts another attempt
                     login = self._login
+                except TierstateError:  # there is no token now: the next call tries again
+                    return self._client
             elif login != self._login:
                 self._client.set_sasl_credentials(*login)
             self._login, self._files = login, files

@@ -43,9 +43,8 @@ from .answers import (
 from .client_config import bootstrap_addresses
 from .fetch_spec import FetchSpec
 from .framed_socket import FramedSocket, tls_context
-from .kafka_access import access_of
+from .kafka_access import access_of, own_login
 from .raw_connection import RawConnection
-from .sasl import own_login
 
 LATEST, EARLIEST = TimestampMs(-1), TimestampMs(-2)
 EARLIEST_LOCAL = TimestampMs(-4)
@@ -368,8 +367,9 @@ class RawClient:
     def _connect_once(self, address: Address, deadline: float) -> RawConnection:
         server = server_of(address)
         try:
+            login = own_login(self._kafka)
             frames = FramedSocket(address, self._tls, self._clock, deadline)
-            connection = RawConnection(frames, own_login(self._kafka), self._clock, deadline)
+            connection = RawConnection(frames, login, self._clock, deadline)
             self._refused_at = None
             self._kafka.accepts(server)
             return connection

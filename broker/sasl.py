@@ -1,7 +1,8 @@
 """The logins of a connection at a broker: by PLAIN, OAUTHBEARER, and SCRAM, also with a delegation token.
 
-PLAIN: RFC 4616. OAUTHBEARER: RFC 7628, for callers only. SCRAM: RFC 5802; a login by a delegation token has the
-extension ``tokenauth=true`` (KIP-48), the token's id as its user and its HMAC in base64 as its password.
+PLAIN: RFC 4616. OAUTHBEARER: RFC 7628; tierstate's own tokens are from `oauth.py`. SCRAM: RFC 5802; a login by a
+delegation token has the extension ``tokenauth=true`` (KIP-48), the token's id as its user and its HMAC in base64 as its
+password.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..state.errors import AccessDenied, InvalidRequest
 PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"
 DEFAULT_MECHANISM = "SCRAM-SHA-256"
-MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 """The mechanisms of tierstate's own logins."""
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The form of a bearer token (RFC 6750, 2.1)."""
@@ -36,6 +37,8 @@ class Login:
     user: str
     secret: str = field(repr=False)
     by_token: bool = False
+    extensions: tuple[tuple[str, str], ...] = ()
+    """What a bearer token's login says besides the token."""
 
 
 class Exchange(Protocol):
@@ -50,14 +53,14 @@ class Exchange(Protocol):
         ...
 
 
-def own_login(kafka: Mapping[str, str]) -> Login | None:
-    """Return the login in librdkafka's properties, or None without SASL. Raises InvalidRequest for other mechanisms."""
+def own_mechanism(kafka: Mapping[str, str]) -> str | None:
+    """Return the mechanism in librdkafka's properties; None without SASL. Raises InvalidRequest for unknown ones."""
     if not speaks_sasl(kafka):
         return None
     name = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "").upper()
     if name not in MECHANISMS:
-        raise InvalidRequest("raw reads know SASL PLAIN and SCRAM only", mechanism=name or "none set")
-    return Login(name, kafka.get("sasl.username", ""), kafka.get("sasl.password", ""))
+        raise InvalidRequest("raw reads know SASL PLAIN, SCRAM and OAUTHBEARER only", mechanism=name or "none set")
+    return name
 
 
 def speaks_sasl(kafka: Mapping[str, str]) -> bool:
@@ -71,7 +74,8 @@ def exchange_of(login: Login) -> Exchange:
     if login.mechanism == OAUTHBEARER:
         if not _BEARER.fullmatch(login.secret):
             raise InvalidRequest("a bearer token has a character that SASL cannot carry")
-        return _Once(f"n,,\1auth=Bearer {login.secret}\1\1".encode())
+        more = "".join(f"{name}={value}\1" for name, value in login.extensions)
+        return _Once(f"n,,\1auth=Bearer {login.secret}\1{more}\1".encode())
     if login.mechanism == PLAIN:
         return _Once(f"\0{login.user}\0{login.secret}".encode())
     return _Scram(login)

@@ -25,6 +25,7 @@ from ..state.errors import (
     InvalidRequest,
     TierstateError,
     TimedOut,
+    Unavailable,
     UnknownOutcome,
     UnknownTopic,
 )
@@ -180,7 +181,10 @@ class KafkaTierTopic:
             done.set()
 
         name, sent = key_bytes(key), self._clock.monotonic()
-        producer = self._producer.now()
+        try:
+            producer = self._producer.now()
+        except (Unavailable, KafkaException) as error:  # no bearer token
+            raise UnknownOutcome("append was not sent", key=key, reason=error) from error
         try:
             producer.produce(self._name, value=value, key=name, partition=tier_partition, on_delivery=delivered)
         except (BufferError, KafkaException) as error:

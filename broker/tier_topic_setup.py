@@ -20,6 +20,7 @@ from ..state.keys import TOPIC_META_KEY, key_of
 from ..state.offsets import Position, TimestampMs
 from .client_config import admin_config, kafka_error
 from .error_codes import denied
+from .kafka_access import access_of
 from .tier_reader import lost_heads
 from .tier_topic import KafkaTierTopic, describe_topic_id
 
@@ -62,6 +63,7 @@ def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: Timest
     for such a topic, or if Kafka refuses the spec's numbers. Also raises TierStateLost, AccessDenied,
     BrokerUnavailable.
     """
+    kafka = access_of(kafka)
     admin: Any = AdminClient(admin_config(kafka))
     created = _create(admin, spec)
     if not created:
@@ -145,6 +147,7 @@ def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]
 
 def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     """Return the state of the topic. Raises AccessDenied, BrokerUnavailable."""
+    kafka = access_of(kafka)
     admin: Any = AdminClient(admin_config(kafka))
     try:
         metadata = admin.list_topics(spec.name, timeout=10).topics[spec.name]

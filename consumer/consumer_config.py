@@ -24,6 +24,7 @@ CONNECTING = (
     "client.id",
     "sasl.",
     "ssl.",
+    "https.ca.",
     "socket.",
     "broker.address.",
 )

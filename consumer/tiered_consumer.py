@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
+from ..broker.kafka_access import librdkafka_properties
 from ..fetch.logical import LogicalPartition
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock, SystemClock
@@ -48,7 +49,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     def __init__(self, config: dict[str, Any] | None = None, /, *, clock: Clock | None = None, **more: Any) -> None:
         read = consumer_config({**(config or {}), **more})
         logger = {"logger": read.kafka.pop("logger")} if "logger" in read.kafka else {}
-        super().__init__(read.kafka, **logger)
+        super().__init__(librdkafka_properties(read.kafka), **logger)
         self._kafka: Any = super()
         self._eager = read.eager
         self._answered = self._closed = False

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
 from .units import parse_duration, parse_size, show_duration, show_size
 
 STORE_SCHEMES = ("file", "s3", "gs", "az")
-_SECRET_NAME = re.compile(r"password|secret|jaas|oauthbearer\.config|(^|\.)(key|keystore)\.pem$")
+_SECRET_NAME = re.compile(r"password|passphrase|secret|jaas|oauthbearer\.config|(^|\.)(key|keystore)\.pem$")
 
 _SECRET_OF_CATALOG = re.compile(r"password|secret|credential|(^|[.-])token$|account-key|connection-string")
 

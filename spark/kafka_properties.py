@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ..state.errors import InvalidRequest
 
 PASSED = ("bootstrap.servers", "metadata.broker.list", "client.id", "security.protocol", "broker.address.family")
-PASSED_PREFIXES = ("sasl.", "ssl.", "enable.ssl.", "socket.")
+PASSED_PREFIXES = ("sasl.", "ssl.", "https.ca.", "enable.ssl.", "socket.")
 REFUSED = {
     "auto.offset.reset": "start and end are set by startingOffsets and endingOffsets",
     "key.deserializer": "keys are returned as bytes; use DataFrame operations",

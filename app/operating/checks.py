@@ -247,7 +247,7 @@ def checks(connection: Connection) -> Iterator[Check]:
 
     def topic_is_safe() -> str:
         broker.cluster()  # fails at once; librdkafka would retry
-        findings = look_at_tier_topic(settings.kafka, tier_topic_spec(settings))
+        findings = look_at_tier_topic(connection.kafka, tier_topic_spec(settings))
         if findings.lost:
             raise TierStateLost("; ".join(findings.problems))
         if findings.problems:

@@ -64,7 +64,7 @@ def fetch_source(settings: Settings, connection: Connection, listener: Listener)
         except (CorruptData, InvalidRequest, ObjectNotFound):  # an agent with public keys cannot read it
             return None
 
-    group = Ownership(settings.kafka, settings.tier_state.topic, connection.clock)
+    group = Ownership(connection.kafka, settings.tier_state.topic, connection.clock)
 
     def owned() -> Collection[int]:
         return [each for each in group.owned() if each < mapped]

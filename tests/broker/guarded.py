@@ -28,8 +28,8 @@ from kafka.protocol.admin import AlterClientQuotasRequest
 
 from tierstate.broker.client_config import bootstrap_addresses
 from tierstate.broker.framed_socket import FramedSocket, tls_context
+from tierstate.broker.kafka_access import own_login
 from tierstate.broker.raw_connection import RawConnection
-from tierstate.broker.sasl import own_login
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 

@@ -14,8 +14,9 @@ from tierstate.broker.answers import Address
 from tierstate.broker.caller_groups import read_groups_as
 from tierstate.broker.callers import Callers
 from tierstate.broker.groups import TopicGroups
+from tierstate.broker.kafka_access import own_login
 from tierstate.broker.raw_connection import RawConnection
-from tierstate.broker.sasl import Login, own_login
+from tierstate.broker.sasl import Login
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import AccessDenied, BrokerUnavailable

@@ -24,8 +24,9 @@ from tests.leader.real import eventually
 from tierstate.broker.callers import NONE, Callers, Rights
 from tierstate.broker.client_config import bootstrap_addresses
 from tierstate.broker.framed_socket import FramedSocket, tls_context
+from tierstate.broker.kafka_access import own_login
 from tierstate.broker.raw_connection import RawConnection
-from tierstate.broker.sasl import Login, own_login
+from tierstate.broker.sasl import Login
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, InvalidRequest
