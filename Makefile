@@ -42,11 +42,11 @@ RESOLVE := uv pip compile pyproject.toml --generate-hashes --no-emit-index-url -
 lock:  ## resolve requirements/*.lock again (needs uv)
 	$(RESOLVE) --all-extras -o requirements/dev.lock
 	cp requirements/dev.lock requirements/table.lock
-	$(RESOLVE) --extra azure --extra gcs --extra gateway --extra lake --extra registry -o requirements/table.lock
+	$(RESOLVE) --extra azure --extra gcs --extra gateway --extra lake --extra msk --extra registry -o requirements/table.lock
 	cp requirements/table.lock requirements/gateway.lock
-	$(RESOLVE) --extra azure --extra gcs --extra gateway --extra registry -o requirements/gateway.lock
+	$(RESOLVE) --extra azure --extra gcs --extra gateway --extra msk --extra registry -o requirements/gateway.lock
 	cp requirements/gateway.lock requirements/agent.lock
-	$(RESOLVE) --extra azure --extra gcs -o requirements/agent.lock
+	$(RESOLVE) --extra azure --extra gcs --extra msk -o requirements/agent.lock
 
 demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, trimmed, read back, made a table (KEEP=1 leaves it running)
 	@$(BIN)/python -m demo $(if $(KEEP),--keep)

@@ -14,9 +14,9 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
-    "agent": ["azure", "gcs"],
-    "gateway": ["azure", "columns", "gcs", "gateway", "registry"],
-    "table": ["azure", "columns", "gcs", "gateway", "lake", "registry"],
+    "agent": ["azure", "gcs", "msk"],
+    "gateway": ["azure", "columns", "gcs", "gateway", "msk", "registry"],
+    "table": ["azure", "columns", "gcs", "gateway", "lake", "msk", "registry"],
     "dev": [*PROJECT["optional-dependencies"]],
 }
 """The extras that each lock adds to the core. An agent may need a store's client as much as a gateway."""
