@@ -47,7 +47,6 @@ class Token:
     origin: str
     renew_at: float = 0.0
     """The token is asked for at each login if this is 0."""
-    principal: str = ""
     extensions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,7 +85,7 @@ class TokenSource:
     def for_librdkafka(self, config: str | None) -> tuple[str, float, str, dict[str, str]]:
         """Return the token as librdkafka's ``oauth_cb`` does."""
         token = self.now()
-        return token.value, token.expires_at, token.principal, dict(token.extensions)
+        return token.value, token.expires_at, "", dict(token.extensions)
 
     def _renew(self, now: float) -> bool:
         """Return whether there is a new token."""
@@ -137,7 +136,7 @@ def _ask(kafka: Mapping[str, str], now: float) -> Token:
         value, seconds, origin = *_from_endpoint(kafka, endpoint), endpoint
         expires_at = _expiry_of(value) or now + seconds
     renew_at = 0.0 if origin.startswith("file:") else now + RENEWED_AT * (expires_at - now)
-    return Token(value, expires_at, origin, renew_at, "", _extensions(kafka.get(EXTENSIONS, "")))
+    return Token(value, expires_at, origin, renew_at, _extensions(kafka.get(EXTENSIONS, "")))
 
 
 def _from_file(endpoint: str) -> str:

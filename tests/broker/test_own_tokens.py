@@ -30,7 +30,7 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.kafka_properties import kafka_properties
-from tierstate.state.errors import AccessDenied, BrokerUnavailable
+from tierstate.state.errors import AccessDenied, BrokerUnavailable, UnknownOutcome
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.routing import Isolation
@@ -82,7 +82,7 @@ def test_sessions_end_and_nothing_is_lost(sandbox: KafkaSandbox, endpoint: Token
     kafka = KafkaAccess(by_token(sandbox, endpoint.properties))
     spec = FetchSpec("orders", 0, Offset(0), 1000, Isolation.READ_UNCOMMITTED)
     with open_broker(kafka) as broker, closing(tier_topic(kafka, "_tiers-ends")) as topic:
-        began, positions = time.monotonic(), []
+        began, positions = time.monotonic(), list[int]()
         while time.monotonic() - began < 4 * SESSION_S:
             assert broker.raw.fetch(ONE, spec).code == 0
             assert broker.control.config("orders").cleanup_policy == {"delete"}
@@ -139,14 +139,24 @@ def test_a_refused_endpoint_is_named_at_every_client(sandbox: KafkaSandbox, endp
 def test_an_endpoint_that_is_away_is_named_and_nothing_was_appended(
     sandbox: KafkaSandbox, endpoint: TokenEndpoint
 ) -> None:
+    kafka = KafkaAccess(by_token(sandbox, endpoint.properties))
+    with closing(tier_topic(kafka, "_tiers-away")) as topic:
+        topic_id, end = topic.topic_id, topic.end(0)
     endpoint.answer = 503, "later"
     kafka = KafkaAccess(by_token(sandbox, endpoint.properties))
+    with (
+        closing(KafkaTierTopic(kafka, "_tiers-away", topic_id, 1)) as topic,
+        pytest.raises(UnknownOutcome, match=rf"append was not sent\. .*endpoint={endpoint.url} .*503"),
+    ):
+        topic.append(0, "agent/1", b"fact")
     with open_broker(kafka) as broker, pytest.raises(BrokerUnavailable, match=rf"endpoint={endpoint.url} .*503"):
         broker.control.cluster()
     endpoint.answer = None
     time.sleep(1)
     with open_broker(kafka) as broker:
         assert broker.control.cluster().cluster_id
+    with closing(KafkaTierTopic(kafka, "_tiers-away", topic_id, 1)) as topic:
+        assert topic.end(0) == end
 
 
 def test_clients_recover_from_a_token_that_the_broker_refused(sandbox: KafkaSandbox, endpoint: TokenEndpoint) -> None:

@@ -16,10 +16,14 @@ import pytest
 from tests.broker.signed import CLIENT, SECRET, TokenEndpoint, lasting, signed
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.kafka_access import KafkaAccess, own_login
+from tierstate.broker.live_client import LiveClient
 from tierstate.broker.oauth import AGAIN_S, Token, TokenSource, token_source
 from tierstate.broker.sasl import exchange_of
+from tierstate.consumer.consumer_config import consumer_config
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.live_secret import LiveSecret, Reference
+from tierstate.runtime.setting_types import is_secret_property
+from tierstate.spark.kafka_properties import kafka_properties
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, MissingExtra, TierstateError
 
 MSK = {
@@ -182,6 +186,38 @@ def test_an_expired_token_is_no_token(endpoint: TokenEndpoint) -> None:
     endpoint.lifetime_s = -5
     with pytest.raises(AccessDenied, match=f"has expired. origin={endpoint.url}"):
         token_source(endpoint.properties).now()
+
+
+def test_a_client_stays_in_use_while_its_successor_gets_no_token(endpoint: TokenEndpoint, tmp_path: Path) -> None:
+    """A producer asks for its successor while a fact is on its way: an error would say that it was not sent."""
+    authorities = tmp_path / "ca.pem"
+    authorities.write_text("one")
+    endpoint.lifetime_s = 1
+    kafka = endpoint.properties | {"security.protocol": "sasl_ssl", "ssl.ca.location": str(authorities)}
+    client = LiveClient(kafka, lambda config: object(), admin_config)
+    first = client.now()
+    time.sleep(1.1)
+    endpoint.answer = 503, ""
+    authorities.write_text("other")
+    assert client.now() is first
+    endpoint.answer = None
+    time.sleep(AGAIN_S)
+    assert client.now() is not first
+
+
+@pytest.mark.parametrize(
+    "name", ["client.secret", "client.credentials.client.secret", "assertion.private.key.passphrase"]
+)
+def test_secrets_of_oauth_are_hidden_by_their_name(name: str) -> None:
+    assert is_secret_property(f"sasl.oauthbearer.{name}")
+
+
+def test_authorities_of_the_endpoint_reach_spark_and_python() -> None:
+    kafka = {"bootstrap.servers": "host:1", "https.ca.location": "/ca.pem"}
+    assert kafka_properties({f"kafka.{name}": value for name, value in kafka.items()}) == kafka
+    settings = consumer_config({**kafka, "tierstate.store.url": "file:///nowhere"}).settings
+    assert settings is not None
+    assert settings.kafka == kafka
 
 
 def test_a_file_is_read_at_each_login(tmp_path: Path) -> None:
