@@ -97,8 +97,9 @@ class TokenSource:
             self._failure = error
             self._quiet_until = self._clock.monotonic() + AGAIN_S
             return False
-        self.replaced += self._refused and self._token != token
-        self._token, self._renew_at, self._failure, self._refused = token, token.renew_at, None, False
+        if self._refused and self._token is not None and self._token.value != token.value:
+            self._refused, self.replaced = False, self.replaced + 1
+        self._token, self._renew_at, self._failure = token, token.renew_at, None
         if token.renew_at:
             self._quiet_until = self._clock.monotonic() + AGAIN_S
         return True

@@ -241,6 +241,18 @@ def test_a_file_is_read_at_each_login(tmp_path: Path) -> None:
         token_source(kafka).now()
 
 
+def test_a_refused_file_counts_as_replaced_once_it_has_another_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("one")
+    source = token_source({"sasl.oauthbearer.token.endpoint.url": file.as_uri()})
+    source.now()
+    source.refused()
+    source.now()
+    assert source.replaced == 0
+    file.write_text("two")
+    assert (source.now().value, source.replaced) == ("two", 1)
+
+
 @pytest.mark.parametrize(
     ("kafka", "words"),
     [
