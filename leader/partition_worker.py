@@ -123,6 +123,11 @@ class PartitionWorker:
         self._returned.extend(kinds)
 
     @property
+    def status(self) -> PartitionStatus:
+        """Return the status as of the last look."""
+        return self._status
+
+    @property
     def behind(self) -> int:
         """Return the number of rolled segments that are not copied, as of the last look."""
         return self._status.copy_lag_segments or 0

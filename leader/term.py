@@ -281,6 +281,7 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
         elected_at=context.time.now_ms(),
     )
     yield "append leader-elected"
+    context.log.require_owned(partition)  # this process may have been frozen: the owner's term would be taken from it
     position = append_leader(context, elected)
     session = TermSession(context, partition, name, Term(epoch, position, elected.id), broker_id)
     view = session.view()

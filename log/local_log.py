@@ -113,6 +113,10 @@ class LocalLog(Protocol):
         """
         ...
 
+    def require_owned(self, partition: TopicIdPartition) -> None:
+        """Raise Fenced unless the agent may begin a term of the partition now. Reads and asks nothing."""
+        ...
+
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         """Return the topic name of every live partition. Returns the same object as before if nothing changed."""
         ...
@@ -167,6 +171,9 @@ class LogDirs:
 
     def broker_of(self, partition: TopicIdPartition) -> BrokerId:
         return self.node_id
+
+    def require_owned(self, partition: TopicIdPartition) -> None:
+        """Do nothing: no other agent works on these disks, because they are locked."""
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         with self._looking:

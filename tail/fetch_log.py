@@ -39,6 +39,7 @@ from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import BrokerUnavailable, CorruptData, Fenced, NotTiered, Unavailable
 from ..state.ids import COPIER, BrokerId, TopicIdPartition
 from ..state.keys import tier_partition_of
+from ..state.lineage import shared_end
 from ..state.local_segments import LocalSegment, LocalSegments
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
@@ -130,6 +131,10 @@ class FetchLog:
 
     def broker_of(self, partition: TopicIdPartition) -> BrokerId:
         return self._leader(partition).broker
+
+    def require_owned(self, partition: TopicIdPartition) -> None:
+        if tier_partition_of(partition, self._mapped) not in self._owned():
+            raise Fenced("another agent owns the partition, or the group did not confirm this one", partition=partition)
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         with self._lock:
@@ -266,8 +271,7 @@ class FetchLog:
 
     def _find_begin(self, partition: TopicIdPartition, tail: _Tail, view: PartitionView) -> None:
         """Remove copied pieces. Begin the spool at the first offset that is not copied, unless it holds that."""
-        spool, start = tail.spool, Offset(max(view.log_start or 0, tail.log_start))
-        wanted = Offset(view.coverage.prefix_end(start) + 1)
+        spool, wanted = tail.spool, first_missing(view, tail.lineage, tail.log_start)
         spool.drop_below(wanted)
         if spool.pieces and spool.pieces[0].base <= wanted <= spool.active.next_base:
             return
@@ -382,6 +386,18 @@ class SpooledSegment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened.close()
+
+
+def first_missing(view: PartitionView, lineage: Lineage, log_start: Offset) -> Offset:
+    """Return the first offset of the leader's log that is not copied. ``lineage``: that of the leader's log.
+
+    The view may be that of an earlier epoch, whose log went on where the leader's log ends or has other records. Up to
+    there both are the same. The leader does not have a higher offset, so it cannot be fetched from there, and no term would
+    begin that shows the view its mistake.
+    """
+    missing = Offset(view.coverage.prefix_end(Offset(max(view.log_start or 0, log_start))) + 1)
+    same = shared_end(view.lineage, lineage)
+    return missing if same is None else max(log_start, min(missing, same))
 
 
 def _segments(tail: _Tail, view: PartitionView) -> LocalSegments:

@@ -10,7 +10,7 @@ The group decides who should work. Safety never rests on it: that is by terms (`
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -33,7 +33,13 @@ EVERY_S, POLL_S = 3.0, 0.5
 class Ownership:
     """The tier-state partitions that this process is assigned. Run `run` in a thread. Thread-safe."""
 
-    def __init__(self, kafka: Mapping[str, Any], tier_state: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        kafka: Mapping[str, Any],
+        tier_state: str,
+        clock: Clock,
+        new_consumer: Callable[[Mapping[str, Any]], Any] = Consumer,
+    ) -> None:
         """Join the group. Nothing is owned before `look` has been called a few times."""
         self._topic, self._clock = tier_state, clock
         self._lock = threading.Lock()
@@ -50,7 +56,7 @@ class Ownership:
             "enable.auto.commit": False,
             "auto.offset.reset": "latest",
         }
-        self._consumer: Any = Consumer(config)
+        self._consumer: Any = new_consumer(config)
         self._consumer.subscribe([tier_state], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def owned(self) -> Collection[int]:

@@ -13,10 +13,13 @@ from ...runtime.listener import Listener
 from ...runtime.settings import Settings
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.segment import RemoteSegment
+from ...storage.segment.log_chunks import ObjectReads
+from ...storage.segment.encryption import KeyUnwrapper
 from ...storage.segment.keyring_file import KeyRingFile
 from ...storage.segment.manifest import IndexKind
 from ...storage.segment.reader import SegmentReader
-from ...tail.fetch_log import FetchLog, RollPolicy
+from ...storage.object_store import ObjectReader
+from ...tail.fetch_log import FetchLog, RollPolicy, SnapshotOf
 from ...tail.ownership import Ownership
 from ..looking.copied_folders import FolderWatch, require_own_folders
 from ..opening.connection import Connection
@@ -50,19 +53,24 @@ def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Ite
     yield LogSource(log, agent_claimant(settings, control, log), led, FolderWatch(log, control))
 
 
+def producer_snapshots(store: ObjectReads, keys: KeyUnwrapper | None) -> SnapshotOf:
+    """Return a function that reads the producer snapshot of a copied segment. ``keys``: as in `SegmentReader.open`."""
+
+    def snapshot_of(segment: RemoteSegment) -> bytes | None:
+        try:
+            return SegmentReader.open(store, segment.object_key, keys=keys).indexes(IndexKind.PRODUCER_SNAPSHOT)
+        except (CorruptData, InvalidRequest, ObjectNotFound):  # an agent with public keys cannot read it
+            return None
+
+    return snapshot_of
+
+
 @contextmanager
 def fetch_source(settings: Settings, connection: Connection, listener: Listener) -> Iterator[LogSource]:
     """Yield the source of the agent that copies by Fetch."""
     control, mapped = connection.broker.control, connection.topic.mapped_partitions
     keyring = settings.encryption.keyring
     keys = None if keyring is None else KeyRingFile(keyring, listener)
-
-    def snapshot_of(segment: RemoteSegment) -> bytes | None:
-        try:
-            reader = SegmentReader.open(connection.store, segment.object_key, keys=keys)
-            return reader.indexes(IndexKind.PRODUCER_SNAPSHOT)
-        except (CorruptData, InvalidRequest, ObjectNotFound):  # an agent with public keys cannot read it
-            return None
 
     group = Ownership(connection.kafka, settings.tier_state.topic, connection.clock)
 
@@ -77,7 +85,7 @@ def fetch_source(settings: Settings, connection: Connection, listener: Listener)
         settings.state_dir / "agent" / "spool",
         RollPolicy(settings.copy_.roll_bytes, settings.copy_.roll_after, settings.agent.spool),
         connection.clock,
-        snapshot_of,
+        producer_snapshots(connection.store, keys),
     )
     with closing(group), log:
         yield LogSource(log, fetching_claimant(settings, control), owned, group=group)

@@ -53,6 +53,8 @@ class Cluster:
         self.forgetful = rnd.choice((None, None, 2))
         """The broker with old metadata, which reports now and then that the topic does not exist. None: no broker."""
         self.late_trims: list[tuple[int, int, int]] = []
+        self.sockets_die = False
+        """A request that was not delivered before its deadline is never delivered."""
         self.trimming: Callable[[int], None] = lambda before: None
         self.listed: Callable[[], TopicGroups] = lambda: TopicGroups(())
         self.salt: int = rnd.getstate()[1][0]
@@ -225,7 +227,12 @@ class HistoryControl:
     """`BrokerControl` over the cluster. ``freeze`` may freeze the caller before it gets an answer."""
 
     def __init__(self, cluster: Cluster, freeze: Callable[[], None] = lambda: None) -> None:
-        self._cluster, self._freeze = cluster, freeze
+        self._of, self._freeze = cluster, freeze
+
+    @property
+    def _cluster(self) -> Cluster:
+        """The topic that has the name now."""
+        return self._of
 
     def cluster(self) -> ClusterDescription:
         return ClusterDescription("histories", tuple(BrokerId(number) for number in range(BROKERS)))
@@ -286,9 +293,11 @@ class HistoryControl:
             raise OffsetOutOfRange("past the high watermark", valid_start=cluster.leader.start, valid_end=before)
         cluster.trimming(before)
         chance = cluster.rnd.random()
-        if chance < 0.1:
+        if chance < 0.1 and not cluster.sockets_die:
             cluster.late_trims.append((broker, cluster.epoch, before))
             raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker)
+        if chance < 0.05:
+            raise TimedOut("DeleteRecords was sent, and is lost", broker=broker)
         cluster.trim(broker, cluster.epoch, before)
         if chance < 0.15:
             raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker)

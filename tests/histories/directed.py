@@ -7,7 +7,8 @@ from tests.histories.every_cut import a_tail_is_cut
 from tests.histories.forger import EVENTS
 from tests.histories.replica import Written
 from tests.histories.restored import broken_by_restores
-from tests.histories.small_world import SmallWorld, Steady
+from tests.histories.small_world import SmallWorld
+from tests.histories.steady import Steady
 from tests.histories.topic import DAY, HOUR, HistoryTopic, ProcessTopic
 from tests.leader.forger import stolen
 from tierstate.follower.follower import Follower

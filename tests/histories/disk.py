@@ -45,6 +45,9 @@ class HistoryLog:
     def broker_of(self, partition: TopicIdPartition) -> BrokerId:
         return BrokerId(self.replica.number)
 
+    def require_owned(self, partition: TopicIdPartition) -> None:
+        """Do nothing: each broker has one agent."""
+
     def partitions(self) -> dict[TopicIdPartition, str]:
         return {self.partition: NAME} if self._cluster.exists else {}
 

@@ -5,6 +5,7 @@ A killed process leaves nothing but its view.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tests.histories.cluster import NAME, HistoryControl
@@ -23,12 +24,14 @@ from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import StatusBoard
 from tierstate.leader.term import TermContext
 from tierstate.leader.upload import FormatPolicy
+from tierstate.log.local_log import LocalLog
 from tierstate.rules.custody import CustodyPolicy
 from tierstate.rules.decide import Policy
+from tierstate.runtime.clock import Clock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import Operation
 from tierstate.state.errors import TierStateLost, Unavailable
-from tierstate.state.ids import BrokerId, TopicId
+from tierstate.state.ids import TopicId
 from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.topics import TopicConfig
 from tierstate.state.view import ViewStore
@@ -49,16 +52,17 @@ def follow(world: World, who: int, store: ViewStore | None = None, *, kind: bool
 class Process:
     """The agent of one broker. ``age`` counts its restarts."""
 
+    trims = True
+
     def __init__(self, world: World, broker: int, age: int, store: ViewStore | None) -> None:
         self.world, self.broker, self.age = world, broker, age
         self.follower = follow(world, broker, store)
-        control = HistoryControl(world.cluster, world.groups.freeze)
-        log = HistoryLog(world.cluster, world.cluster.brokers[broker])
-        number, clock = BrokerId(broker), world.clocks.of_agent(broker)
+        clock = world.clocks.of_agent(broker)
+        control, log = self._open_log(clock)
         topic = ProcessTopic(world.topic, broker)
         ids = CountingIds(1 + broker + 3 * age)
         context = TermContext(
-            number, f"b{broker}:1", topic, self.follower, control, log, clock, ids, world.store, ObjectKeys()
+            log.agent_id, f"b{broker}:1", topic, self.follower, control, log, clock, ids, world.store, ObjectKeys()
         )
         tools = CopyTools(
             store=world.store,
@@ -69,14 +73,14 @@ class Process:
             listener=world.tell,
             longest_s=900.0,
         )
-        observe = Observer(context, POLICY, _as_it_is, topic.problems)
-        rules, board = Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0), StatusBoard()
+        observe = Observer(context, POLICY, self._configured, topic.problems)
+        rules, board = Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0, trims=self.trims), StatusBoard()
         shared = WorkerTools(context, observe, tools, rules, board, world.tell, world.archived_to)
         self.worker = PartitionWorker(shared, world.cluster.partition, NAME, lost=world.cut_tail.watch(context))
         look = ClusterEvidence(control, "histories", 3, topic.problems, clock)
         policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000)
         custody = CustodyTools(context, look, policy, world.store, world.tell, world.archived_to)
-        self._custodian = Custodian(custody, lambda: {0} if world.keeper == broker else ())
+        self._custodian = Custodian(custody, self._cares_for)
         self._act: Operation[bool] | None = None
         self._looks_in: tuple[int, int] | None = None
         """Epoch and `Cluster.changes` when the worker's operation began. None: it did not lead, or its view was old."""
@@ -103,7 +107,7 @@ class Process:
             if not self.world.cluster.exists:
                 return
             if self.world.rnd.random() < 0.85:  # otherwise its metadata is old
-                self._believes = self.world.cluster.leader.number == self.broker
+                self._believes = self._leads()
             if not self._believes:
                 self.worker.rest()
                 return
@@ -120,18 +124,34 @@ class Process:
         except (Unavailable, TierStateLost):  # also raised by a custodian that reaches no broker
             self._act, self.next_step = None, ""
 
+    def _open_log(self, clock: Clock) -> tuple[HistoryControl, LocalLog]:
+        """Return what the process learns from brokers, and the log that it copies."""
+        cluster = self.world.cluster
+        return HistoryControl(cluster, self.world.groups.freeze), HistoryLog(cluster, cluster.brokers[self.broker])
+
+    def _cares_for(self) -> Collection[int]:
+        """Return the tier-state partitions of whose custody this process takes care."""
+        return {0} if self.world.keeper == self.broker else ()
+
+    def _configured(self, name: str, config: TopicConfig) -> TopicConfig:
+        return config
+
+    def _leads(self) -> bool:
+        """Return whether the process finds, in new metadata, that it works for the partition."""
+        return self.world.cluster.leader.number == self.broker
+
     def _leads_in(self) -> tuple[int, int] | None:
         cluster = self.world.cluster
         told = self.follower.store.state(cluster.partition).view().settled_lineages
         heard = told == self.world.promises.live.view().settled_lineages  # else the view has not read them yet
-        return (cluster.epoch, cluster.changes) if heard and cluster.leader.number == self.broker else None
+        return (cluster.epoch, cluster.changes) if heard and self._leads_now() else None
+
+    def _leads_now(self) -> bool:
+        """Return whether the log that the process copies is the leader's."""
+        return self.world.cluster.leader.number == self.broker
 
     def kill(self) -> ViewStore:
         """End the process, and return its view, which is on disk."""
         if self._act is not None:
             self._act.close()
         return self.follower.store
-
-
-def _as_it_is(name: str, config: TopicConfig) -> TopicConfig:
-    return config

@@ -99,6 +99,10 @@ class Promises:
         self._first: dict[str, int] = {}
         """Key to the position at which it landed first. A second landing changes no lease's rights."""
 
+    @property
+    def is_lost(self) -> bool:
+        return self._lost
+
     def lose(self) -> None:
         """Follow the loss of the topic, which is empty now. Promises about its facts are no longer checked."""
         self._lost = True
@@ -420,13 +424,19 @@ class Promises:
         self._world.seen["lineage unknown"] += 1
         return True
 
-    def cut(self) -> None:
-        """Add the records that no readable segment has to `Cluster.cut`, before the brokers delete all records."""
+    def cut(self, before: int | None = None) -> None:
+        """Add the records that no readable segment has to `Cluster.cut`, before the brokers delete them.
+
+        ``before``: the end of what they delete. None: they delete all records.
+        """
         cluster, view = self._world.cluster, self.live.view()
+        end = cluster.leader.end if before is None else before
         if view.log_start is None:  # the first term will set the log start there
-            cluster.order(cluster.leader.end)
+            cluster.order(end)
         there = {(base, data) for segment in view.readable for base, data in self.stored_in(segment).items()}
-        cluster.cut |= {batch.number for batch in cluster.truth if (batch.base, batch.data) not in there}
+        cluster.cut |= {
+            batch.number for batch in cluster.truth if batch.base < end and (batch.base, batch.data) not in there
+        }
 
     def stored_in(self, segment: RemoteSegment) -> dict[int, bytes]:
         """Return base offset to bytes of every batch that was stored for the segment."""

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from random import Random
-from typing import Any
 
+from tests.histories.steady import Steady
 from tests.histories.world import World
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.facts import LiveFact
@@ -37,22 +36,6 @@ STARTS = {
 """Choices that are taken before the interleavings begin."""
 UNSEEN = ("put ",)
 """Steps that no other agent can observe: each is taken together with the next step."""
-
-
-class Steady(Random):
-    """A random generator with which nothing misbehaves."""
-
-    def random(self) -> float:
-        return 0.39
-
-    def randint(self, a: int, b: int) -> int:
-        return b
-
-    def randrange(self, *bounds: Any) -> int:
-        return int(bounds[0]) if len(bounds) > 1 else 0
-
-    def choice(self, seq: Any) -> Any:
-        return seq[0]
 
 
 class SmallWorld(World):

@@ -78,7 +78,10 @@ class HistoryClock(ManualClock):
 
 
 class World:
-    """The state of a history that outlives its processes."""
+    """The state of a history that outlives its processes. ``agents``: their number."""
+
+    agents = 3
+    new_cluster: type[Cluster] = Cluster
 
     def __init__(self, seed: int) -> None:
         self.seed, self.rnd, self.seen = seed, Random(seed), Counter[str]()
@@ -92,7 +95,7 @@ class World:
             self.seen["wrong clocks"] += 1
         self.topic.wrong_by_ms = lambda: self.clocks.of_broker(self.keeper)
         retention = self.rnd.choice([6 * HOUR, 3 * DAY, 365 * DAY])
-        self.cluster = Cluster(self.rnd, self.clock, TopicId.of((1).to_bytes(16, "big")), retention)
+        self.cluster = self.new_cluster(self.rnd, self.clock, TopicId.of((1).to_bytes(16, "big")), retention)
         self.store = LateStore(self.clock, self._store_fault, seed, self.seen)
         self.unclean = self.rnd.choice((0.0, 0.0, 0.3, 0.7))
         self.calm = self.rnd.random() < 0.25
@@ -110,7 +113,8 @@ class World:
         self.topic.landed, self.topic.writing = self.promises.landed, self.promises.writing
         self.cluster.trimming = self.promises.trimming
         self.clock.asleep = lambda: self.topic.land_late() if self.rnd.random() < 0.2 else None
-        self.processes = [Process(self, broker, 0, None) for broker in range(3)]
+        self.prepare()
+        self.processes = [self.new_process(number, 0, None) for number in range(self.agents)]
         self.followers: list[Follower] = [follow(self, 100 + at, kind=True) for at in range(2)]
         self.orders = 0
         self.slow: list[OperatorOrder] = []
@@ -127,6 +131,19 @@ class World:
         self.lost_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.1 else STEPS
         if min(self.deleted_at, self.beheaded_at, self.lost_at) < STEPS:
             self.cut_tail.at = STEPS
+
+    def prepare(self) -> None:
+        """Do what must be done before the first process starts."""
+
+    def close(self) -> None:
+        """Remove what the history leaves on the disk: nothing."""
+
+    def new_process(self, number: int, age: int, store: ViewStore | None) -> Process:
+        return Process(self, number, age, store)
+
+    def responsible(self) -> int:
+        """Return the number of the process that has the most to do."""
+        return self.cluster.leader.number
 
     def tell(self, event: object) -> None:
         self.seen[type(event).__name__] += 1
@@ -184,7 +201,7 @@ class World:
     def work(self) -> None:
         """An agent takes its next step."""
         rnd = self.rnd
-        process = rnd.choice([*self.processes, *[self.processes[self.cluster.leader.number]] * 4])
+        process = rnd.choice([*self.processes, *[self.processes[self.responsible()]] * 4])
         if self.frozen.get(process.broker, -1) < self.now:
             process.step()
 
@@ -218,7 +235,7 @@ class World:
     def restart(self, process: Process, store: ViewStore | None) -> None:
         process.kill()
         self.frozen.pop(process.broker, None)
-        self.processes[process.broker] = Process(self, process.broker, process.age + 1, store)
+        self.processes[process.broker] = self.new_process(process.broker, process.age + 1, store)
 
     # Events in addition to the agents' own steps.
 
@@ -241,7 +258,7 @@ class World:
 
     def leader_is_alone(self) -> None:
         """Stop the new leader's agent for a while. Records are produced, and some are deleted by hand."""
-        self.frozen[self.cluster.leader.number] = self.now + self.rnd.randint(3, 60)
+        self.frozen[self.responsible()] = self.now + self.rnd.randint(3, 60)
         for _ in range(self.rnd.randint(1, 3)):
             self.produce()
         self.delete_by_hand()
@@ -295,7 +312,7 @@ class World:
             return
         dead = self.rnd.choice(self.processes)
         store = dead.kill()
-        self.processes[dead.broker] = Process(self, dead.broker, dead.age + 1, self.left_of(store))
+        self.processes[dead.broker] = self.new_process(dead.broker, dead.age + 1, self.left_of(store))
         self.seen["crash"] += 1
 
     def left_of(self, store: ViewStore) -> ViewStore | None:
