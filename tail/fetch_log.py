@@ -246,9 +246,8 @@ class FetchLog:
         """Fetch until a piece can be copied, the high watermark is reached, or the time of a look is over."""
         led, spool = self._leader(partition), tail.spool
         if tail.epoch != led.epoch:
-            tail.lineage = walk_epochs(self._raw, led.broker, led.name, partition.partition, led.epoch)
-            tail.log_start, tail.epoch = tail.lineage.first_offset or Offset(0), led.epoch
-            spool.clear()  # an unclean election may have replaced it
+            lineage = walk_epochs(self._raw, led.broker, led.name, partition.partition, led.epoch)
+            _begin_epoch(tail, led.epoch, lineage)
         deadline = self._clock.monotonic() + LONGEST_LOOK_S
         self._find_begin(partition, tail, view)
         while True:
@@ -386,6 +385,13 @@ class SpooledSegment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened.close()
+
+
+def _begin_epoch(tail: _Tail, epoch: LeaderEpoch, lineage: Lineage) -> None:
+    """Begin anew with the log that the leader of this epoch has. An unclean election may have replaced what was fetched."""
+    tail.lineage, tail.epoch = lineage, epoch
+    tail.log_start = lineage.first_offset or Offset(0)
+    tail.spool.clear()
 
 
 def first_missing(view: PartitionView, lineage: Lineage, log_start: Offset) -> Offset:

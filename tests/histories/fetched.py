@@ -7,6 +7,8 @@ is at a log start inside a batch and inside open transactions; archives, of whic
 owners       a term begins only while its process owns the partition by the group's coordinator
 one topic    nothing is deleted in another topic of the same name
 archives     no DeleteRecords is sent for an archive, except what a person ordered
+indexes      a segment's transaction index has each abort marker of the segment, with the transaction's first offset, and
+             a last stable offset that is not too high: Kafka's readers look for aborted transactions there
 alarms       no copy fails because of damage: the spool never has batches that the leader's log does not have
 progress     once all is well, the agents copy every segment that the leader has and that can be copied
 """
@@ -31,12 +33,16 @@ from tests.histories.world import STEPS, World
 from tierstate.app.operating.log_source import producer_snapshots
 from tierstate.broker.raw import RawClient
 from tierstate.log.local_log import LocalLog
+from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.clock import Clock
 from tierstate.runtime.listener import CopyFailed
-from tierstate.state.ids import TopicId
+from tierstate.state.errors import TierstateError
+from tierstate.state.ids import RemoteSegmentId, TopicId
 from tierstate.state.topics import TopicConfig
 from tierstate.state.view import ViewStore
+from tierstate.storage.segment.manifest import IndexKind
+from tierstate.storage.segment.reader import SegmentReader
 from tierstate.tail.fetch_log import FetchLog, RollPolicy
 from tierstate.tail.ownership import Ownership
 
@@ -118,6 +124,8 @@ class FetchedWorld(World):
         self.topic.writing, self.cluster.trimming = self.writing, self.trimming
         self.busy_between = rnd.random() < 0.7
         self._happening = False
+        self._indexes: set[RemoteSegmentId] = set()
+        """Segments whose transaction index was checked."""
         if rnd.random() < 0.4:
             self._begin_late(rnd)
 
@@ -167,7 +175,7 @@ class FetchedWorld(World):
 
     def writing(self, who: int, key: str) -> None:
         self.promises.writing(who, key)
-        if who < self.agents and self.copiers[who].next_step == "append leader-elected":
+        if self.cluster.exists and who < self.agents and self.copiers[who].next_step == "append leader-elected":
             assert self.copiers[who].member.owns, f"{who} begins a term, and does not own the partition"
 
     def trimming(self, before: int) -> None:
@@ -189,6 +197,8 @@ class FetchedWorld(World):
             self.create_again()
         super().step()
         self.check_topics()
+        if self.now % 10 == 0:
+            self.check_indexes()
 
     def listen(self, rnd: Random) -> None:
         """Let the group and the processes that are not frozen hear from each other."""
@@ -250,6 +260,30 @@ class FetchedWorld(World):
         if self.cluster.exists:
             super().order_below(before, force)
 
+    def check_indexes(self) -> None:
+        """Check the transaction indexes of new segments whose batches are all in the leader's log."""
+        if not self.cluster.exists or self.promises.is_lost:
+            return
+        leader, truth = self.cluster.leader, {batch.base: batch.data for batch in self.cluster.truth}
+        for segment in self.promises.live.view().readable:
+            stored = self.promises.stored_in(segment)
+            if segment.segment_id in self._indexes or any(truth.get(base) != data for base, data in stored.items()):
+                continue
+            try:
+                reader = SegmentReader.open(self.store, segment.object_key)
+                found = reader.indexes(IndexKind.TRANSACTION) or b""
+            except TierstateError:
+                continue
+            self._indexes.add(segment.segment_id)
+            base, end = segment.offsets.start, segment.offsets.end
+            there = parse_transaction_index(found, segment.object_key)
+            expected = parse_transaction_index(leader.transaction_index(base, end + 1), "the leader")
+            told = f"{there} in {segment.offsets} instead of {expected}"
+            assert [each.range for each in there] == [each.range for each in expected], f"INDEX: {told}"
+            for mine, its in zip(there, expected, strict=True):
+                assert mine.last_stable_offset <= its.last_stable_offset, f"INDEX: {told}"
+            self.seen["index with entries"] += bool(expected)
+
     def check_topics(self) -> None:
         new = self.cluster.successor
         assert new is None or new.leader.start == 0, f"ANOTHER TOPIC was cut below {new.leader.start}"
@@ -266,6 +300,7 @@ class FetchedWorld(World):
         """Let the agents work until they have nothing to do. Raises AssertionError if something cannot be copied."""
         self.rnd = self.topic.rnd = self.cluster.rnd = Steady()
         self.frozen.clear()
+        self.bit_rot.end()
         self.busy_between, idle = False, 0
         for _ in range(SETTLED):
             self.listen(self.rnd)
@@ -277,6 +312,7 @@ class FetchedWorld(World):
             if not process.busy:
                 self.clock.advance(10)
         self.promises.check()
+        self.check_indexes()
         status = process.worker.status
         reason = status.not_copied_reason
         assert not process.worker.failures, f"STUCK: {status.last_error}"

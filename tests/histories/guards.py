@@ -16,6 +16,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING
 
+from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.log.transaction_check import OpenBefore
 from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.rules.erase import in_erasing_order
 from tierstate.rules.expire import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
@@ -44,6 +46,8 @@ class Guard:
     broken: Any
     seed: int | None
     more: tuple[tuple[str, Callable[..., Any]], ...] = ()
+    source: str = "disk"
+    """Where the agents of the history read logs: ``agent.source``."""
 
 
 def _nothing(*arguments: object, **named: object) -> None:
@@ -176,6 +180,30 @@ def _of_finished_copies(view: Any, segment: Any, bounds: Any) -> str | None:
 
 def _from_the_beginning(position: int) -> int:
     return position or OFFSET_BEGINNING
+
+
+def _spool_kept(tail: Any, epoch: Any, lineage: Any) -> None:
+    tail.lineage, tail.epoch, tail.log_start = lineage, epoch, lineage.first_offset or Offset(0)
+
+
+def _of_any_epoch(*fields: Any, **more: Any) -> Any:
+    return replace(FetchSpec(*fields, **more), leader_epoch=None)
+
+
+def _of_any_topic(*fields: Any, **more: Any) -> Any:
+    return replace(FetchSpec(*fields, **more), topic_id=None)
+
+
+def _snapshot_of_any_log(spool: Any, offset: Any, epoch: Any) -> Any:
+    return spool.folder / f"{offset:020d}-0.snapshot"
+
+
+def _missing_by_any_log(view: Any, lineage: Any, log_start: Any) -> Any:
+    return view.coverage.prefix_end(Offset(max(view.log_start or 0, log_start))) + 1
+
+
+def _nothing_open(log: Any, partition: Any, tail: Any, view: Any, offset: Any) -> Any:
+    return OpenBefore(complete=True), offset
 
 
 GUARDS: dict[str, Guard] = {
@@ -477,6 +505,69 @@ GUARDS: dict[str, Guard] = {
         _nothing,
         None,
         (("rules.sweep:only_copy", _of_finished_copies), ("leader.expirer:only_copy", _of_finished_copies)),
+    ),
+    "a spool for each epoch": Guard(
+        "what was fetched in one leader epoch is not copied in another",
+        "tail.fetch_log:_begin_epoch",
+        _spool_kept,
+        0,
+        source="fetch",
+    ),
+    "fetched in one epoch": Guard(
+        "each Fetch names the leader epoch whose lineage was asked for",
+        "tail.fetch_log:FetchSpec",
+        _of_any_epoch,
+        0,
+        source="fetch",
+    ),
+    "fetched by topic id": Guard(
+        "each Fetch names the topic id",
+        "tail.fetch_log:FetchSpec",
+        _of_any_topic,
+        0,
+        source="fetch",
+    ),
+    "confirmed by the spool": Guard(
+        "a segment is finished only while the spool still holds it, and the leader answers for its epoch",
+        "tail.fetch_log:SpooledSegment.confirm",
+        _nothing,
+        0,
+        source="fetch",
+    ),
+    "owned before a term": Guard(
+        "a term begins only while the group confirmed a moment ago that the partition is owned",
+        "tail.fetch_log:FetchLog.require_owned",
+        _nothing,
+        0,
+        source="fetch",
+    ),
+    "snapshots name their log": Guard(
+        "a snapshot of open transactions is of the log that has its epoch before its offset",
+        "tail.spool:Spool._snapshot",
+        _snapshot_of_any_log,
+        0,
+        source="fetch",
+    ),
+    "copied of this log": Guard(
+        "a copied offset counts as far as the leader's log is the log that was copied",
+        "tail.fetch_log:first_missing",
+        _missing_by_any_log,
+        0,
+        source="fetch",
+    ),
+    "open where the spool begins": Guard(
+        "a spool begins with the transactions that are open there",
+        "tail.fetch_log:FetchLog._open_before",
+        _nothing_open,
+        0,
+        source="fetch",
+    ),
+    "ends behind the segment": Guard(
+        "a transaction that ends behind its segment is looked for in the spool, and at the leader",
+        "tail.fetch_log:SpooledSegment.aborted_later",
+        _empty,
+        0,
+        source="fetch",
     ),
 }
 
