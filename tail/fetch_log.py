@@ -81,7 +81,10 @@ class _Led:
 
 @dataclass(slots=True)
 class _Tail:
-    """The state of one partition. ``epoch``: that of the walk which found ``lineage``; None before the first one."""
+    """The state of one partition. ``epoch``: that of the walk which found ``lineage``; None before the first one.
+
+    ``undecided``: an unknown transaction may be open at this offset, where the spool begins; None if none is.
+    """
 
     spool: Spool
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -89,6 +92,8 @@ class _Tail:
     lineage: Lineage = field(default_factory=Lineage)
     log_start: Offset = _FIRST
     high_watermark: Offset = _FIRST
+    last_stable: Offset = _FIRST
+    undecided: Offset | None = None
     used: int = 0
 
 
@@ -174,6 +179,8 @@ class FetchLog:
                 if not tail.used:
                     raise
                 tail.spool.roll()  # what comes before the batch is copied; then nothing hides the error any more
+            if tail.undecided is not None:  # the Fetch may show that all is decided
+                self._find_begin(partition, tail, view)
             return LocalSnapshot(partition, name, tail.spool.folder, _segments(tail, view), tail.lineage)
 
     def open_segment(
@@ -272,7 +279,8 @@ class FetchLog:
         """Remove copied pieces. Begin the spool at the first offset that is not copied, unless it holds that."""
         spool, wanted = tail.spool, first_missing(view, tail.lineage, tail.log_start)
         spool.drop_below(wanted)
-        if spool.pieces and spool.pieces[0].base <= wanted <= spool.active.next_base:
+        decided_now = tail.undecided is not None and tail.last_stable > tail.undecided
+        if spool.pieces and spool.pieces[0].base <= wanted <= spool.active.next_base and not decided_now:
             return
         before, decided = self._open_before(partition, tail, view, wanted)
         spool.begin(wanted, tail.lineage.epoch_at(wanted - 1) or NO_EPOCH, before, decided)
@@ -283,8 +291,11 @@ class FetchLog:
         """Return the transactions that are open at ``offset``, and an offset below which all of them have ended.
 
         They are complete if the spool or the copied segment before the offset has them. Otherwise the leader names
-        those that were aborted later; for the others only the last stable offsets in indexes would be needed.
+        those that were aborted later; for the others only the last stable offsets in indexes would be needed. It names
+        none that has not ended. Nothing behind such a transaction is copied before its end, and then the spool begins
+        again: without it, the index of the segment with its marker would not have it.
         """
+        tail.undecided = None
         epoch = tail.lineage.epoch_at(offset - 1) or NO_EPOCH
         before = tail.spool.kept_before(offset, epoch)
         if not before.complete and offset and (owner := view.coverage.at(offset - 1)) is not None:
@@ -294,6 +305,8 @@ class FetchLog:
             return before, offset
         answer = self._fetch(partition, tail, offset, 1, Isolation.READ_COMMITTED)
         aborted = {producer: first for producer, first in answer.aborted if first < offset}
+        # a last stable offset is never below the log start, even if a transaction is open there
+        tail.undecided = offset if answer.last_stable_offset <= offset else None
         return OpenBefore(aborted), answer.high_watermark
 
     def _fetch(
@@ -321,7 +334,7 @@ class FetchLog:
             raise Unavailable("the log moved: the leader does not have this offset any more", offset=offset, **facts)
         if (error := error_of(answer.code, **facts)) is not None:
             raise error
-        tail.high_watermark = answer.high_watermark
+        tail.high_watermark, tail.last_stable = answer.high_watermark, answer.last_stable_offset
         if answer.log_start > tail.log_start:
             tail.log_start, tail.lineage = answer.log_start, _above(tail.lineage, answer.log_start)
         return answer

@@ -59,11 +59,13 @@ class Piece:
         return LocalSegment(self.base, self.next_base, self.size_bytes, self.max_timestamp)
 
     def transaction_index(self) -> bytes | None:
-        """Return the content of Kafka's transaction index; None if no transaction was aborted here."""
+        """Return the content of Kafka's transaction index; None if no transaction was aborted here.
+
+        A last stable offset of 0 ends no reader's search. A higher one would say that all older transactions have
+        ended, and Kafka's readers would show the records of one that is aborted later.
+        """
         entries = [
-            AbortedTransaction(
-                AbortedRange(producer, first, last), stable if self.before.complete else Offset(max(0, self.base - 1))
-            )
+            AbortedTransaction(AbortedRange(producer, first, last), stable if self.before.complete else Offset(0))
             for producer, first, last, stable in self.aborted
         ]
         return format_transaction_index(entries) or None
@@ -123,6 +125,9 @@ class Spool:
         first, after = int.from_bytes(data[:8], "big"), active.next_base - 1
         if first < active.base and self.size_bytes == 0:
             active.base, active.path, after = Offset(first), self._log(Offset(first)), first - 1
+            if first == 0:  # nothing can be open before the first offset
+                active.before, self._known_from = OpenBefore(complete=True), None
+                self._transactions = Transactions(str(self.folder))
         source, position = str(active.path), active.size_bytes
         batches = iter_batches(data, source=source, position=position, after=after, partial_tail_ok=True)
         try:

@@ -215,7 +215,16 @@ class FetchedWorld(World):
             return
         self._happening = True
         happen = rnd.choice(
-            (self.produce, self.elect, self.elect, self.restart_broker, self.take_all, self.toggle, self.cut, self.pause)
+            (
+                self.produce,
+                self.elect,
+                self.elect,
+                self.restart_broker,
+                self.take_all,
+                self.toggle,
+                self.cut,
+                self.pause,
+            )
         )
         happen()
         self.seen["between two requests"] += 1
