@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,11 @@ class BitRot:
         at = rnd.randrange(len(good))
         world.store.rot(key, good[:at] + bytes([good[at] ^ 1 << rnd.randrange(8)]) + good[at + 1 :])
         world.seen["bit flipped"] += 1
+
+    @property
+    def flipped(self) -> Collection[str]:
+        """Return the keys of the objects that have a flipped bit now."""
+        return self._flipped.keys()
 
     def end(self) -> None:
         """Repair all objects, and stop flipping bits: a recovery has only the objects."""

@@ -102,30 +102,40 @@ class FetchedProcess(Process):
 
 
 class FetchedWorld(World):
-    """The state of a history whose agents copy by Fetch. ``archive``: the remote tier's retention (ms); None: none."""
+    """The state of a history whose agents copy by Fetch.
+
+    ``archive``: the remote tier's own retention (ms), -1 without limit; None if the agents trim. ``busy_between``: logs
+    change between two requests of a look.
+    """
 
     cluster: FetchedCluster
     new_cluster = FetchedCluster
 
+    archive: int | None = None
+    busy_between = False
+
     def prepare(self) -> None:
-        rnd = Random(f"fetched {self.seed}")
-        self.agents = rnd.choice((1, 2, 2, 3))
         self.group = Coordinator(self.clock, self.seen)
         shared = Path("/dev/shm")
         self._state = TemporaryDirectory(dir=shared if shared.exists() else None, ignore_cleanup_errors=True)
+        self.topic.writing, self.cluster.trimming = self.writing, self.trimming
+        self._happening = False
+        self._indexes: set[RemoteSegmentId] = set()
+        """Segments whose transaction index was checked."""
+        self.draw(Random(f"fetched {self.seed}"))
+
+    def draw(self, rnd: Random) -> None:
+        """Draw what does not change during the history, and what was there before it."""
+        self.agents = rnd.choice((1, 2, 2, 3))
         self.roll = RollPolicy(
             rnd.choice((1, 200, 500, 4000)), rnd.choice((600.0, 30_000.0)), rnd.choice((1 << 20, 1 << 20, 2000))
         )
         self.cluster.sockets_die = rnd.random() < 0.6
-        self.archive: int | None = rnd.choice((-1, -1, 2 * DAY)) if rnd.random() < 0.3 else None
+        self.archive = rnd.choice((-1, -1, 2 * DAY)) if rnd.random() < 0.3 else None
         if self.archive is not None:
             self.cluster.retention_ms = FOR_EVER if self.archive < 0 else self.archive
             self.seen["archive"] += 1
-        self.topic.writing, self.cluster.trimming = self.writing, self.trimming
         self.busy_between = rnd.random() < 0.7
-        self._happening = False
-        self._indexes: set[RemoteSegmentId] = set()
-        """Segments whose transaction index was checked."""
         if rnd.random() < 0.4:
             self._begin_late(rnd)
 
@@ -271,7 +281,7 @@ class FetchedWorld(World):
 
     def check_indexes(self) -> None:
         """Check the transaction indexes of new segments whose batches are all in the leader's log."""
-        if not self.cluster.exists or self.promises.is_lost:
+        if not self.cluster.exists or self.promises.is_lost or self.bit_rot.flipped:
             return
         leader, truth = self.cluster.leader, {batch.base: batch.data for batch in self.cluster.truth}
         for segment in self.promises.live.view().readable:
@@ -300,7 +310,6 @@ class FetchedWorld(World):
     def run(self, steps: Iterable[int] = range(STEPS)) -> None:
         """Run these steps. Then all is well, and the agents must finish."""
         super().run(steps)
-        self.now = STEPS
         whole = self.topic.start == 0 and not self.promises.is_lost and not self.cut_tail.waiting
         if self.cluster.exists and whole:
             self.finish()
@@ -308,6 +317,7 @@ class FetchedWorld(World):
     def finish(self) -> None:
         """Let the agents work until they have nothing to do. Raises AssertionError if something cannot be copied."""
         self.rnd = self.topic.rnd = self.cluster.rnd = Steady()
+        self.now = STEPS
         self.frozen.clear()
         self.bit_rot.end()
         self.busy_between, idle = False, 0
@@ -324,6 +334,7 @@ class FetchedWorld(World):
         self.check_indexes()
         status = process.worker.status
         reason = status.not_copied_reason
+        assert status.leads, "STUCK: no agent works for the partition"
         assert not process.worker.failures, f"STUCK: {status.last_error}"
         assert reason not in STUCK, f"STUCK: {status.not_copied}"
         self.seen[f"finished: {reason}"] += 1

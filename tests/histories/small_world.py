@@ -14,7 +14,7 @@ up to that end:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -39,7 +39,12 @@ UNSEEN = ("put ",)
 
 
 class SmallWorld(World):
-    """A world with a few segments on broker 0. Brokers 0 and 1 take turns as leader."""
+    """A world with a few segments on broker 0. Brokers 0 and 1 take turns as leader.
+
+    ``choices``: what may happen between any two steps, a few times each.
+    """
+
+    choices: tuple[str, ...] = ("elect",)
 
     def __init__(self, segments: int) -> None:
         super().__init__(0)
@@ -82,15 +87,26 @@ class Explored:
     states: int = 0
 
 
-def explore(start: list[str], appends: int, elections: int, hours: int, segments: int = 2) -> Explored:
-    """Try every run that begins with ``start`` and goes on for ``appends`` appends. Raises AssertionError."""
+def explore(
+    start: list[str],
+    appends: int,
+    elections: int,
+    hours: int,
+    segments: int = 2,
+    make: Callable[[int], SmallWorld] = SmallWorld,
+) -> Explored:
+    """Try every run that begins with ``start`` and goes on for ``appends`` appends. Raises AssertionError.
+
+    ``elections``: how often each of the world's ``choices`` may happen.
+    """
     found, logs = Explored(), set[tuple[Entry, ...]]()
 
     def run(choices: list[str]) -> tuple[SmallWorld, bool]:
-        world, happened = SmallWorld(segments), True
+        world, happened = make(segments), True
         for choice in choices:
             happened = world.take(choice)
         world.promises.check()
+        world.close()
         return world, happened
 
     first = len(run(start)[0].topic.log)
@@ -109,8 +125,7 @@ def explore(start: list[str], appends: int, elections: int, hours: int, segments
             continue
         taken = choices[len(start) :]
         possible = ["0", "1"]
-        if taken.count("elect") < elections and taken[-1:] != ["elect"]:
-            possible.append("elect")
+        possible += [each for each in world.choices if taken.count(each) < elections and taken[-1:] != [each]]
         if taken.count("hour") < hours and taken[-1:] != ["hour"]:
             possible.append("hour")
         open_runs.extend([*choices, each] for each in possible)

@@ -1,0 +1,126 @@
+"""Histories of agents that copy by Fetch, step by step. Each returns what broke, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+from tests.histories.replica import Written
+from tests.histories.small_fetched import SmallFetchedWorld
+
+Told = Callable[[SmallFetchedWorld], object]
+
+
+def _told(tell: Told) -> Callable[[], str | None]:
+    """Return a function that tells a history, lets the agents finish, and returns the promise that broke, or None."""
+
+    @wraps(tell)
+    def find() -> str | None:
+        world = SmallFetchedWorld(2)
+        try:
+            tell(world)
+            world.check_topics()
+            if world.cluster.exists:
+                world.finish()
+        except AssertionError as error:
+            return str(error)
+        finally:
+            world.close()
+        return None
+
+    return find
+
+
+def _elect_unclean(world: SmallFetchedWorld, broker: int, segments: int) -> None:
+    """Elect a broker with the log that it has. Then produce into so many segments."""
+    cluster = world.cluster
+    for each in cluster.brokers:
+        each.online = False
+    cluster.unclean += 1
+    cluster.elect_broker(cluster.brokers[broker])
+    for _ in range(segments):
+        cluster.produce()
+
+
+@_told
+def an_owner_that_was_frozen(world: SmallFetchedWorld) -> None:
+    """An agent freezes right before it begins a term. Another one takes over and copies; then the first one goes on."""
+    frozen = world.frozen_before("append leader-elected")
+    world.swap()
+    other = str(world.responsible())
+    assert other != str(frozen.broker)
+    world.take(f"{other}*")
+    frozen.step()
+
+
+@_told
+def a_log_that_ends_below_what_was_copied(world: SmallFetchedWorld) -> None:
+    """After an unclean election the leader's log ends below what was copied of the lost branch."""
+    world.cluster.brokers[2].online = False
+    world.cluster.brokers[2].truncate_to(4)
+    world.take("0*")
+    _elect_unclean(world, 2, segments=0)
+    world.take("0*")
+
+
+@_told
+def a_spool_of_a_lost_branch(world: SmallFetchedWorld) -> None:
+    """An unclean election replaces records that are in the spool and not copied."""
+    world.cluster.brokers[2].online = False
+    world.cluster.brokers[2].truncate_to(4)
+    world.frozen_before("append copy-started")
+    _elect_unclean(world, 2, segments=3)
+    world.take("0*")
+
+
+@_told
+def a_topic_of_the_same_name(world: SmallFetchedWorld) -> None:
+    """The topic is deleted and created again under its name, right before a trim. Its leader and epoch are the same."""
+    frozen = world.frozen_before("delete-records")
+    world.cluster.exists = False
+    world.create_again()
+    frozen.step()
+
+
+@_told
+def a_trim_of_another_epoch(world: SmallFetchedWorld) -> None:
+    """A broker loses a branch of its log and leads again, while an agent is right before a trim."""
+    frozen = world.frozen_before("delete-records")
+    world.cluster.brokers[1].truncate_to(1)
+    _elect_unclean(world, 1, segments=6)
+    world.cluster.toggle_on(0)
+    world.cluster.elect_broker(world.cluster.brokers[0])
+    frozen.step()
+
+
+@_told
+def a_first_start_inside_an_open_transaction(world: SmallFetchedWorld) -> None:
+    """The log starts inside the only batch of a transaction that ends after the first Fetch, and is aborted."""
+    cluster = world.cluster
+    end = cluster.leader.end
+    batches = [
+        Written(900, end, 2, cluster.epoch, world.clock.now_ms(), 7, True),
+        Written(901, end + 2, 3, cluster.epoch, world.clock.now_ms()),
+    ]
+    for batch in batches:
+        _append(world, batch)
+    cluster.order(end + 3)
+    cluster.trim(cluster.leader.number, cluster.epoch, end + 3)
+    world.take("0*")
+    _append(world, Written(902, end + 5, 1, cluster.epoch, world.clock.now_ms(), 7, True, is_marker=True))
+    cluster.produce()
+
+
+def _append(world: SmallFetchedWorld, batch: Written) -> None:
+    world.cluster.ledger[batch.data] = batch
+    for broker in world.cluster.brokers:
+        broker.append(batch, roll=False)
+
+
+DIRECTED_FETCH = {
+    "owned before a term": an_owner_that_was_frozen,
+    "copied of this log": a_log_that_ends_below_what_was_copied,
+    "a spool for each epoch": a_spool_of_a_lost_branch,
+    "fetched by topic id": a_topic_of_the_same_name,
+    "open where the spool begins": a_first_start_inside_an_open_transaction,
+}
