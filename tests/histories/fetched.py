@@ -47,7 +47,7 @@ from tierstate.tail.fetch_log import FetchLog, RollPolicy
 from tierstate.tail.ownership import Ownership
 
 FOR_EVER = 10**15
-DAMAGE = ("checkpoint", "not in order", "damaged", "CRC", "shorter", "past the end", "contradict")
+DAMAGE = ("another leader epoch than", "not in order", "damaged", "CRC", "shorter", "past the end", "contradict")
 """Words of the errors of a copy whose log does not fit."""
 SETTLED, IDLE = 600, 5
 """Steps in which the agents have to finish once all is well, and looks in a row that find nothing to do."""
