@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -158,9 +158,22 @@ class FetchLog:
             listed = {partition: each.name for partition, each in led.items()}
             if listed != self._listed:
                 self._listed = listed
-                for gone in self._tails.keys() - listed.keys():
-                    self._tails.pop(gone).spool.clear()
+            for gone in self._tails.keys() - listed.keys():
+                self._drop(gone)
             return self._listed
+
+    def _drop(self, partition: TopicIdPartition) -> None:
+        """Remove the data of a partition, unless a look at it is under way: then the next `partitions` does.
+
+        That look would use a spool without pieces, or append to the files of the next spool in the same folder.
+        """
+        tail = self._tails[partition]
+        if tail.lock.acquire(blocking=False):
+            try:
+                del self._tails[partition]
+                tail.spool.clear()
+            finally:
+                tail.lock.release()
 
     def listed(self) -> Mapping[TopicIdPartition, str]:
         return self._listed
@@ -170,13 +183,12 @@ class FetchLog:
 
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
         """Fetch what is new, and return the partition's state. Also raises the errors of a Fetch."""
-        tail = self._tail(partition)
-        with tail.lock:
+        with self._looking(partition) as tail:
             view = self._view(partition)
             try:
                 self._advance(partition, tail, view)
             except (CorruptData, NotTiered):
-                if not tail.used:
+                if not tail.spool.size_bytes:
                     raise
                 tail.spool.roll()  # what comes before the batch is copied; then nothing hides the error any more
             if tail.undecided is not None:  # the Fetch may show that all is decided
@@ -186,8 +198,7 @@ class FetchLog:
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
     ) -> SpooledSegment:
-        tail = self._tail(partition)
-        with tail.lock:
+        with self._looking(partition) as tail:
             for piece, following in zip(tail.spool.pieces, tail.spool.pieces[1:], strict=False):
                 if (piece.base, piece.next_base) == (base_offset, next_base):
                     after = tail.spool.snapshot(following.base, following.epoch) if following.before.complete else None
@@ -199,8 +210,8 @@ class FetchLog:
 
         Raises Fenced if the log changed meanwhile.
         """
-        tail, at = self._tail(partition), offset
-        with tail.lock:
+        at = offset
+        with self._looking(partition) as tail:
             epoch, pieces = tail.epoch, [replace(piece) for piece in tail.spool.pieces if piece.base >= offset]
         for piece in pieces:
             try:
@@ -239,6 +250,16 @@ class FetchLog:
         if led is None:
             raise Fenced("the partition has no leader, or another agent owns it", partition=partition)
         return led
+
+    @contextmanager
+    def _looking(self, partition: TopicIdPartition) -> Iterator[_Tail]:
+        """Hold the lock of a partition, so that its tail is not dropped. Raises Fenced if it is not listed."""
+        while True:
+            tail = self._tail(partition)
+            with tail.lock:
+                if self._tails.get(partition) is tail:  # otherwise it was dropped before the lock was held
+                    yield tail
+                    return
 
     def _tail(self, partition: TopicIdPartition) -> _Tail:
         self._leader(partition)

@@ -13,12 +13,11 @@ from ...runtime.listener import Listener
 from ...runtime.settings import Settings
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.segment import RemoteSegment
-from ...storage.segment.log_chunks import ObjectReads
 from ...storage.segment.encryption import KeyUnwrapper
 from ...storage.segment.keyring_file import KeyRingFile
+from ...storage.segment.log_chunks import ObjectReads
 from ...storage.segment.manifest import IndexKind
 from ...storage.segment.reader import SegmentReader
-from ...storage.object_store import ObjectReader
 from ...tail.fetch_log import FetchLog, RollPolicy, SnapshotOf
 from ...tail.ownership import Ownership
 from ..looking.copied_folders import FolderWatch, require_own_folders

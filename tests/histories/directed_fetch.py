@@ -98,23 +98,49 @@ def a_first_start_inside_an_open_transaction(world: SmallFetchedWorld) -> None:
     """The log starts inside the only batch of a transaction that ends after the first Fetch, and is aborted."""
     cluster = world.cluster
     end = cluster.leader.end
-    batches = [
-        Written(900, end, 2, cluster.epoch, world.clock.now_ms(), 7, True),
-        Written(901, end + 2, 3, cluster.epoch, world.clock.now_ms()),
-    ]
-    for batch in batches:
-        _append(world, batch)
+    _append(world, 2, producer=7)
+    _append(world, 3)
     cluster.order(end + 3)
     cluster.trim(cluster.leader.number, cluster.epoch, end + 3)
     world.take("0*")
-    _append(world, Written(902, end + 5, 1, cluster.epoch, world.clock.now_ms(), 7, True, is_marker=True))
+    _append(world, 1, producer=7, is_marker=True)
     cluster.produce()
 
 
-def _append(world: SmallFetchedWorld, batch: Written) -> None:
-    world.cluster.ledger[batch.data] = batch
-    for broker in world.cluster.brokers:
-        broker.append(batch, roll=False)
+@_told
+def a_snapshot_of_a_lost_branch(world: SmallFetchedWorld) -> None:
+    """An agent has the snapshot of a lost branch at an offset up to which another agent copied the new branch."""
+    world.cluster.brokers[2].online = False
+    world.take("0*")
+    _append(world, 2, producer=7)
+    _append(world, 2)
+    _append(world, 4, roll=True)
+    world.take("0*")
+    world.swap()
+    _elect_unclean(world, 2, segments=0)
+    _append(world, 4)
+    _append(world, 2, producer=7, roll=True)
+    world.take("1*")
+    world.clock.advance(60)
+    world.take("1*")
+    world.swap()
+    _append(world, 1, producer=7, is_marker=True)
+    _append(world, 4, roll=True)
+    world.take("0*")
+
+
+def _append(
+    world: SmallFetchedWorld, count: int, producer: int = -1, *, roll: bool = False, is_marker: bool = False
+) -> None:
+    """Write a batch to all brokers in sync. Transactions abort."""
+    cluster = world.cluster
+    cluster.written += 1
+    now, aborts = world.clock.now_ms(), producer >= 0
+    batch = Written(cluster.written, cluster.leader.end, count, cluster.epoch, now, producer, aborts, is_marker)
+    cluster.ledger[batch.data] = batch
+    for broker in cluster.brokers:
+        if broker.online:
+            broker.append(batch, roll)
 
 
 DIRECTED_FETCH = {
@@ -122,5 +148,6 @@ DIRECTED_FETCH = {
     "copied of this log": a_log_that_ends_below_what_was_copied,
     "a spool for each epoch": a_spool_of_a_lost_branch,
     "fetched by topic id": a_topic_of_the_same_name,
+    "snapshots name their log": a_snapshot_of_a_lost_branch,
     "open where the spool begins": a_first_start_inside_an_open_transaction,
 }

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import cast
 
 from tests.histories.cluster import HistoryControl
@@ -234,6 +235,7 @@ class FetchedWorld(World):
                 self.toggle,
                 self.cut,
                 self.pause,
+                self.revoke,
             )
         )
         happen()
@@ -252,6 +254,16 @@ class FetchedWorld(World):
         self.clock.advance(60)
         asleep = self.copiers[self.acting].member if self.acting < len(self.processes) else None
         self.group.listen([each.member for each in self.copiers if each.member is not asleep])
+
+    def revoke(self) -> None:
+        """Take the partition from the agent that waits for an answer; its other threads hear of it at once."""
+        if self.acting < len(self.processes):
+            waiting = self.copiers[self.acting]
+            self.group.rebalance(self.rnd)
+            waiting.ownership.look()
+            noticing = Thread(target=waiting.log.partitions)
+            noticing.start()
+            noticing.join()
 
     def retention_takes(self, rnd: Random) -> None:
         """Kafka's retention deletes rolled segments, whether or not they are copied."""
@@ -325,7 +337,8 @@ class FetchedWorld(World):
             self.listen(self.rnd)
             process = self.copiers[self.responsible()]
             process.step()
-            idle = 0 if process.busy or process.worker.failures else idle + 1
+            works = process.busy or process.worker.failures or not process.worker.status.leads
+            idle = 0 if works else idle + 1
             if idle > IDLE:
                 break
             if not process.busy:

@@ -15,7 +15,6 @@ from tests.histories.guards import GUARDS, without
 from tests.histories.shrink import shrink
 from tests.histories.world import STEPS, World
 
-
 SOURCES: dict[str, type[World]] = {"disk": World, "fetch": FetchedWorld}
 
 
