@@ -11,10 +11,10 @@ Disk: at most `RollPolicy.spool_bytes`, and a batch for each partition. Memory: 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -27,25 +27,23 @@ from ..broker.error_codes import OFFSET_OUT_OF_RANGE, error_of
 from ..broker.fetch_spec import FetchSpec
 from ..broker.local_reads import whole_batches
 from ..broker.raw import RawClient
-from ..log.batch import HEADER_BYTES, iter_batches
+from ..log.batch import iter_batches
 from ..log.folder_events import Touched
 from ..log.local_log import LocalSnapshot
-from ..log.quiet_reader import QuietReader
 from ..log.segment import LogSegment
 from ..log.transaction_check import OpenBefore, open_before
-from ..log.transactions import decide
 from ..runtime.clock import Clock
-from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
+from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import BrokerUnavailable, CorruptData, Fenced, NotTiered, Unavailable
 from ..state.ids import COPIER, BrokerId, TopicIdPartition
 from ..state.keys import tier_partition_of
-from ..state.lineage import shared_end
-from ..state.local_segments import LocalSegment, LocalSegments
-from ..state.offsets import Offset, OffsetRange
+from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation
-from ..state.segment import AbortedRange, RemoteSegment
-from .spool import NO_EPOCH, Piece, Spool
+from ..state.segment import RemoteSegment
+from .copied_log import above, first_missing, local_segments
+from .spool import NO_EPOCH, Spool
+from .spooled_segment import SpooledSegment
 
 METADATA_S = 2.0
 FETCH_BYTES = 2 << 20
@@ -193,7 +191,13 @@ class FetchLog:
                 tail.spool.roll()  # what comes before the batch is copied; then nothing hides the error any more
             if tail.undecided is not None:  # the Fetch may show that all is decided
                 self._find_begin(partition, tail, view)
-            return LocalSnapshot(partition, name, tail.spool.folder, _segments(tail, view), tail.lineage)
+            return LocalSnapshot(
+                partition,
+                name,
+                tail.spool.folder,
+                local_segments(view, tail.log_start, tail.spool.pieces),
+                tail.lineage,
+            )
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
@@ -202,8 +206,16 @@ class FetchLog:
             for piece, following in zip(tail.spool.pieces, tail.spool.pieces[1:], strict=False):
                 if (piece.base, piece.next_base) == (base_offset, next_base):
                     after = tail.spool.snapshot(following.base, following.epoch) if following.before.complete else None
-                    return SpooledSegment(self, partition, name, replace(piece), tail.lineage, after or b"")
+                    later = partial(self.later, partition, name, next_base)
+                    held = partial(self._holds, partition, name, base_offset, next_base)
+                    return SpooledSegment(replace(piece), tail.lineage, after or b"", later, held)
         raise Fenced("the segment is not in the spool", partition=partition, topic=name, offset=base_offset)
+
+    def _holds(self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset) -> bool:
+        """Return whether a new look still finds this rolled segment. Raises the errors of `snapshot`."""
+        current = self.snapshot(partition, name).segments
+        segments = current.rolled[(at := current.number_at(base_offset)) : at + 1]
+        return [(each.base_offset, each.next_base) for each in segments] == [(base_offset, next_base)]
 
     def later(self, partition: TopicIdPartition, name: str, offset: Offset) -> Iterator[tuple[int, bytes]]:
         """Yield (byte position, complete batches) from ``offset`` up to the high watermark: of the spool, then fetched.
@@ -357,7 +369,7 @@ class FetchLog:
             raise error
         tail.high_watermark, tail.last_stable = answer.high_watermark, answer.last_stable_offset
         if answer.log_start > tail.log_start:
-            tail.log_start, tail.lineage = answer.log_start, _above(tail.lineage, answer.log_start)
+            tail.log_start, tail.lineage = answer.log_start, above(tail.lineage, answer.log_start)
         return answer
 
     def _piece_bytes(self, tail: _Tail) -> int:
@@ -369,101 +381,8 @@ class FetchLog:
         return self._roll.spool_bytes // (SHARE * max(1, len(tails)))
 
 
-class SpooledSegment:
-    """Implements `SegmentFiles` on a piece of the spool. ``snapshot``: that of the next piece's base, or empty."""
-
-    def __init__(
-        self,
-        log: FetchLog,
-        partition: TopicIdPartition,
-        name: str,
-        piece: Piece,
-        lineage: Lineage,
-        snapshot: bytes,
-    ) -> None:
-        self._log, self._partition, self._name, self._piece = log, partition, name, piece
-        self.lineage, self.path, self.log_bytes = lineage, piece.path, piece.size_bytes
-        self.offset_index: bytes | None = None
-        self.time_index: bytes | None = None
-        self.transaction_index, self.before = piece.transaction_index(), piece.before
-        self.producer_snapshot = snapshot
-        with ExitStack() as opened:
-            try:
-                file = opened.enter_context(piece.path.open("rb"))
-            except FileNotFoundError as error:
-                raise Fenced("the segment left the spool meanwhile", file=piece.path) from error
-            self.log = QuietReader(file.fileno(), self.log_bytes, str(piece.path), lambda *_: [])
-            opened.callback(self.log.close)
-            self._opened = opened.pop_all()
-
-    def head(self) -> bytes:
-        return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)
-
-    def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
-        left = dict(opened)
-        if not left:
-            return ()
-        return tuple(decide(left, self._log.later(self._partition, self._name, self._piece.next_base), str(self.path)))
-
-    def confirm(self) -> None:
-        current = self._log.snapshot(self._partition, self._name).segments
-        segments = current.rolled[(at := current.number_at(self._piece.base)) : at + 1]
-        bounds = [(each.base_offset, each.next_base) for each in segments]
-        if bounds != [(self._piece.base, self._piece.next_base)]:
-            raise Fenced("the segment left the spool", file=self.path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened.close()
-
-
 def _begin_epoch(tail: _Tail, epoch: LeaderEpoch, lineage: Lineage) -> None:
-    """Begin anew with the log that the leader of this epoch has. An unclean election may have replaced what was fetched."""
+    """Begin anew with the log of this epoch's leader: an unclean election may have replaced what was fetched."""
     tail.lineage, tail.epoch = lineage, epoch
     tail.log_start = lineage.first_offset or Offset(0)
     tail.spool.clear()
-
-
-def first_missing(view: PartitionView, lineage: Lineage, log_start: Offset) -> Offset:
-    """Return the first offset of the leader's log that is not copied. ``lineage``: that of the leader's log.
-
-    The view may be that of an earlier epoch, whose log went on where the leader's log ends or has other records. Up to
-    there both are the same. The leader does not have a higher offset, so it cannot be fetched from there, and no term would
-    begin that shows the view its mistake.
-    """
-    missing = Offset(view.coverage.prefix_end(Offset(max(view.log_start or 0, log_start))) + 1)
-    same = shared_end(view.lineage, lineage)
-    return missing if same is None else max(log_start, min(missing, same))
-
-
-def _segments(tail: _Tail, view: PartitionView) -> LocalSegments:
-    """Return the copied segments that the leader still has, then the pieces of the spool."""
-    first = tail.spool.pieces[0].base
-    copied = view.in_range(OffsetRange(tail.log_start, Offset(first - 1))) if first > tail.log_start else []
-    rolled: list[LocalSegment] = []
-    for owned in copied:
-        segment, base = owned.segment, owned.offsets.start
-        if rolled and rolled[-1].next_base != base:
-            rolled.clear()  # a gap: nothing below it can be trimmed
-        rolled.append(LocalSegment(base, Offset(owned.offsets.end + 1), segment.log_bytes, segment.max_timestamp))
-    if rolled and rolled[-1].next_base != first:
-        rolled.clear()
-    rolled += [piece.segment for piece in tail.spool.rolled]
-    active: Piece | LocalSegment = tail.spool.active
-    base = tail.spool.active.base
-    if not tail.spool.active.size_bytes and not tail.spool.rolled and rolled:
-        active = rolled.pop()  # it stays, as the broker's last segment does: an emptied log needs a new term
-        base = active.base_offset
-    return LocalSegments(rolled, [LocalSegment(base, base, active.size_bytes, active.max_timestamp)])
-
-
-def _above(lineage: Lineage, log_start: Offset) -> Lineage:
-    """Return the lineage as the leader's checkpoint has it once its log starts at ``log_start``."""
-    at = bisect_right(lineage.entries, log_start, key=lambda entry: entry.start_offset) - 1
-    if at < 0:
-        return lineage
-    return Lineage((EpochEntry(lineage.entries[at].epoch, log_start), *lineage.entries[at + 1 :]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.histories.cloned import broken_by_clones
+from tests.histories.directed_fetch import DIRECTED_FETCH
 from tests.histories.every_cut import a_tail_is_cut
 from tests.histories.forger import EVENTS
 from tests.histories.replica import Written
@@ -394,4 +395,5 @@ DIRECTED = {
     "lost facts": a_tail_is_cut,
     "fencing": a_copy_is_finished_too_late,
     "leases": a_reader_reads_what_is_condemned,
+    **DIRECTED_FETCH,
 }

@@ -93,6 +93,31 @@ def a_trim_of_another_epoch(world: SmallFetchedWorld) -> None:
     frozen.step()
 
 
+def _late(world: SmallFetchedWorld) -> None:
+    """A DeleteRecords is on its way while its broker loses a branch of its log and leads again."""
+    cluster = world.cluster
+    late = cluster.leader.number, cluster.epoch, cluster.leader.bases[-1]
+    world.take("0*")
+    cluster.brokers[1].truncate_to(1)
+    _elect_unclean(world, 1, segments=6)
+    cluster.toggle_on(0)
+    cluster.elect_broker(cluster.brokers[0])
+    cluster.trim(*late)
+
+
+@_told
+def a_trim_that_dies_with_its_socket(world: SmallFetchedWorld) -> None:
+    """The deadline of the request is over before the elections."""
+    _late(world)
+
+
+@_told
+def a_trim_that_arrives_late(world: SmallFetchedWorld) -> None:
+    """The request outlives its deadline: it names no epoch and no topic id, and so it is carried out."""
+    world.cluster.fences_trims = False
+    _late(world)
+
+
 @_told
 def a_first_start_inside_an_open_transaction(world: SmallFetchedWorld) -> None:
     """The log starts inside the only batch of a transaction that ends after the first Fetch, and is aborted."""

@@ -7,8 +7,8 @@ is at a log start inside a batch and inside open transactions; archives, of whic
 owners       a term begins only while its process owns the partition by the group's coordinator
 one topic    nothing is deleted in another topic of the same name
 archives     no DeleteRecords is sent for an archive, except what a person ordered
-indexes      a segment's transaction index has each abort marker of the segment, with the transaction's first offset, and
-             a last stable offset that is not too high: Kafka's readers look for aborted transactions there
+indexes      a segment's transaction index has each abort marker of the segment, with the transaction's first offset
+             and no last stable offset that is too high: Kafka's readers look for aborted transactions there
 alarms       no copy fails because of damage: the spool never has batches that the leader's log does not have
 progress     once all is well, the agents copy every segment that the leader has and that can be copied
 """

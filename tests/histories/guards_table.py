@@ -34,6 +34,7 @@ def _row(name: str, guard: Guard) -> str:
         history = f"`{directed.__name__}`"
     else:
         history = "nothing found" if guard.seed is None else f"history {guard.seed}"
+        history += "" if guard.source == "disk" or guard.seed is None else f" of source {guard.source}"
     cells = (name, guard.rule.replace("*", "\\*"), where + also, history)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 

@@ -1,9 +1,9 @@
 """What agents that copy by Fetch ask the leaders of a history: a twin of `RawClient` and of what the metadata says.
 
 The rules are Kafka's (`Partition.checkCurrentLeaderEpoch`, `UnifiedLog.read`, `collectAbortedTransactions`). Fetch
-names a topic id and a leader epoch; ListOffsets and OffsetForLeaderEpoch name a topic by its name alone. A Fetch returns
-whole batches from the one that holds the offset, never across a segment of the broker, and nothing above the high
-watermark, which lags behind now and then.
+names a topic id and a leader epoch; ListOffsets and OffsetForLeaderEpoch name a topic by its name alone. A Fetch
+returns whole batches from the one that holds the offset, never across a segment of the broker, and nothing above the
+high watermark, which lags behind now and then.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ class FetchedCluster(Cluster):
     """A cluster whose topic may be deleted and re-created: then ``successor`` has the name, and another topic id."""
 
     successor: Cluster | None = None
+    fences_trims = True
+    """A DeleteRecords reaches its broker in the epoch in which it was sent, or never."""
+
+    def trim(self, broker: int, epoch: int, before: int) -> None:
+        super().trim(broker, epoch if self.fences_trims else self.epoch, before)
 
     @property
     def named(self) -> Cluster:

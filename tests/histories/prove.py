@@ -34,6 +34,8 @@ APART: dict[str, type[ClonedWorld] | type[RestoredWorld]] = {
 }
 APART_EVERY = 50
 """Every fiftieth seed also runs one world of each kind in `APART`."""
+FETCHED_EVERY = 10
+"""Every tenth seed also runs a history whose agents copy by Fetch."""
 LOADED = """
 import sys, tests.histories.prove
 print(*(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)), sep="\\n")
@@ -59,7 +61,7 @@ def code_digest(files: Iterable[Path]) -> str:
 def run_block(first: int, stop: int) -> tuple[int, int, list[tuple[int, int | None, str]], Counter[str]]:
     """Run histories ``first`` to ``stop`` - 1. Return both bounds, the broken histories, and counts of all events.
 
-    A broken history is (seed, step, promise); the step is None for a world of `APART`.
+    A broken history is (seed, step, promise); the step is None for a world of `APART` and for agents that fetch.
     """
     seen: Counter[str] = Counter()
     bad: list[tuple[int, int | None, str]] = []
@@ -67,6 +69,8 @@ def run_block(first: int, stop: int) -> tuple[int, int, list[tuple[int, int | No
         found = broken(seed, seen=seen)
         if found is not None:
             bad.append((seed, *found))
+        if seed % FETCHED_EVERY == 0 and (found := broken(seed, seen=seen, source="fetch")) is not None:
+            bad.append((seed, None, f"step {found[0]}: {found[1]}: tests.histories.history {seed} --source fetch"))
         if seed % APART_EVERY == 0:
             bad += [(seed, None, f"{name}: {promise}") for name, promise in broken_apart(seed, seen)]
     return first, stop, bad, seen

@@ -7,18 +7,25 @@ many more histories; `python -m tests.histories.history SEED` runs one.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.histories.cloned import broken_by_clones
 from tests.histories.directed import DIRECTED
+from tests.histories.directed_fetch import (
+    a_trim_of_another_epoch,
+    a_trim_that_arrives_late,
+    a_trim_that_dies_with_its_socket,
+)
 from tests.histories.guards import GUARDS, without
 from tests.histories.history import broken
 from tests.histories.later_release import BINDING, IGNORED
 from tests.histories.prove import run_block
 from tests.histories.restored import broken_by_restores
 from tests.histories.shrink import shrink
+from tests.histories.small_fetched import SmallFetchedWorld
 from tests.histories.small_world import APPENDS, STARTS, explore
 
 BLOCKS, A_BLOCK = 30, 100
@@ -53,6 +60,21 @@ RARE = (
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 ONCE_BROKEN = (3398, 3979, 4084, 4617, 7058, 11740, 13718, 28526, 86787, 93471)
 """Seeds of histories that broke in `make prove`, beyond those that run at night."""
+FETCHED = (
+    "archive",
+    "begun late",
+    "between two requests",
+    "index with entries",
+    "member given up",
+    "rebalance",
+    "retention took",
+    "topic re-created",
+    "finished: all-copied",
+)
+FETCHED_A_BLOCK = 50
+FETCH_BLOCKS = [
+    pytest.param(block, marks=TIERS.get(block, [pytest.mark.slow] if block > 2 else [])) for block in range(20)
+]
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
 
 
@@ -85,9 +107,10 @@ def test_every_promise_holds_where_writes_land_late_and_large_ones_replace_what_
 def test_without_this_guard_a_promise_breaks(name: str) -> None:
     seed = GUARDS[name].seed
     assert seed is not None
-    assert broken(seed) is None, "the history is broken with all guards in place"
+    source = GUARDS[name].source
+    assert broken(seed, source=source) is None, "the history is broken with all guards in place"
     with without(name):
-        found = any(broken(near) is not None for near in range(seed, seed + 40))
+        found = any(broken(near, source=source) is not None for near in range(seed, seed + 40))
     assert found, "nothing found: search for another seed"
 
 
@@ -112,6 +135,33 @@ def test_every_guard_is_found_missing_or_has_its_reason_in_a_decision_note() -> 
 def test_every_interleaving_of_two_agents_means_the_same_under_every_compaction(name: str) -> None:
     found = explore(STARTS[name], APPENDS, elections=1, hours=name.count("condemned"))
     assert found.states > 100
+
+
+@pytest.mark.parametrize("block", FETCH_BLOCKS)
+def test_every_promise_holds_where_agents_copy_by_fetch(block: int) -> None:
+    seen: Counter[str] = Counter()
+    seeds = range(block * FETCHED_A_BLOCK, (block + 1) * FETCHED_A_BLOCK)
+    bad = [seed for seed in seeds if broken(seed, seen=seen, source="fetch") is not None]
+    assert bad == [], "replay with: python -m tests.histories.history SEED --source fetch"
+    assert [each for each in FETCHED if not seen[each]] == [], "the histories did not exercise what they are for"
+
+
+@pytest.mark.parametrize("tell", [a_trim_of_another_epoch, a_trim_that_dies_with_its_socket])
+def test_every_promise_holds_in_a_history_of_copies_by_fetch(tell: Callable[[], str | None]) -> None:
+    assert tell() is None
+
+
+def test_a_trim_that_outlives_its_deadline_would_lose_records() -> None:
+    """This is why `framed_socket` gives no byte to the network after the deadline."""
+    broken_promise = a_trim_that_arrives_late()
+    assert broken_promise is not None
+    assert "LOSS" in broken_promise
+
+
+@pytest.mark.extended
+def test_every_interleaving_of_two_agents_that_copy_by_fetch_means_the_same_under_every_compaction() -> None:
+    found = explore([], APPENDS - 2, elections=1, hours=0, make=SmallFetchedWorld)
+    assert found.states > 1000
 
 
 @pytest.mark.parametrize("block", ONE_OF_THREE)
