@@ -224,7 +224,10 @@ class FetchLog:
         """
         at = offset
         with self._looking(partition) as tail:
-            epoch, pieces = tail.epoch, [replace(piece) for piece in tail.spool.pieces if piece.base >= offset]
+            epoch, pieces = (
+                tail.epoch,
+                [replace(each) for each in tail.spool.pieces if each.base >= offset and each.size_bytes],
+            )
         for piece in pieces:
             try:
                 yield from LogSegment(piece.path).pieces(size=piece.size_bytes)

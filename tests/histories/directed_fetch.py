@@ -123,12 +123,12 @@ def a_first_start_inside_an_open_transaction(world: SmallFetchedWorld) -> None:
     """The log starts inside the only batch of a transaction that ends after the first Fetch, and is aborted."""
     cluster = world.cluster
     end = cluster.leader.end
-    _append(world, 2, producer=7)
-    _append(world, 3)
+    append(world, 2, producer=7)
+    append(world, 3)
     cluster.order(end + 3)
     cluster.trim(cluster.leader.number, cluster.epoch, end + 3)
     world.take("0*")
-    _append(world, 1, producer=7, is_marker=True)
+    append(world, 1, producer=7, is_marker=True)
     cluster.produce()
 
 
@@ -137,24 +137,24 @@ def a_snapshot_of_a_lost_branch(world: SmallFetchedWorld) -> None:
     """An agent has the snapshot of a lost branch at an offset up to which another agent copied the new branch."""
     world.cluster.brokers[2].online = False
     world.take("0*")
-    _append(world, 2, producer=7)
-    _append(world, 2)
-    _append(world, 4, roll=True)
+    append(world, 2, producer=7)
+    append(world, 2)
+    append(world, 4, roll=True)
     world.take("0*")
     world.swap()
     _elect_unclean(world, 2, segments=0)
-    _append(world, 4)
-    _append(world, 2, producer=7, roll=True)
+    append(world, 4)
+    append(world, 2, producer=7, roll=True)
     world.take("1*")
     world.clock.advance(60)
     world.take("1*")
     world.swap()
-    _append(world, 1, producer=7, is_marker=True)
-    _append(world, 4, roll=True)
+    append(world, 1, producer=7, is_marker=True)
+    append(world, 4, roll=True)
     world.take("0*")
 
 
-def _append(
+def append(
     world: SmallFetchedWorld, count: int, producer: int = -1, *, roll: bool = False, is_marker: bool = False
 ) -> None:
     """Write a batch to all brokers in sync. Transactions abort."""

@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from tierstate.broker.fetch_spec import FetchSpec
 from tierstate.log.transaction_check import OpenBefore
 from tierstate.log.transaction_index import parse_transaction_index
+from tierstate.log.transactions import decide
 from tierstate.rules.erase import in_erasing_order
 from tierstate.rules.expire import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
 from tierstate.rules.reasons import Reason, Why
@@ -200,6 +201,10 @@ def _snapshot_of_any_log(spool: Any, offset: Any, epoch: Any) -> Any:
 
 def _missing_by_any_log(view: Any, lineage: Any, log_start: Any) -> Any:
     return view.coverage.prefix_end(Offset(max(view.log_start or 0, log_start))) + 1
+
+
+def _undecided_is_committed(files: Any, opened: Any) -> Any:
+    return tuple(decide(dict(opened), files._later(), str(files.path))) if opened else ()
 
 
 def _nothing_open(log: Any, partition: Any, tail: Any, view: Any, offset: Any) -> Any:
@@ -567,6 +572,13 @@ GUARDS: dict[str, Guard] = {
         "tail.spooled_segment:SpooledSegment.aborted_later",
         _empty,
         1,
+        source="fetch",
+    ),
+    "an end for each transaction": Guard(
+        "no segment is copied before the end of each of its transactions is found",
+        "tail.spooled_segment:SpooledSegment.aborted_later",
+        _undecided_is_committed,
+        354,
         source="fetch",
     ),
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.histories.directed_fetch import append
 from tests.histories.replica import Written
 from tests.histories.small_fetched import SmallFetchedWorld
 from tierstate.rules.reasons import Reason
@@ -43,6 +44,19 @@ def test_what_comes_before_a_damaged_batch_is_copied_and_then_its_error_is_shown
     assert copied(world) == damaged.base - 1
     status = world.processes[0].worker.status
     assert status.not_copied_reason is Reason.CORRUPT_DATA, status
+
+
+def test_a_copy_succeeds_at_once_if_a_transaction_ends_behind_what_was_fetched(world: SmallFetchedWorld) -> None:
+    """The spool has the segment and an active piece without data when the markers are looked for."""
+    world.take("0*")
+    append(world, 2, producer=7, roll=True)
+    append(world, 3, roll=True)
+    append(world, 1, producer=7, is_marker=True, roll=True)
+    append(world, 3, roll=True)
+    world.clock.advance(60)
+    world.take("0*")
+    assert copied(world) == world.cluster.leader.bases[-1] - 1
+    assert not world.seen["CopyFailed"]
 
 
 def test_a_partition_that_is_taken_away_while_an_answer_is_awaited_is_dropped_after_it(
