@@ -323,7 +323,7 @@ class FetchedWorld(World):
         """Run these steps. Then all is well, and the agents must finish."""
         super().run(steps)
         whole = self.topic.start == 0 and not self.promises.is_lost and not self.cut_tail.waiting
-        if self.cluster.exists and whole:
+        if self.cluster.exists and whole and not self.forger.forged:  # forged facts may stop even a first term
             self.finish()
 
     def finish(self) -> None:
