@@ -94,6 +94,11 @@ class _Tail:
     undecided: Offset | None = None
     used: int = 0
 
+    def epoch_before(self, offset: Offset) -> LeaderEpoch:
+        """Return the epoch of the record before ``offset``, or `NO_EPOCH`."""
+        epoch = self.lineage.epoch_at(offset - 1)
+        return NO_EPOCH if epoch is None else epoch
+
 
 class FetchLog:
     """The logs of the cluster's partitions whose facts are in an owned tier-state partition. Thread-safe.
@@ -319,7 +324,7 @@ class FetchLog:
         if spool.pieces and spool.pieces[0].base <= wanted <= spool.active.next_base and not decided_now:
             return
         before, decided = self._open_before(partition, tail, view, wanted)
-        spool.begin(wanted, tail.lineage.epoch_at(wanted - 1) or NO_EPOCH, before, decided)
+        spool.begin(wanted, tail.epoch_before(wanted), before, decided)
 
     def _open_before(
         self, partition: TopicIdPartition, tail: _Tail, view: PartitionView, offset: Offset
@@ -332,7 +337,7 @@ class FetchLog:
         again: without it, the index of the segment with its marker would not have it.
         """
         tail.undecided = None
-        epoch = tail.lineage.epoch_at(offset - 1) or NO_EPOCH
+        epoch = tail.epoch_before(offset)
         before = tail.spool.kept_before(offset, epoch)
         if not before.complete and offset and (owner := view.coverage.at(offset - 1)) is not None:
             if owner.segment.offsets.end == offset - 1:

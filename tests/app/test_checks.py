@@ -79,11 +79,15 @@ def test_a_store_that_accepts_and_never_answers_is_wrong_by_a_deadline_and_asked
 
 
 def test_each_check_that_another_one_needs_comes_before_it() -> None:
-    settings = Settings.model_validate({"kafka": {"bootstrap.servers": "127.0.0.1:1"}})
-    with Connection(settings) as connection:
-        names = [name for name, _ in checks(connection)]
-    assert REPLAYING | NEEDS.keys() <= set(names)
-    assert all(names.index(needed) < names.index(name) for name, each in NEEDS.items() for needed in each)
+    made: set[str] = set()
+    for source in ("disk", "fetch"):
+        kafka = {"bootstrap.servers": "127.0.0.1:1"}
+        with Connection(Settings.model_validate({"kafka": kafka, "agent": {"source": source}})) as connection:
+            names = [name for name, _ in checks(connection)]
+        made |= {*names}
+        needs = {name: each for name, each in NEEDS.items() if name in names}
+        assert all(names.index(needed) < names.index(name) for name, each in needs.items() for needed in each)
+    assert REPLAYING | NEEDS.keys() <= made
 
 
 def test_a_topic_whose_name_fits_no_folder_is_refused_and_the_longest_that_fits_is_stored(tmp_path: Path) -> None:

@@ -225,9 +225,18 @@ def values_of(kafka: KafkaSandbox, topic: str) -> Iterator[bytes]:
         consumer.close()
 
 
-def transactions(kafka: KafkaSandbox, topic: str, steps: Iterable[tuple[str, str]], partition: int = 0) -> None:
-    """Run steps of transactional producers: (name, ``begin``, ``write``, ``commit`` or ``abort``)."""
-    producers: dict[str, Producer] = {}
+def transactions(
+    kafka: KafkaSandbox,
+    topic: str,
+    steps: Iterable[tuple[str, str]],
+    partition: int = 0,
+    producers: dict[str, Producer] | None = None,
+) -> None:
+    """Run steps of transactional producers: (name, ``begin``, ``write``, ``commit`` or ``abort``).
+
+    ``producers`` keeps them, by their names, for steps of a later call.
+    """
+    producers = {} if producers is None else producers
     for name, step in steps:
         if name not in producers:
             producers[name] = Producer(

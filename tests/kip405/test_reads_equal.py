@@ -12,7 +12,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.kip405.kafkas_tiers import KafkasTiers, kafkas_tiers, plainly, transactions, until, write
 from tierstate.broker.raw import RawClient
 from tierstate.sandbox.artifacts import RELEASES
-from tierstate.state.errors import OffsetOutOfRange
+from tierstate.state.errors import CorruptData, OffsetOutOfRange, SegmentExpired
+from tierstate.state.object_keys import ObjectKind, object_key
+from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
 from tierstate.state.segment import Compression
 
@@ -172,3 +174,35 @@ def test_what_kafka_expires_is_gone_here_too(tiers: KafkasTiers) -> None:
     tiers.publish(topic)
     for isolation in Isolation:
         assert tiers.digests(topic, isolation) == tiers.digests(topic, isolation, "--via", "broker")
+
+
+def test_what_goes_while_it_is_read_ends_the_read_by_name(tiers: KafkasTiers) -> None:
+    topic = tiers.topic("goes-while-read")
+    plainly(tiers.kafka, topic, count=900)
+    start = tiers.offloaded(topic, segments=6)
+    first, second, third, fourth, *_ = tiers.finished(topic)
+    with tiers.connection() as connection:
+        reader, at = connection.reader(connection.view()), Offset(0)
+
+        def read_to(end: int) -> None:
+            nonlocal at
+            while at < end:
+                at = reader.fetch(topic, 0, at, max_bytes=4_000).next_offset
+
+        read_to(10)
+        log = tiers.bucket / object_key(tiers.base_key(second), ObjectKind.LOG)
+        kept = log.read_bytes()
+        log.unlink()
+        with pytest.raises(CorruptData, match="an object of a live segment is missing") as gone:
+            read_to(start)
+        assert gone.value.facts["segment_id"] == second.segment_id
+        assert at == second.offsets.start
+        log.write_bytes(kept)
+        read_to(third.offsets.start + 10)
+        tiers.configure(topic, **{"retention.bytes": "45000"})  # Kafka says first that it deletes, and then deletes
+        until(lambda: tiers.finished(topic)[0].offsets.start > fourth.offsets.start)
+        for each in (first, second, third, fourth):
+            tiers.remove(each)
+        with pytest.raises((SegmentExpired, OffsetOutOfRange)):
+            read_to(start)
+        assert at <= fourth.offsets.start, "nothing was skipped"

@@ -19,6 +19,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.routing import Isolation
 from tierstate.state.segment import RemoteSegment
+from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.manifest import IndexKind
 from tierstate.storage.segment.reader import SegmentReader
 
@@ -71,13 +72,13 @@ def segments(cluster: TieredCluster, topic: str) -> tuple[list[RemoteSegment], C
     return sorted(found, key=lambda each: each.offsets.start), connection
 
 
-def parts(cluster: TieredCluster, topic: str) -> list[dict[str, Any]]:
+def parts(cluster: TieredCluster, topic: str, keys: KeyRing | None = None) -> list[dict[str, Any]]:
     """Return of each segment what both agents must agree about."""
     found, connection = segments(cluster, topic)
     with closing(connection):
         answer = []
         for segment in found:
-            reader = SegmentReader.open(connection.store, segment.object_key)
+            reader = SegmentReader.open(connection.store, segment.object_key, keys=keys)
             block = reader.manifest.tierstate
             assert block is not None
             log = b"".join(map(bytes, reader.plain_range(0, reader.plain_bytes)))
@@ -174,6 +175,30 @@ def test_a_first_copy_begins_inside_a_batch_and_inside_open_transactions(
     mine = parts(fetch, topic)
     assert mine[0]["offsets"].start < 150, "the batch of the first offset is whole"
     assert any(entry.first < 150 for entry in mine[0]["aborted"])
+
+
+def test_an_agent_with_public_keys_alone_knows_open_transactions_after_a_restart(
+    both: tuple[TieredCluster, Fetching], tmp_path: Path
+) -> None:
+    """It cannot read the producer snapshot that it encrypted: what is open is in its own state folder."""
+    disk, fetch = both
+    topic = disk.topic("public", records=50)
+    assert run(["keys", "new", "key1", "--bits", "2048", "--dir", str(tmp_path / "keys")]) == 0
+    ring, public = tmp_path / "keys" / "keyring.toml", tmp_path / "keys" / "public.toml"
+    public.write_text("".join(line for line in ring.read_text().splitlines(True) if "private" not in line))
+    begun = [("one", "begin"), ("one", "write"), ("two", "begin"), ("two", "write")]
+    ended = [("one", "abort"), ("two", "commit")]
+    producers: dict[str, Producer] = {}
+    for steps in (begun, [], ended):
+        transactions(disk.kafka, topic, steps, producers=producers)
+        disk.produce(topic, 0, 400)
+        fetch.run("agent", "--once", "--set", f"encryption.keyring={public}", "--set", "trim.enabled=false")
+    disk.run("agent", "--once", "--set", "trim.enabled=false")
+    ours, theirs = parts(fetch, topic, KeyRing.load(ring)), parts(disk, topic)
+    assert len(ours) > 4
+    assert any(each["aborted"] for each in ours)
+    for mine, its in zip(ours, theirs, strict=True):
+        assert {name for name, value in its.items() if mine[name] != value} == set(), mine["offsets"]
 
 
 def test_a_check_tries_the_fences_of_the_leaders(
