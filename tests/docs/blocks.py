@@ -26,6 +26,7 @@ PAGES = (
     "docs/spark.md",
     "docs/spark-streams.md",
     "docs/install.md",
+    "docs/managed.md",
 )
 """Pages that are followed command by command."""
 _EXECUTED = re.compile(r"<!-- executed by (tests/\S+\.py) -->")
