@@ -128,6 +128,7 @@ class FetchLog:
         self._led: Mapping[TopicIdPartition, _Led] = {}
         self._brokers: frozenset[BrokerId] = frozenset()
         self._tails: dict[TopicIdPartition, _Tail] = {}
+        self._used = 0
         self.view: Callable[[TopicIdPartition], PartitionView] | None = None
         """Returns the facts about a partition. Nothing is fetched before it is set."""
 
@@ -174,6 +175,7 @@ class FetchLog:
         if tail.lock.acquire(blocking=False):
             try:
                 del self._tails[partition]
+                self._used -= tail.used
                 tail.spool.clear()
             finally:
                 tail.lock.release()
@@ -196,13 +198,8 @@ class FetchLog:
                 tail.spool.roll()  # what comes before the batch is copied; then nothing hides the error any more
             if tail.undecided is not None:  # the Fetch may show that all is decided
                 self._find_begin(partition, tail, view)
-            return LocalSnapshot(
-                partition,
-                name,
-                tail.spool.folder,
-                local_segments(view, tail.log_start, tail.spool.pieces),
-                tail.lineage,
-            )
+            segments = local_segments(view, tail.log_start, tail.spool.pieces)
+            return LocalSnapshot(partition, name, tail.spool.folder, segments, tail.lineage)
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
@@ -299,16 +296,16 @@ class FetchLog:
         deadline = self._clock.monotonic() + LONGEST_LOOK_S
         self._find_begin(partition, tail, view)
         while True:
-            room = min(self._piece_bytes(tail), self._roll.bytes) - spool.active.size_bytes
+            room = self._piece_bytes() - spool.active.size_bytes
             enough = bool(spool.rolled) and room <= 0
             at, size = (tail.high_watermark, 1) if enough else (spool.active.next_base, max(1, min(room, FETCH_BYTES)))
             answer = self._fetch(partition, tail, at, size)
             appended = 0 if enough else spool.append(answer.batches, self._clock.monotonic())
             end = spool.active.next_base
             is_border = end < answer.high_watermark and len(answer.batches) < size  # a Fetch ends where a segment ends
-            full = spool.active.size_bytes >= min(self._piece_bytes(tail), self._roll.bytes)
+            full = spool.active.size_bytes >= self._piece_bytes()
             old = self._clock.monotonic() - spool.active.began_s >= self._roll.after_s
-            tail.used = spool.size_bytes
+            self._account(tail)
             if (appended and is_border) or ((full or old) and not enough):
                 spool.roll()
             if enough or spool.rolled or not appended or end >= answer.high_watermark:
@@ -380,13 +377,18 @@ class FetchLog:
             tail.log_start, tail.lineage = answer.log_start, above(tail.lineage, answer.log_start)
         return answer
 
-    def _piece_bytes(self, tail: _Tail) -> int:
+    def _piece_bytes(self) -> int:
         """Return the size at which a partition's piece must end so that the spool never takes more than it may."""
         with self._lock:
-            tails = list(self._tails.values())
-        if sum(each.used for each in tails) < self._roll.spool_bytes // 2:
+            used, tails = self._used, len(self._tails)
+        if used < self._roll.spool_bytes // 2:
             return self._roll.bytes
-        return self._roll.spool_bytes // (SHARE * max(1, len(tails)))
+        return min(self._roll.bytes, self._roll.spool_bytes // (SHARE * tails))
+
+    def _account(self, tail: _Tail) -> None:
+        with self._lock:
+            before, tail.used = tail.used, tail.spool.size_bytes
+            self._used += tail.used - before
 
 
 def _begin_epoch(tail: _Tail, epoch: LeaderEpoch, lineage: Lineage) -> None:

@@ -80,8 +80,11 @@ class Spool:
         self.pieces: list[Piece] = []
         self._transactions = Transactions(str(folder))
         self._known_from: Offset | None = None
+        self._kept: set[Path] = set()
+        """The snapshot files."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            self._kept.update(folder.glob("*.snapshot"))
             for left in folder.glob("*.log"):
                 left.unlink()
         except OSError as error:
@@ -192,9 +195,9 @@ class Spool:
         """Remove the rolled pieces that end at or below ``offset``, and the snapshots below it."""
         while len(self.pieces) > 1 and self.pieces[0].next_base <= offset:
             self._remove(self.pieces.pop(0))
-        for path in self.folder.glob("*.snapshot"):
-            if int(path.name[:20]) < offset:
-                path.unlink(missing_ok=True)
+        for path in [path for path in self._kept if int(path.name[:20]) < offset]:
+            path.unlink(missing_ok=True)
+            self._kept.remove(path)
 
     def clear(self) -> None:
         """Remove all data. The snapshots stay."""
@@ -208,6 +211,7 @@ class Spool:
         try:
             new.write_bytes(data)
             new.rename(path)
+            self._kept.add(path)
         except OSError as error:
             raise _unusable(path, error) from error
 
