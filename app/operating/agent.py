@@ -75,7 +75,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             else disk_source(settings, connection, folders)
         )
         log = source.log
-        require_one_source(connection)
+        with suppress(StorageUnavailable, AccessDenied):  # an agent that cannot ask waits for its store, as below
+            require_one_source(connection)
         claim = claim_of(connection, living(connection.store), source.claimant)
         stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
         store = claimed(living(connection.store), claim.require, ROOT)
