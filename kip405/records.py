@@ -1,6 +1,6 @@
 """Decodes the records of ``__remote_log_metadata``, Kafka's own topic about segments that it tiered (KIP-405).
 
-Source: ``RemoteLogSegmentMetadataRecord.json`` and the three schemas beside it in Kafka's storage jar, 3.9.1 and 4.3.0.
+Source: ``RemoteLogSegmentMetadataRecord.json`` and the three other schemas in Kafka's storage jar, 3.9.1 and 4.3.0.
 Each record is a frame version, an api key and a version, as unsigned varints, and then the flexible struct. Unknown
 tagged fields are skipped. The records have no keys. All errors are CorruptData with the position in the record.
 """

@@ -35,7 +35,7 @@ class Rows(Protocol):
 
 
 class MemoryRows:
-    """Rows in memory."""
+    """Implements `Rows` in a dictionary of this process."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}

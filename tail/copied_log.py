@@ -1,4 +1,4 @@
-"""What the facts say of a leader's log: which offset is copied next, and which segments lie below it. Pure."""
+"""Derives from the facts which offset of a leader's log is copied next, and which segments lie below it. Pure."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ SnapshotOf = Callable[[RemoteSegment], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class RollPolicy:
-    """When a piece ends: at ``bytes``, or ``after_s`` seconds after its first batch came. ``spool_bytes``: of all."""
+    """A piece ends at ``bytes``, or ``after_s`` seconds after its first batch came. All take up to ``spool_bytes``."""
 
     bytes: int
     after_s: float
@@ -103,7 +103,7 @@ class _Tail:
 class FetchLog:
     """The logs of the cluster's partitions whose facts are in an owned tier-state partition. Thread-safe.
 
-    Looks at one partition wait for each other. Nothing is fetched of a partition that nobody looks at.
+    Looks at one partition wait for each other. A partition is fetched only while it is looked at.
     """
 
     agent_id = COPIER
@@ -195,7 +195,7 @@ class FetchLog:
             except (CorruptData, NotTiered):
                 if not tail.spool.size_bytes:
                     raise
-                tail.spool.roll()  # what comes before the batch is copied; then nothing hides the error any more
+                tail.spool.roll()  # what comes before the batch is copied; then nothing hides the error
             if tail.undecided is not None:  # the Fetch may show that all is decided
                 self._find_begin(partition, tail, view)
             segments = local_segments(view, tail.log_start, tail.spool.pieces)
@@ -222,7 +222,7 @@ class FetchLog:
     def later(self, partition: TopicIdPartition, name: str, offset: Offset) -> Iterator[tuple[int, bytes]]:
         """Yield (byte position, complete batches) from ``offset`` up to the high watermark: of the spool, then fetched.
 
-        Raises Fenced if the log changed meanwhile.
+        Raises Fenced if the log changes during the reads.
         """
         at = offset
         with self._looking(partition) as tail:
@@ -240,12 +240,12 @@ class FetchLog:
             answer = self._fetch(partition, tail, at, FETCH_BYTES)
             data = whole_batches(answer.batches)
             if tail.epoch != epoch or not data:
-                raise Fenced("the log changed meanwhile", partition=partition, topic=name, offset=at)
+                raise Fenced("the log changed during the reads", partition=partition, topic=name, offset=at)
             yield 0, data
             at = Offset([batch.last_offset for batch in iter_batches(data, source=name, verify_crc=False)][-1] + 1)
 
     def close(self) -> None:
-        """Remove the data in the spools. What is known about open transactions stays for the next process."""
+        """Remove the data in the spools. The snapshots of open transactions stay for the next process."""
         for tail in self._tails.values():
             tail.spool.clear()
 
@@ -368,8 +368,8 @@ class FetchLog:
         )
         answer = self._raw.fetch(led.broker, spec)
         if answer.code == OFFSET_OUT_OF_RANGE:
-            tail.epoch = None  # the log start moved past it, or the log was cut: begin anew
-            raise Unavailable("the log moved: the leader does not have this offset any more", offset=offset, **facts)
+            tail.epoch = None  # the log start moved past it, or the log was cut: begin again
+            raise Unavailable("the log moved: the leader no longer has this offset", offset=offset, **facts)
         if (error := error_of(answer.code, **facts)) is not None:
             raise error
         tail.high_watermark, tail.last_stable = answer.high_watermark, answer.last_stable_offset
@@ -392,7 +392,7 @@ class FetchLog:
 
 
 def _begin_epoch(tail: _Tail, epoch: LeaderEpoch, lineage: Lineage) -> None:
-    """Begin anew with the log of this epoch's leader: an unclean election may have replaced what was fetched."""
+    """Begin again with the log of this epoch's leader: an unclean election may have replaced what was fetched."""
     tail.lineage, tail.epoch = lineage, epoch
     tail.log_start = lineage.first_offset or Offset(0)
     tail.spool.clear()

@@ -1,6 +1,6 @@
-"""Which partitions this agent copies, if several copy by Fetch for one cluster: a consumer group shares them out.
+"""A consumer group shares out the partitions among the agents that copy by Fetch for one cluster.
 
-The group subscribes to the tier-state topic and reads nothing. Who is assigned tier-state partition k works for all
+The group subscribes to the tier-state topic and reads nothing. The owner of tier-state partition k works for all
 partitions whose facts are in k, and for k itself (custody, archive, checkpoints). An assignment counts only for a time
 after the coordinator confirmed it: a commit is refused to a member that the group has given up.
 

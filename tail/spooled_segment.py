@@ -48,7 +48,7 @@ class SpooledSegment:
         return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)
 
     def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
-        """Also raises Unavailable if a transaction has no end yet: its records would count as committed for ever."""
+        """Return the aborted transactions. Raises Unavailable while one has no end: it would count as committed."""
         left = dict(opened)
         aborted = tuple(decide(left, self._later(), str(self.path))) if left else ()
         if left:

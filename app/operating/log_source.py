@@ -1,4 +1,4 @@
-"""Where an agent reads logs: in the folders of the broker beside it, or by Fetch from all leaders of the cluster."""
+"""Where an agent reads logs: in the folders of its broker, or by Fetch from all leaders of the cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .prefix import agent_claimant, fetching_claimant
 class LogSource:
     """``led``: asks for the tier-state partitions that this agent cares for. ``folders`` is None without folders.
 
-    ``group`` shares the work between agents that copy by Fetch; None for an agent beside a broker.
+    ``group`` shares the work between agents that copy by Fetch; None for an agent that reads disks.
     """
 
     log: LocalLog
@@ -45,7 +45,7 @@ class LogSource:
 
 @contextmanager
 def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Iterator[LogSource]:
-    """Yield the source of an agent beside a broker. Raises InvalidRequest for the folders of another broker."""
+    """Yield the source of an agent that reads its broker's disks. Raises InvalidRequest for the folders of another broker."""
     control, mapped = connection.broker.control, connection.topic.mapped_partitions
     require_own_folders(log, control)
     led = led_by(control, settings.tier_state.topic, log.node_id, mapped)

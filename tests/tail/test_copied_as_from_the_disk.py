@@ -1,4 +1,4 @@
-"""An agent that copies by Fetch writes what an agent beside the broker writes, and opens no file of the broker."""
+"""An agent that copies by Fetch writes what an agent on the broker's host writes, and opens no file of the broker."""
 
 from __future__ import annotations
 

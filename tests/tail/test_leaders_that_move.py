@@ -172,7 +172,7 @@ def test_a_topic_that_is_created_again_under_its_name_gets_nothing_of_the_spool(
 
 
 def test_what_somebody_deletes_while_it_is_fetched_is_a_gap_and_the_rest_is_copied(house: FetchHouse) -> None:
-    """An agent beside the broker reports the same: the offsets were never copied, and no reader is given them."""
+    """An agent on the broker's host reports the same: the offsets were never copied, and no reader is given them."""
     topic = create(house, "cut", [[0, 1, 2]], **LARGE)
     with house.agent(*LATE):
         house.append(topic, 400)

@@ -1,4 +1,4 @@
-"""A spool knows which transactions are open where its pieces begin, and says so in their indexes."""
+"""A spool knows which transactions are open where its pieces begin, and writes them into their indexes."""
 
 from __future__ import annotations
 
