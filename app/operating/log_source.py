@@ -45,7 +45,7 @@ class LogSource:
 
 @contextmanager
 def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Iterator[LogSource]:
-    """Yield the source of an agent that reads its broker's disks. Raises InvalidRequest for the folders of another broker."""
+    """Yield the source of an agent that reads disks. Raises InvalidRequest for the folders of another broker."""
     control, mapped = connection.broker.control, connection.topic.mapped_partitions
     require_own_folders(log, control)
     led = led_by(control, settings.tier_state.topic, log.node_id, mapped)
