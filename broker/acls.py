@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ResourceType
 from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import HeartbeatRequest
 
 from ..state.errors import AccessDenied
 from .error_codes import denied, error_of, error_of_exception
@@ -189,7 +190,7 @@ def lacking(
         may[ResourceType.TOPIC, name] = _asked(future)
     if any(right.resource is Resource.AGENTS for right in rights):
         agents = group_of(tier_state)
-        may[ResourceType.GROUP, agents] = _asked(admin.describe_consumer_groups([agents], **_ASKING)[agents])
+        may[ResourceType.GROUP, agents] = (AclOperation.READ,) if _may_join(raw, agents) else ()
     missing = []
     for right in rights:
         for topic in topics if right.resource is Resource.TOPICS else ("",):
@@ -208,6 +209,12 @@ def _may_describe_groups(raw: RawClient) -> bool:
     request = DescribeGroupsRequest(groups=[NOBODYS], min_version=3, max_version=5)
     (group,) = raw.ask(min(raw.metadata().brokers), request).groups
     return not isinstance(error_of(group.error_code), AccessDenied)
+
+
+def _may_join(raw: RawClient, group: str) -> bool:
+    """Return whether READ is allowed on a group: any broker checks it before it looks for a heartbeat's member."""
+    request = HeartbeatRequest(group_id=group, generation_id=-1, member_id="", min_version=3, max_version=3)
+    return not isinstance(error_of(raw.ask(min(raw.metadata().brokers), request).error_code), AccessDenied)
 
 
 def _asked(future: Future[Any]) -> Collection[AclOperation]:

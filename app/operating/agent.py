@@ -151,9 +151,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
 
         def work(stop: threading.Event) -> None:
             # logged here, because signals are handled by now
-            logger.info(
-                "agent ready", broker=log.agent_id, cluster=connection.cluster_id, management=str(server.address)
-            )
+            broker_id = {} if fetches else {"broker": log.agent_id}
+            logger.info("agent ready", **broker_id, cluster=connection.cluster_id, management=str(server.address))
             with loop("start"):
                 warn_if_overwriting(connection.store, listener)
             if once:
