@@ -11,7 +11,9 @@ from tests.docs.blocks import executed
 from tests.scenarios.house import House, eventually, run
 from tierstate.sandbox.kafka import KafkaSandbox
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+COPIED_S = 300.0
+"""Seconds for a start, the group's first rebalance, and a copy, with the default periods and on a busy machine."""
 SETTINGS, COMMANDS = executed("docs/managed.md", __file__)
 
 
@@ -46,7 +48,7 @@ def test_the_commands_of_the_page_copy_a_topic(kafka: KafkaSandbox, tmp_path: Pa
             assert lines[row.split("  ")[0]] == row.split()
     running = house.start(*agent.split()[1:])
     try:
-        eventually(lambda: (house.json("describe", f"{topic}:0")[0]["highest_remote_offset"] or 0) >= 499)
+        eventually(lambda: (house.json("describe", f"{topic}:0")[0]["highest_remote_offset"] or 0) >= 499, COPIED_S)
         assert house.holds(topic, 500)
         assert house.json("describe", f"{topic}:0")[0]["local_log_start_offset"] == 0, "an archive trims nothing"
     finally:
