@@ -106,9 +106,10 @@ def _look_at(connection: Connection, follower: Follower, topic: str, partition: 
     return LostPartition(topic, view, lost_facts(view, unknown, archived[partition], start, left), archived_to)
 
 
-def facts_are_there(connection: Connection, partitions: Sequence[tuple[str, TopicIdPartition]]) -> str:
+def facts_are_there(
+    connection: Connection, follower: Follower, partitions: Sequence[tuple[str, TopicIdPartition]]
+) -> str:
     """Return one sentence. Raises TierStateLost for the first of these partitions that has lost facts."""
-    follower = connection.view([partition for _, partition in partitions])
     for topic, partition in partitions:
         bounds, view = both_tiers_now(connection.control, follower, topic, partition)
         lost = why_lost(connection, follower, topic, view, bounds)

@@ -44,8 +44,10 @@ from ...tail.probe import probe_leaders
 from ..looking.copied_folders import require_own_folders
 from ..looking.later_facts import later_facts
 from ..looking.lost_state import facts_are_there
+from ..looking.soon_deleted import soon_deleted
 from ..looking.watching import UNSEEN_NAMED
 from ..opening.connection import Connection, tier_topic_spec
+from .log_source import require_no_folders
 from .prefix import check_prefix, require_one_source
 
 ROW_S, REPLAY_S = 10.0, 300.0
@@ -169,8 +171,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             return f"node {log.node_id}, {len(log.broker_folders.live)} folder(s){lost}"
 
     def leaders_can_be_fetched_from() -> str:
-        if settings.agent.log_dirs:
-            raise InvalidRequest("agent.log_dirs is set, and agent.source is fetch: an agent reads one of both")
+        require_no_folders(settings)
         topics = chosen_topics()
         configs = broker.configs([each.name for each in topics], broker=min(broker.cluster().brokers))
         fit = [each for each in topics if isinstance(config := configs[each.name], TopicConfig) and not refusal(config)]
@@ -303,13 +304,14 @@ def checks(connection: Connection) -> Iterator[Check]:
             for each in topic.partitions
         ]
         if settings.agent.source == "fetch":
-            return facts_are_there(
-                connection, [(name, place) for name, each, place in chosen if each.leader is not None]
-            )
-        with LogDirs(settings.agent.log_dirs, alone=False) as log:
-            here = log.partitions()
-            led = [(name, place) for name, each, place in chosen if each.leader == log.node_id and place in here]
-        return facts_are_there(connection, led)
+            led = [(name, place) for name, each, place in chosen if each.leader is not None]
+        else:
+            with LogDirs(settings.agent.log_dirs, alone=False) as log:
+                here = log.partitions()
+                led = [(name, place) for name, each, place in chosen if each.leader == log.node_id and place in here]
+        follower = connection.view([place for _, place in led])
+        sentence, old = facts_are_there(connection, follower, led), soon_deleted(connection, follower, led)
+        return Warned(f"{old}; {sentence}") if old else sentence
 
     def nobody_else_writes() -> str:
         try:

@@ -52,6 +52,11 @@ def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Ite
     yield LogSource(log, agent_claimant(settings, control, log), led, FolderWatch(log, control))
 
 
+def require_no_folders(settings: Settings) -> None:
+    if settings.agent.log_dirs:
+        raise InvalidRequest("agent.log_dirs is set, and agent.source is fetch: an agent reads one of both")
+
+
 def producer_snapshots(store: ObjectReads, keys: KeyUnwrapper | None) -> SnapshotOf:
     """Return a function that reads the producer snapshot of a copied segment. ``keys``: as in `SegmentReader.open`."""
 
@@ -66,7 +71,8 @@ def producer_snapshots(store: ObjectReads, keys: KeyUnwrapper | None) -> Snapsho
 
 @contextmanager
 def fetch_source(settings: Settings, connection: Connection, listener: Listener) -> Iterator[LogSource]:
-    """Yield the source of the agent that copies by Fetch."""
+    """Yield the source of the agent that copies by Fetch. Raises InvalidRequest if it has log folders, too."""
+    require_no_folders(settings)
     control, mapped = connection.broker.control, connection.topic.mapped_partitions
     keyring = settings.encryption.keyring
     keys = None if keyring is None else KeyRingFile(keyring, listener)

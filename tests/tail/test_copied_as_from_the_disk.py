@@ -215,3 +215,4 @@ def test_a_check_tries_the_fences_of_the_leaders(
     assert run(["check", "--json", "--config", str(fetch.settings_file), "--set", folders]) == 1
     rows = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
     assert "an agent reads one of both" in rows["fetching"]["detail"]
+    assert run(["agent", "--once", "--config", str(fetch.settings_file), "--set", folders]) == 2
