@@ -11,7 +11,7 @@ Memory: the findings, and the memory that `AT_ONCE` segments need at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -125,13 +125,16 @@ class Verifier:
             findings += self._contents(segment, checked)
         return findings, checked
 
-    def _sizes(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
-        size_of = {
+    def _recorded_sizes(self, segment: RemoteSegment) -> Mapping[ObjectKind, int | None]:
+        """Return the size of each object; None: it is not recorded."""
+        return {
             ObjectKind.LOG: segment.log_object_bytes,
             ObjectKind.INDEXES: segment.indexes_object_bytes,
             ObjectKind.MANIFEST: segment.manifest_bytes,
         }
-        for kind, size in size_of.items():
+
+    def _sizes(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
+        for kind, size in self._recorded_sizes(segment).items():
             key = object_key(segment.object_key, kind)
             try:
                 stored_bytes = self.store.head(key).size
@@ -140,17 +143,17 @@ class Verifier:
                 continue
             checked.objects += 1
             checked.object_bytes += stored_bytes
-            if self.level >= 2 and stored_bytes != size:
+            if self.level >= 2 and size is not None and stored_bytes != size:
                 yield corrupted(2, segment, key, f"the object has {stored_bytes} bytes, its fact says {size}")
 
     def _contents(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
         key = object_key(segment.object_key, ObjectKind.MANIFEST)
         try:
             manifest = read_manifest(self.store, key)
+            differences = list(self._differences(segment, manifest))
         except (ObjectNotFound, CorruptData, InvalidRequest) as error:
             yield corrupted(2, segment, key, str(error))
             return
-        differences = list(self._differences(segment, manifest))
         yield from (corrupted(2, segment, key, what) for what in differences)
         if self.level >= 3 and not differences:
             yield from self._bytes(segment, manifest, checked)

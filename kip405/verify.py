@@ -8,7 +8,7 @@ level can prove that a correct log is the one that was copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..fetch.batch_order import BatchOrder
@@ -18,14 +18,14 @@ from ..fetch.verify_markers import CopiedMarkers
 from ..fetch.verify_objects import Checked, Verifier, corrupted
 from ..log.batch import CONTROL, TRANSACTIONAL, iter_batches
 from ..runtime.units import counted
-from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ..state.errors import CorruptData, ObjectNotFound
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset, OffsetRange, TimestampMs, moment
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.routing import LocalBounds, log_start
 from ..state.segment import RemoteSegment, SegmentState
 from ..storage.segment.manifest import SegmentManifest
-from ..storage.segment.reader import SegmentReader, described_otherwise, read_manifest
+from ..storage.segment.reader import SegmentReader, described_otherwise
 from .tiers import KafkasRemoteTier
 
 STANDS_MS = 3_600_000
@@ -66,30 +66,8 @@ class KafkasVerifier(Verifier):
 
     remote: KafkasRemoteTier | None = None
 
-    def _sizes(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
-        total = 0
-        for kind in ObjectKind:
-            key = object_key(segment.object_key, kind)
-            try:
-                size = self.store.head(key).size
-            except ObjectNotFound:
-                yield corrupted(1, segment, key, "the object is missing")
-                continue
-            checked.objects += 1
-            total += size
-        checked.object_bytes += total
-
-    def _contents(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
-        key = object_key(segment.object_key, ObjectKind.MANIFEST)
-        try:
-            manifest = read_manifest(self.store, key)
-            differences = list(self._differences(segment, manifest))
-        except (ObjectNotFound, CorruptData, InvalidRequest) as error:
-            yield corrupted(2, segment, key, str(error))
-            return
-        yield from (corrupted(2, segment, key, what) for what in differences)
-        if self.level >= 3 and not differences:
-            yield from self._bytes(segment, manifest, checked)
+    def _recorded_sizes(self, segment: RemoteSegment) -> Mapping[ObjectKind, int | None]:
+        return dict.fromkeys(ObjectKind)
 
     def _differences(self, segment: RemoteSegment, manifest: SegmentManifest) -> Iterator[str]:
         for name, stated, recorded in described_otherwise(manifest, segment):

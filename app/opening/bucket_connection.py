@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ...broker.control import ClusterDescription
 from ...broker.topics import PartitionDescription, TopicDescription
@@ -23,7 +22,7 @@ from ...runtime.units import counted
 from ...state.errors import TierstateError, UnknownTopic
 from ...state.ids import BrokerId
 from ...state.offsets import Position, TimestampMs, moment
-from .connection import BUCKET, Connection, no_progress, tier_partitions
+from .connection import BUCKET, ConnectionParts, no_progress, tier_partitions
 from .positions import parse_time
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from ...runtime.settings import Settings
     from ...state.ids import TopicId, TopicIdPartition
     from ...state.view import TierView
-    from ...storage.object_store import ObjectStore
-    from ...storage.segment.encryption import KeyUnwrapper
     from .connection import ShowProgress
 
 NOBODY = BrokerId(-1)
@@ -149,7 +146,7 @@ def parse_moment(text: str, now: TimestampMs) -> Moment:
     return Moment(Target(time=parse_time(text, now)))
 
 
-class BucketConnection:
+class BucketConnection(ConnectionParts):
     """The remote tier alone. Each property opens its part at the first use. Use it as a context manager.
 
     `view` calls ``tell`` with the age of the view.
@@ -164,31 +161,8 @@ class BucketConnection:
         progress: ShowProgress = no_progress,
         tell: Callable[[ViewAge], None] = to_log,
     ) -> None:
-        self._parts = Connection(settings, clock, listener=listener, progress=progress)
-        self.settings, self.clock, self.progress, self._tell = settings, self._parts.clock, progress, tell
-        self._opened = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all parts, in reverse order of their opening."""
-        self._opened.close()
-        self._parts.close()
-
-    @property
-    def store(self) -> ObjectStore:
-        return self._parts.store
-
-    @property
-    def keys(self) -> KeyUnwrapper | None:
-        """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
-        return self._parts.keys
+        super().__init__(settings, clock, listener, progress)
+        self._tell = tell
 
     @cached_property
     def _whole(self) -> tuple[BucketView, str | None]:

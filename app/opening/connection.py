@@ -76,21 +76,10 @@ def no_progress(label: str, total: int | None = None, /) -> Iterator[Advance]:
     yield lambda amount: None
 
 
-class Connection:
-    """A cluster and its remote tier. Each property opens its part at the first use. Use it as a context manager.
+class Opened:
+    """Parts that are closed together. Use it as a context manager."""
 
-    Opening a part raises InvalidSettings if its settings are missing or incomplete, and the errors of the part itself.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock | None = None,
-        *,
-        listener: Listener = ignore,
-        progress: ShowProgress = no_progress,
-    ) -> None:
-        self.settings, self.clock, self.listener, self.progress = settings, clock or SystemClock(), listener, progress
+    def __init__(self) -> None:
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -104,6 +93,24 @@ class Connection:
     def close(self) -> None:
         """Close all parts, in reverse order of their opening."""
         self._opened.close()
+
+
+class Connection(Opened):
+    """A cluster and its remote tier. Each property opens its part at the first use. Use it as a context manager.
+
+    Opening a part raises InvalidSettings if its settings are missing or incomplete, and the errors of the part itself.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        listener: Listener = ignore,
+        progress: ShowProgress = no_progress,
+    ) -> None:
+        super().__init__()
+        self.settings, self.clock, self.listener, self.progress = settings, clock or SystemClock(), listener, progress
 
     @cached_property
     def kafka(self) -> KafkaAccess:
@@ -231,6 +238,24 @@ class Connection:
     def _keep(self, part: Closed) -> Closed:
         self._opened.enter_context(closing(part))
         return part
+
+
+class ConnectionParts(Opened):
+    """The base of connections whose views are not the tier-state topic's: a `Connection` opens the parts."""
+
+    def __init__(self, settings: Settings, clock: Clock | None, listener: Listener, progress: ShowProgress) -> None:
+        super().__init__()
+        self._parts = self._opened.enter_context(Connection(settings, clock, listener=listener, progress=progress))
+        self.settings, self.clock, self.progress = settings, self._parts.clock, progress
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._parts.store
+
+    @property
+    def keys(self) -> KeyRingFile | None:
+        """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
+        return self._parts.keys
 
 
 class _Closeable(Protocol):

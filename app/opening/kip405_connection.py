@@ -4,16 +4,15 @@ written anywhere."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ...runtime.clock import Clock
 from ...runtime.listener import Listener, ignore
 from ...runtime.settings import Settings, require
-from .connection import BROKER, Connection, ShowProgress, no_progress
+from .connection import BROKER, Connection, ConnectionParts, ShowProgress, no_progress
 
 if TYPE_CHECKING:
     from ...broker.control import BrokerControl
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
     from ...state.ids import TopicIdPartition
     from ...state.routing import LocalBounds
     from ...state.view import TierView
-    from ...storage.object_store import ObjectStore
-    from ...storage.segment.keyring_file import KeyRingFile
 
 FOLDER = "kip405"
 
 
-class Kip405Connection:
+class Kip405Connection(ConnectionParts):
     """A cluster and what Kafka tiered of it. Each property opens its part at the first use. Use it as a context
     manager."""
 
@@ -41,23 +38,8 @@ class Kip405Connection:
         listener: Listener = ignore,
         progress: ShowProgress = no_progress,
     ) -> None:
-        self._parts = Connection(settings, clock, listener=listener, progress=progress)
-        self.settings, self.clock, self.progress = settings, self._parts.clock, progress
+        super().__init__(settings, clock, listener, progress)
         self._listener = listener
-        self._opened = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all parts, in reverse order of their opening."""
-        self._opened.close()
-        self._parts.close()
 
     @property
     def parts(self) -> Connection:
@@ -72,14 +54,6 @@ class Kip405Connection:
     def cluster_id(self) -> str:
         """Return the cluster's id, requested from a broker once. Raises BrokerUnavailable."""
         return self._parts.cluster_id
-
-    @property
-    def store(self) -> ObjectStore:
-        return self._parts.store
-
-    @property
-    def keys(self) -> KeyRingFile | None:
-        return self._parts.keys
 
     @cached_property
     def topic(self) -> MetadataTopic:

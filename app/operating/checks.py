@@ -36,19 +36,16 @@ from ...state.errors import (
 )
 from ...state.ids import FactId, TopicId, TopicIdPartition
 from ...state.offsets import TimestampMs, moment
-from ...state.topics import TopicConfig
 from ...storage.probe import probe_conditional_put
 from ...storage.segment.keyring import KeyRing
-from ...tail.fetch_log import SMALLEST_PART_BYTES
-from ...tail.probe import probe_leaders
 from ..looking.copied_folders import require_own_folders
 from ..looking.later_facts import later_facts
 from ..looking.lost_state import facts_are_there
-from ..looking.soon_deleted import soon_deleted
 from ..looking.watching import UNSEEN_NAMED
 from ..opening.connection import Connection, tier_topic_spec
-from .log_source import require_no_folders
+from .log_source import leaders_that_fence
 from .prefix import check_prefix, require_one_source
+from .soon_deleted import soon_deleted
 
 ROW_S, REPLAY_S = 10.0, 300.0
 """Seconds that a check may take. The larger limit is for checks that read the whole tier-state topic (`REPLAYING`)."""
@@ -171,20 +168,11 @@ def checks(connection: Connection) -> Iterator[Check]:
             return f"node {log.node_id}, {len(log.broker_folders.live)} folder(s){lost}"
 
     def leaders_can_be_fetched_from() -> str:
-        require_no_folders(settings)
-        topics = chosen_topics()
-        configs = broker.configs([each.name for each in topics], broker=min(broker.cluster().brokers))
-        fit = [each for each in topics if isinstance(config := configs[each.name], TopicConfig) and not refusal(config)]
-        partitions = sum(len(each.partitions) for each in fit)
-        if settings.agent.spool < partitions * SMALLEST_PART_BYTES:
-            raise InvalidRequest(
-                "agent.spool is too small for so many partitions", partitions=partitions, spool=settings.agent.spool
-            )
-        probed = probe_leaders(connection.broker.raw, fit)
-        if not probed:
+        leaders, partitions = leaders_that_fence(connection, chosen_topics())
+        if not leaders:
             return Warned("no partition to try: no topic is to be tiered, or none has a leader")
-        leaders = counted(len(probed), "leader fences", "leaders fence")
-        return f"{leaders} by epoch and topic id; {counted(partitions, 'partition')}"
+        fence = counted(leaders, "leader fences", "leaders fence")
+        return f"{fence} by epoch and topic id; {counted(partitions, 'partition')}"
 
     def state_can_be_kept() -> str:
         folder = settings.state_dir

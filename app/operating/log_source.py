@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from ...broker.topics import TopicDescription
 from ...follower.heartbeat import Claimant
 from ...leader.custody import led_by
 from ...log.local_log import LocalLog, LogDirs
+from ...rules.decide import refusal
 from ...runtime.listener import Listener
 from ...runtime.settings import Settings
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.segment import RemoteSegment
+from ...state.topics import TopicConfig
 from ...storage.segment.encryption import KeyUnwrapper
 from ...storage.segment.keyring_file import KeyRingFile
 from ...storage.segment.log_chunks import ObjectReads
 from ...storage.segment.manifest import IndexKind
 from ...storage.segment.reader import SegmentReader
-from ...tail.fetch_log import FetchLog, RollPolicy, SnapshotOf
+from ...tail.fetch_log import SMALLEST_PART_BYTES, FetchLog, RollPolicy, SnapshotOf
 from ...tail.ownership import Ownership
+from ...tail.probe import probe_leaders
 from ..looking.copied_folders import FolderWatch, require_own_folders
 from ..opening.connection import Connection
 from .prefix import agent_claimant, fetching_claimant
@@ -55,6 +59,23 @@ def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Ite
 def require_no_folders(settings: Settings) -> None:
     if settings.agent.log_dirs:
         raise InvalidRequest("agent.log_dirs is set, and agent.source is fetch: an agent reads one of both")
+
+
+def leaders_that_fence(connection: Connection, topics: Sequence[TopicDescription]) -> tuple[int, int]:
+    """Return the numbers of leaders that were tried, and of partitions that would be copied by Fetch.
+
+    Raises InvalidRequest if the settings do not fit, and the errors of `probe_leaders`.
+    """
+    settings, control = connection.settings, connection.control
+    require_no_folders(settings)
+    configs = control.configs([each.name for each in topics], broker=min(control.cluster().brokers))
+    fit = [each for each in topics if isinstance(config := configs[each.name], TopicConfig) and not refusal(config)]
+    partitions = sum(len(each.partitions) for each in fit)
+    if settings.agent.spool < partitions * SMALLEST_PART_BYTES:
+        raise InvalidRequest(
+            "agent.spool is too small for so many partitions", partitions=partitions, spool=settings.agent.spool
+        )
+    return len(probe_leaders(connection.broker.raw, fit)), partitions
 
 
 def producer_snapshots(store: ObjectReads, keys: KeyUnwrapper | None) -> SnapshotOf:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...follower.follower import Follower
+from ...leader.open import overridden
+from ...rules.decide import retention_of
 from ...runtime.units import counted, show_size
 from ...state.ids import TopicIdPartition
 from ...state.topics import TopicConfig
@@ -26,12 +28,10 @@ def soon_deleted(
         config = configs[topic]
         if not isinstance(config, TopicConfig):
             continue
-        own = settings.expire.of(topic, trims=settings.trim.enabled)
-        limit = config.retention_ms if own is None else own.ms
-        view = follower.partition(partition)
+        limit = retention_of(overridden(settings, topic, config)).total_ms
         if limit >= 0:
             oldest = now - limit - SETTLED_MS
-            old = [each for each in view.readable if 0 <= each.max_timestamp < oldest]
+            old = [each for each in follower.partition(partition).readable if 0 <= each.max_timestamp < oldest]
             sizes += [each.object_bytes for each in old]
             topics |= {topic for _ in old}
     if not sizes:
