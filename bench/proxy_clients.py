@@ -57,6 +57,11 @@ def tail(bootstrap: str, topic: str, count: int) -> list[float]:
     return sorted(_by_a_process("tail", bootstrap, topic, count))
 
 
+def first(bootstrap: str, topic: str) -> float:
+    """Return the seconds from `assign` at offset 0 to the first record."""
+    return float(_by_a_process("first", bootstrap, topic))
+
+
 @contextmanager
 def crowd(bootstrap: str, topic: str, size: int) -> Iterator[None]:
     """Open ``size`` connections: a third asked for the topic and never reads, a third sends a byte each second."""
@@ -126,6 +131,16 @@ def _fetch(bootstrap: str, topic: str, count: int) -> tuple[int, float]:
         return fetched_bytes, fetched_bytes / (time.monotonic() - began)
 
 
+def _first(bootstrap: str, topic: str) -> float:
+    with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": "first"})) as consumer:
+        consumer.list_topics(topic, 20)
+        began = time.monotonic()
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(5.0)) is None or message.error() is not None:
+            pass
+        return time.monotonic() - began
+
+
 def _tail(bootstrap: str, topic: str, count: int) -> list[float]:
     waited: list[float] = []
     config = {"bootstrap.servers": bootstrap, "group.id": "tail", "auto.offset.reset": "latest"}
@@ -172,7 +187,7 @@ def _fetch_request(topic: str, offset: int, most: int) -> bytes:
     return struct.pack(">i", len(fetch)) + fetch
 
 
-PROGRAMS: dict[str, Callable[..., Any]] = {"read": _read, "fetch": _fetch, "tail": _tail}
+PROGRAMS: dict[str, Callable[..., Any]] = {"read": _read, "fetch": _fetch, "first": _first, "tail": _tail}
 
 if __name__ == "__main__":
     which, *arguments = json.loads(sys.argv[1])

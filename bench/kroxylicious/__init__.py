@@ -22,7 +22,7 @@ def kroxylicious(bootstrap: str, folder: Path) -> Iterator[tuple[str, int]]:
     """Its address and its process id; its files go to ``folder``."""
     jars = Jars(f"kroxylicious-{RELEASE}", "Kroxylicious", HERE / "ivy.xml", RELEASE, sums_of(HERE / "jars.sha256"), 30)
     libs = cached(jars)
-    at = f"127.0.0.1:{_free_ports(PORTS)}"
+    at = f"127.0.0.1:{free_ports(PORTS)}"
     config = folder / "kroxylicious.yaml"
     config.write_text(
         "virtualClusters:\n  - name: bench\n    targetCluster:\n"
@@ -43,8 +43,8 @@ def kroxylicious(bootstrap: str, folder: Path) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def _free_ports(count: int) -> int:
-    """The first of so many free ones in a row."""
+def free_ports(count: int) -> int:
+    """Return the first of ``count`` free ports in a row."""
     for first in range(39_000, 60_000, count):
         try:
             for port in range(first, first + count):
