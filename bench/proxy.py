@@ -164,12 +164,13 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
         place.fill(topic, value_bytes, codec, count, **more)
     count = count * 3 // 4
     rows = _cold(place.settings, s3, s3.server.url, "from S3", count, runs)
+    rows.append(_first_record(place.settings, s3, s3.server.url, "near", runs))
     rows += _cold(place.settings, s3, s3.server.url, "from S3, after others", count, runs, before="bench-1")
     with toxiproxy(folder) as slow:
         away = far(slow.url, s3.server.address)
         settings = by_way_of(place.settings, s3, away)
         rows += _cold(settings, s3, away, "from S3, far", count, min(runs, 3))[:1]
-        rows.append(_first_record(settings, s3, away, runs))
+        rows.append(_first_record(settings, s3, away, "far", runs))
     with toxiproxy(folder) as slow:
         late = by_way_of(place.settings, s3, far(slow.url, s3.server.address, LATE_MS, None))
         hot: list[float] = []
@@ -218,7 +219,7 @@ def _cold(
     ]
 
 
-def _first_record(settings: Path, s3: Bucket, endpoint: str, runs: int) -> Row:
+def _first_record(settings: Path, s3: Bucket, endpoint: str, where: str, runs: int) -> Row:
     client, key = client_of(endpoint), _objects(s3)[0]
     ours, bare = list[float](), list[float]()
     for _ in range(runs):
@@ -228,7 +229,7 @@ def _first_record(settings: Path, s3: Bucket, endpoint: str, runs: int) -> Row:
         with _proxy(settings) as (bootstrap, _):
             ours.append(first(bootstrap, "bench-0"))
     peer = statistics.median(bare[1:] or bare) * 1e3
-    what, unit = "first record, cold, from S3, far", "ms, less is better"
+    what, unit = f"first record, cold, from S3, {where}", "ms, less is better"
     return Row(what, statistics.median(ours) * 1e3, unit, peer, "a GET of one byte", f"≤ {peer + 50:.0f} ms")
 
 
