@@ -40,7 +40,10 @@ class Proxy(Section):
     )
     remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
     remote_wait: Duration = Field(
-        default=0.1, ge=0.0, le=1.0, description="The longest that an answer without records waits for remote ones."
+        default=0.1,
+        ge=0.0,
+        le=1.0,
+        description="The longest wait for remote records if brokers have other offsets of the request.",
     )
     read_only: bool = Field(default=False, description="Refuse whatever writes or changes the cluster.")
     access_log: Path | None = Field(default=None, description="File of who read what, in lines of JSON; unset: none.")
