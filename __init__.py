@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .consumer.connect import connect
-    from .consumer.records import read_records
+    from .consumer.connect import connect, read_records
     from .consumer.tiered_consumer import TieredConsumer
     from .state import errors
     from .state.view import TierView
@@ -20,7 +19,7 @@ _HOMES = {
     "TierView": "tierstate.state.view",
     "TieredConsumer": "tierstate.consumer.tiered_consumer",
     "connect": "tierstate.consumer.connect",
-    "read_records": "tierstate.consumer.records",
+    "read_records": "tierstate.consumer.connect",
 }
 
 

@@ -10,13 +10,19 @@ from ..app.looking.partition_facts import describe_order
 from ..rules.reasons import about_size
 from ..runtime.units import counted
 from ..state.facts import (
+    ContradictionSettled,
     DeleteReason,
     Fact,
+    GapAccepted,
+    IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LiveFact,
     LocalTrimIntended,
     LogStartAdvanced,
+    OperatorOrder,
     PartitionDeleted,
+    PartitionMissing,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
@@ -25,14 +31,6 @@ from ..state.facts import (
 )
 from ..state.offsets import OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.termless_facts import (
-    ContradictionSettled,
-    GapAccepted,
-    IntegrityHold,
-    LineageSettled,
-    OperatorOrder,
-    PartitionMissing,
-)
 
 EXPIRED = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.LOG_START)
 

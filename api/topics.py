@@ -15,7 +15,7 @@ from ..app.looking.partition_facts import accepted_in_words, ask_agent, kept_in_
 from ..app.looking.remote_records import record_count
 from ..app.looking.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
-from ..rules.cut_elsewhere import cut_elsewhere
+from ..rules.trim import cut_elsewhere
 from ..runtime.pool import Pool
 from ..state.errors import BrokerUnavailable, Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange

@@ -26,8 +26,8 @@ from kafka.record import MemoryRecordsBuilder
 
 from tierstate.leader.checked_log import CheckedLog
 from tierstate.log.batch import iter_batches
+from tierstate.log.indexes import OffsetIndexBuilder
 from tierstate.log.local_log import LogDirs
-from tierstate.log.offset_index import build_offset_index
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.segment import Compression
@@ -85,16 +85,16 @@ def write_log_dir(folder: Path, log_bytes: int) -> None:
     (folder / "meta.properties").write_text("version=1\ncluster.id=bench\nnode.id=1\n")
     (partition / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}\n")
     (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    distinct, offset, written, headers = _batches(min(log_bytes, DISTINCT_BYTES)), 0, 0, []
+    distinct, offset, written, index = _batches(min(log_bytes, DISTINCT_BYTES)), 0, 0, OffsetIndexBuilder(0)
     with (partition / f"{0:020d}.log").open("wb") as log:
         while written < log_bytes:
             for batch, records in distinct:
                 moved = offset.to_bytes(8, "big") + batch[8:]  # no checksum is over the base offset
                 header = next(iter_batches(moved, source="bench"))
-                headers.append(replace(header, position=written))
+                index.add(replace(header, position=written))
                 written += log.write(moved)
                 offset += records
-    (partition / f"{0:020d}.index").write_bytes(build_offset_index(headers, 0))
+    (partition / f"{0:020d}.index").write_bytes(index.bytes())
     (partition / f"{offset:020d}.log").touch()
     (partition / f"{offset:020d}.snapshot").write_bytes(b"")
 

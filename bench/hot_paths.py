@@ -47,9 +47,9 @@ from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
 from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, Position, TimestampMs
+from tierstate.state.retention import TopicConfig
 from tierstate.state.routing import LocalBounds, Tier
 from tierstate.state.segment import Compression
-from tierstate.state.topics import TopicConfig
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.segment.writer import DEFAULT_CHUNK_BYTES
 

@@ -17,14 +17,13 @@ from pathlib import Path
 from tierstate.broker.tier_reader import KafkaReader, TierBatch
 from tierstate.broker.tier_topic import AppendTime
 from tierstate.schemas.codec import encode_fact
-from tierstate.state.anchor import Anchor
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import Fact, LeaderElected, SegmentCopyFinished, SegmentCopyStarted
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
-from tierstate.state.view import Entry
+from tierstate.state.view import Anchor, Entry
 
 TIER_PARTITIONS = 50
 A_PARTITION = 1_000

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 
 from tests.servers.kafka_source import kafka_source_jars
 from tierstate.app.opening.connection import Connection
-from tierstate.consumer.records import read_records
+from tierstate.consumer.connect import read_records
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import sliced

@@ -16,8 +16,8 @@ from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
+from ..state.retention import TopicConfig
 from ..state.routing import LocalBounds
-from ..state.topics import TopicConfig
 from .answers import Address, Place, RawMetadata
 from .bounds import bounds_of_leader, read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists

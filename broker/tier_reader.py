@@ -14,10 +14,9 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ..state.anchor import Anchor
 from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, TierStateLost
 from ..state.offsets import Position, TimestampMs
-from ..state.view import Entry
+from ..state.view import Anchor, Entry
 from .client_config import consumer_config, is_of_groups
 from .error_codes import denied
 from .live_client import LiveClient

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kafka.errors import UnsupportedCodecError
 from kafka.record.memory_records import MemoryRecords
 
-from ..state.anchor import Anchor
 from ..state.offsets import Position, TimestampMs
+from ..state.view import Anchor
 from .tier_reader import key_text
 
 

@@ -17,7 +17,6 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from confluent_kafka.admin import AdminClient
 
 from ..runtime.clock import SystemClock
-from ..state.anchor import Anchor
 from ..state.epochs import LeaderEpoch
 from ..state.errors import (
     AccessDenied,
@@ -32,6 +31,7 @@ from ..state.errors import (
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.routing import Isolation
+from ..state.view import Anchor
 from .answers import Place
 from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable, TierstateError, TimedOut, UnknownTopic
 from ..state.ids import BrokerId, TopicId
-from ..state.topics import TopicConfig
+from ..state.retention import TopicConfig
 from .answers import RawConfig, RawMetadata, RawTopic
 from .error_codes import error_of
 from .raw import RawClient

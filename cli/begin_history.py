@@ -11,7 +11,7 @@ from .context import Context
 if TYPE_CHECKING:
     from ..app.operating.history import Break
     from ..follower.parting import Parting
-    from ..rules.lost_history import Aftermath
+    from ..rules.lost_facts import Aftermath
     from ..state.segment import RemoteSegment
 
 KEYS_SHOWN = 20

@@ -170,7 +170,7 @@ def _count(
     inside = _inside(extent, ranges)
     digests = RangeDigests(inside)
     for batch, _ in source.records(topic, partition, extent, isolation, Tier.AUTO):
-        digests.update_arrow(batch)
+        digests.update(batch)
     whole = Counted(partition, *extent, digests.whole.count, digests.whole.hexdigest())
     parts = [
         Counted(partition, low, high, each.count, each.hexdigest())

@@ -32,7 +32,7 @@ BACK = "`tierstate resume` takes the order back, not what is deleted."
 @pass_context
 def command(context: Context, topic: TopicArgument, remote: str, execute: bool) -> None:
     """Order every agent to tier a topic no more, and to keep or to delete its remote tier."""
-    from ..state.termless_facts import OrderKind
+    from ..state.facts import OrderKind
     from .standing_order import order_partitions
 
     deletes = remote == "delete"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..fetch.copied_segment import CopiedSegment
     from ..log.batch import BatchHeader
     from ..log.folder import LogFiles
-    from ..log.log_piece import LogPiece
+    from ..log.record_parser import LogPiece
     from ..storage.segment.encryption import KeyUnwrapper
 
 MANIFEST = ".rsm-manifest"
@@ -198,14 +198,13 @@ def _batch_row(batch: BatchHeader) -> dict[str, Any]:
 
 
 def _index_rows(path: str, log: LogFiles | CopiedSegment) -> Iterator[dict[str, Any]]:
-    from ..log.offset_index import parse_offset_index
-    from ..log.time_index import parse_time_index
+    from ..log.indexes import offset_index_entries, time_index_entries
     from ..log.transaction_index import parse_transaction_index
 
     for base, offset_index, time_index, transaction_index in _indexes(log):
-        for entry in parse_offset_index(offset_index, base, path):
+        for entry in list(offset_index_entries(offset_index, base, path)):
             yield {"index": "offset", "base_offset": base, "offset": entry.offset, "position": entry.position}
-        for time in parse_time_index(time_index, base, path):
+        for time in list(time_index_entries(time_index, base, path)):
             yield {"index": "time", "base_offset": base, "timestamp": time.timestamp, "offset": time.offset}
         for aborted in parse_transaction_index(transaction_index, path):
             yield {

@@ -18,8 +18,8 @@ from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..follower.follower import Follower
+    from ..state.facts import ReaderLease
     from ..state.ids import TopicIdPartition
-    from ..state.termless_facts import ReaderLease
 
 EXAMPLE = """\b
 Example: tierstate leases orders:0

@@ -23,7 +23,7 @@ def command(context: Context, topic: TopicArgument, execute: bool) -> None:
 
     It takes the place of an order to disable. A paused partition also carries out no delete-records.
     """
-    from ..state.termless_facts import OrderKind
+    from ..state.facts import OrderKind
     from .standing_order import order_partitions
 
     if not order_partitions(context, topic, OrderKind.PAUSE, execute=execute):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..runtime.units import counted
-from ..state.termless_facts import OperatorOrder, OrderKind
+from ..state.facts import OperatorOrder, OrderKind
 from .begin_history import begin
 from .context import Context
 from .flags import acts, pass_context

@@ -18,7 +18,7 @@ def command(context: Context, topic: TopicArgument, execute: bool) -> None:
 
     What `disable --remote delete` has deleted meanwhile stays deleted.
     """
-    from ..state.termless_facts import OrderKind
+    from ..state.facts import OrderKind
     from .standing_order import order_partitions
 
     if not order_partitions(context, topic, OrderKind.RESUME, execute=execute):

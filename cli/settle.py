@@ -12,9 +12,9 @@ from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..rules.settle import Unknown
+    from ..rules.lineages import Unknown
+    from ..state.facts import ContradictionSettled, LineageSettled
     from ..state.partition_view import PartitionView
-    from ..state.termless_facts import ContradictionSettled, LineageSettled
 
 CONTINUES = (
     "--continues: the log goes on where that ends. Right unless an election was unclean, or a log folder was lost, "
@@ -51,7 +51,7 @@ def command(
     from ..app.opening.connection import view_now
     from ..app.opening.partitions import follow_facts
     from ..app.operating.orders import give
-    from ..rules.settle import unknown_of
+    from ..rules.lineages import unknown_of
     from ..state.errors import InvalidRequest, NotTiered
 
     if (contradiction is None) is not (keep is None):
@@ -90,8 +90,8 @@ def _decided(
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
     from ..state.errors import InvalidRequest
+    from ..state.facts import ContradictionSettled, LineageSettled
     from ..state.ids import FactId
-    from ..state.termless_facts import ContradictionSettled, LineageSettled
 
     new, now = FactId.of(RandomIds().uuid()), SystemClock().now_ms()
     if lineage is not None:

@@ -9,7 +9,7 @@ from ..app.looking.partition_facts import describe_order
 from ..app.opening.partitions import partitions_of
 from ..app.operating.orders import needed, order_each, require_tiered
 from ..rules.orders import standing
-from ..state.termless_facts import OrderKind
+from ..state.facts import OrderKind
 from .context import Context
 from .topic_argument import TopicArgument
 

@@ -85,7 +85,7 @@ def latest_schema(settings: Settings) -> Latest:
 
     def latest(subject: str) -> Form:
         from ..values.avro_values import latest_form
-        from ..values.registry_access import registry_access
+        from ..values.schema_registry import registry_access
 
         access = registry_access(settings.registry)
         if access is None:

@@ -1,4 +1,4 @@
-"""`tierstate.connect` for interactive use: it reads topics from both tiers as Arrow data."""
+"""`tierstate.connect` for interactive use, and `tierstate.read_records`: both read both tiers as Arrow data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from datetime import datetime
 from inspect import GEN_RUNNING, getgeneratorstate
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ..runtime.clock import SystemClock
@@ -19,10 +18,13 @@ from ..state.routing import Isolation
 from .reads import Read, When, range_of, time_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..fetch.gateway import GatewayClient
     from ..fetch.piece import LogicalBounds
     from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource
+    from ..runtime.settings import Settings
     from ..state.ids import TopicIdPartition
 
 Opened = tuple["LogReader | GatewayClient", "Callable[[Iterable[TopicIdPartition]], None]"]
@@ -58,8 +60,10 @@ def connect(
 
     Raises InvalidRequest, which names the argument, and InvalidSettings.
     """
-    texts = (bootstrap, store, source, gateway, token, user, password, ca_file, cert_file, key_file)
-    for name, text in zip(_EXAMPLES, texts, strict=True):
+    of_a_gateway = dict(
+        token=token, user=user, password=password, ca_file=ca_file, cert_file=cert_file, key_file=key_file
+    )
+    for name, text in dict(bootstrap=bootstrap, store=store, source=source, gateway=gateway, **of_a_gateway).items():
         if text is not None and not isinstance(text, str):
             raise InvalidRequest(f"{name} is a text, as in {name}={_EXAMPLES[name]!r}", given=type(text).__name__)
     require_mapping("kafka", kafka, '{"security.protocol": "SSL"}; brokers alone are bootstrap="host:port"')
@@ -77,18 +81,16 @@ def connect(
         certificate = client_certificate(chain, key, "cert_file", "key_file")
         client = GatewayClient(gateway, token=token, basic=basic, ca=ca, certificate=certificate)
         return Log(f"gateway={gateway!r}", lambda parts: _kept(parts, client))
-    for name, text in zip(_EXAMPLES, texts, strict=True):
-        if text is not None and name in _OF_A_GATEWAY:
+    for name, text in of_a_gateway.items():
+        if text is not None:
             raise InvalidRequest(f"{name} is for a gateway, and gateway is not given")
     from ..app.opening.connection import BROKER, STORE
 
-    settings_of = {BROKER: bootstrap, STORE: store, "view.source": source}
-    shown = ", ".join(
-        f"{argument}={value!r}" for argument, value in zip(_EXAMPLES, settings_of.values(), strict=False) if value
-    )
+    places = {"bootstrap": (BROKER, bootstrap), "store": (STORE, store), "source": ("view.source", source)}
+    shown = ", ".join(f"{argument}={value!r}" for argument, (_, value) in places.items() if value)
     by_kafka = {f"kafka.{name}": value for name, value in (kafka or {}).items()}
-    said_by = {argument: {name: value} for argument, (name, value) in zip(_EXAMPLES, settings_of.items(), strict=False)}
-    return Log(shown, _by_settings(agreed({"settings": settings or {}, "kafka": by_kafka, **said_by})))
+    by_place = {argument: dict([setting]) for argument, setting in places.items()}
+    return Log(shown, _by_settings(agreed({"settings": settings or {}, "kafka": by_kafka, **by_place})))
 
 
 _EXAMPLES = {
@@ -103,7 +105,6 @@ _EXAMPLES = {
     "cert_file": "/etc/ssl/ann.pem",
     "key_file": "/etc/ssl/ann.key",
 }
-_OF_A_GATEWAY = ("token", "user", "password", "ca_file", "cert_file", "key_file")
 
 
 class Log:
@@ -119,9 +120,7 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -307,3 +306,53 @@ def _listed(name: str, value: object, meant: str) -> list:  # type: ignore[type-
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidRequest(f"{name} is a list, as in {name}={meant}", given=repr(value))
     return list(value)
+
+
+def read_records(
+    kafka: Mapping[str, str],
+    store: str,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    isolation: str = "read_committed",
+    settings: Mapping[str, object] | None = None,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield exactly the records of the offsets ``[start, end)``, in order, from both tiers.
+
+    ``topic``: the topic's name, or the topic id of a deleted topic. ``kafka``: librdkafka properties. ``store``:
+    ``file:///folder``, ``s3://bucket/prefix``, … ``settings``: other settings, by their names in docs/settings.md, as
+    ``{"store.endpoint": "https://…", "encryption.keyring": "/path"}``. With ``{"view.source": "bucket"}`` no request
+    goes to a broker and ``kafka`` may be empty. The remote tier is then read by the view in the bucket, whose age is
+    logged first, or by an earlier view (``view.as_of``). Columns are those of Spark's Kafka source: key, value
+    (binary), topic, partition, offset, timestamp (milliseconds, UTC), timestampType, headers. The first batch opens the
+    connection. It is closed when the iterator ends or is closed.
+
+    Raises UnknownTopic, OffsetOutOfRange (the log lacks a part of the range), LogGap, CorruptData, AccessDenied,
+    Unavailable and InvalidSettings. Raises InvalidRequest if two arguments give different values for one setting, or if
+    ``kafka`` or ``settings`` is not a mapping. Raises ValueError for an unknown ``isolation``. A result is never
+    truncated silently: it lacks only offsets of accepted gaps.
+    """
+    from ..app.opening.connection import FOR_READERS, STORE
+
+    level = Isolation(isolation)
+    require_mapping("kafka", kafka, '{"bootstrap.servers": "host:9092"}')
+    require_mapping("settings", settings, '{"store.endpoint": "https://…"}')
+    by_kafka = {f"kafka.{name}": value for name, value in kafka.items()}
+    chosen = agreed({"settings": settings or {}, "kafka": by_kafka, "store": {STORE: store}})
+    return _records(settings_from({**FOR_READERS, **chosen}), topic, partition, start, end, level)
+
+
+def _records(
+    settings: Settings, topic: str, partition: int, start: int, end: int, isolation: Isolation
+) -> Generator[pa.RecordBatch, None, None]:
+    from ..app.opening.open import open_connection
+    from ..fetch.gone import place_of
+    from ..fetch.reader import records
+
+    with open_connection(settings) as connection:
+        place = place_of(connection.control, topic, partition)
+        reader = connection.reader(connection.view([place]))
+        for piece in reader.scan(topic, partition, start, end, isolation=isolation):
+            yield from records(piece, topic, partition, milliseconds=True)

@@ -373,7 +373,7 @@ class HandOver:
                     part.paused = value
             tell([part.place() for part in parts if part is not None and part.server is Server.KAFKA])
 
-    def positions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def position(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the offsets after the last records handed out; OFFSET_INVALID before the first, as in librdkafka."""
         with self._lock:
             positions = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..app.opening.positions import AtOffset, AtTime, Earliest, Latest, Position, offset_of, parse_time
 from ..state.errors import InvalidRequest, TierstateError
@@ -15,22 +15,11 @@ from ..state.routing import Isolation, Tier
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..fetch.gateway import GatewayClient
-    from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource
+    from .connect import Log
 
 When = int | str | datetime
 """A position: an offset (int), ``earliest``, ``latest`` or a time as text, or a datetime."""
-
-
-class OpenLog(Protocol):
-    """The part of `connect.Log` that a read needs."""
-
-    def opened(self) -> LogReader | GatewayClient: ...
-
-    def source(self, topic: str, partitions: Iterable[int]) -> RecordSource: ...
-
-    def closes(self, read: Generator[object, None, None]) -> None: ...
 
 
 class Read:
@@ -42,7 +31,7 @@ class Read:
 
     def __init__(
         self,
-        log: OpenLog,
+        log: Log,
         topic: str,
         ranges: Mapping[int, tuple[Offset, Offset]],
         columns: list[str] | None,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
@@ -137,77 +136,58 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, each from its ``offset``, which may be logical (OFFSET_BEGINNING, …)."""
-        if self._both is None:
-            self._kafka.assign(partitions)
-            return
-        self._both.assigned(partitions, self._kafka.assign, anew=True)
-        self._answered = True
+        self._assigned(partitions, self._kafka.assign, anew=True)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions in addition to the assigned partitions."""
+        self._assigned(partitions, self._kafka.incremental_assign, anew=False)
+
+    def _assigned(
+        self, partitions: list[TopicPartition], change: Callable[[list[TopicPartition]], None], *, anew: bool
+    ) -> None:
         if self._both is None:
-            self._kafka.incremental_assign(partitions)
+            change(partitions)
             return
-        self._both.assigned(partitions, self._kafka.incremental_assign, anew=False)
+        self._both.assigned(partitions, change, anew=anew)
         self._answered = True
 
     def unassign(self) -> None:
         """Stop reading all partitions. The offsets of records handed out are stored first, for the commit."""
-        if self._both is not None:
-            self._both.flush()
-        self._kafka.unassign()
-        if self._both is not None:
-            self._both.unassigned(None)
-            self._answered = True
+        self._unassigned(self._kafka.unassign, None)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop reading these partitions. The others continue. Offsets are stored first, as by `unassign`."""
+        self._unassigned(partial(self._kafka.incremental_unassign, partitions), partitions)
+
+    def _unassigned(self, change: Callable[[], None], partitions: list[TopicPartition] | None) -> None:
         if self._both is not None:
             self._both.flush()
-        self._kafka.incremental_unassign(partitions)
+        change()
         if self._both is not None:
             self._both.unassigned(partitions)
             self._answered = True
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions, whichever tier serves them."""
-        if self._both is None:
-            return list(self._kafka.assignment())
-        self._require_open()
-        return self._both.assignment()
+        return list(self._serving.assignment())
 
     # --- positions ------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition) -> None:
         """Continue at another offset of an assigned partition, which may be in the other tier."""
-        if self._both is None:
-            self._kafka.seek(partition)
-            return
-        self._require_open()
-        self._both.seek(partition)
+        self._serving.seek(partition)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hand out no record of these partitions until `resume`. They stay assigned."""
-        if self._both is None:
-            self._kafka.pause(partitions)
-            return
-        self._require_open()
-        self._both.pause(partitions)
+        self._serving.pause(partitions)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Hand out records of these partitions again, after the last record handed out."""
-        if self._both is None:
-            self._kafka.resume(partitions)
-            return
-        self._require_open()
-        self._both.resume(partitions)
+        self._serving.resume(partitions)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return for each partition the offset after the last record handed out, or OFFSET_INVALID if there is none."""
-        if self._both is None:
-            return list(self._kafka.position(partitions))
-        self._require_open()
-        return self._both.positions(partitions)
+        return list(self._serving.position(partitions))
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """Store offsets for the next commit: the offset after ``message``, or ``offsets`` (the next offsets to read).
@@ -281,6 +261,12 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
         self._closed = True
         self._looks.close()
 
+    @property
+    def _serving(self) -> Any:
+        """Return Kafka's consumer if it reads alone, else the object for both tiers. Raises RuntimeError if closed."""
+        self._require_open()
+        return self._both or self._kafka
+
     def _require_open(self) -> None:
         if self._closed:
             raise RuntimeError("Consumer closed")
@@ -288,9 +274,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

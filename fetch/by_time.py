@@ -10,12 +10,11 @@ may belong to a lost branch, no record in this part or after it is returned.
 from __future__ import annotations
 
 from ..log.batch import iter_batches
+from ..log.indexes import lookup_offset, time_index_entries
 from ..log.record_parser import parse_records
-from ..log.time_index import lookup_offset, parse_time_index
 from ..state.errors import LogGap
-from ..state.later_release import require_readable
 from ..state.offsets import Offset, OffsetRange, TimestampMs
-from ..state.partition_view import PartitionView
+from ..state.partition_view import PartitionView, require_readable
 from ..state.routing import Isolation, LocalBounds, log_start, unconfirmed
 from ..state.segment import RemoteSegment
 from .logical import Ask, LogicalPartition
@@ -108,7 +107,7 @@ def first_in_segment(
     remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs, *, markers: bool = False
 ) -> Found | None:
     """Return the first record of the range at or after a time. Records before the time index's entry are older."""
-    index = parse_time_index(remote.time_index(segment), segment.offsets.start, segment.object_key)
+    index = list(time_index_entries(remote.time_index(segment), segment.offsets.start, segment.object_key))
     begin = lookup_offset(index, timestamp)
     position = offsets.start if begin is None else Offset(max(begin, offsets.start))
     while position <= offsets.end:

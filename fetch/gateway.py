@@ -331,7 +331,7 @@ def below(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
     """Return the records below ``end``. Offsets must ascend."""
     import numpy as np
 
-    from ..log.arrow_columns import numbers
+    from ..log.record_columns import numbers
 
     offsets = numbers(batch.column("offset"), np.int64)
     return batch.slice(0, int(offsets.searchsorted(end)))

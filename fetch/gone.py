@@ -19,10 +19,9 @@ from ..state.errors import (
     UnknownTopic,
 )
 from ..state.ids import TopicId, TopicIdPartition
-from ..state.later_release import require_readable
 from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, OffsetRange, TimestampMs
-from ..state.partition_view import PartitionView
+from ..state.partition_view import PartitionView, require_readable
 from ..state.routing import Isolation, LocalBounds
 from ..state.segment import RemoteSegment
 from ..state.view import TierView

@@ -17,7 +17,7 @@ from ..broker.fetch_spec import FetchSpec
 from ..broker.open import Broker
 from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck
-from ..log.markers import ABORT, marker_type
+from ..log.transactions import ABORT, marker_type
 from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable
 from ..state.ids import TopicIdPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..log.batch import HEADER_BYTES, iter_batches
-from ..log.offset_index import lookup_position, parse_offset_index
+from ..log.indexes import lookup_position, offset_index_entries
 from ..state.errors import CorruptData, OtherBytes
 from ..state.offsets import Offset
 from ..state.segment import RemoteSegment
@@ -103,7 +103,7 @@ def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -
 
 def _by_index(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:
     """Return, by Kafka's rule, the position in the index's greatest entry at or below ``offset``; 0 without one."""
-    entries = parse_offset_index(reader.indexes(IndexKind.OFFSET) or b"", base_offset, source)
+    entries = list(offset_index_entries(reader.indexes(IndexKind.OFFSET) or b"", base_offset, source))
     position = lookup_position(entries, offset)
     if not 0 <= position < max(1, reader.plain_bytes):
         raise CorruptData("the offset index points outside the log", file=source, position=position)

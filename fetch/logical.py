@@ -31,9 +31,8 @@ from ..state.errors import (
     TierStateLost,
 )
 from ..state.ids import TopicIdPartition
-from ..state.later_release import require_readable
 from ..state.offsets import Offset, OffsetRange
-from ..state.partition_view import PartitionView
+from ..state.partition_view import PartitionView, require_readable
 from ..state.routing import (
     EVERYTHING,
     AtEnd,

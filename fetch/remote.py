@@ -23,8 +23,7 @@ from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
 from ..state.errors import CorruptData, InvalidRequest, OtherBytes
 from ..state.ids import TopicIdPartition
-from ..state.object_keys import ObjectKeys, ObjectKind, object_key
-from ..state.object_name import require_own
+from ..state.object_keys import ObjectKeys, ObjectKind, object_key, require_own
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ..log.batch import BatchHeader
 from ..log.isolation import AbortFilter, MarkerCheck, contradiction
-from ..log.transaction_check import TransactionIndexCheck, open_before
+from ..log.transaction_index import TransactionIndexCheck, open_before
 from ..state.errors import CorruptData
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset

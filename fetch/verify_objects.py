@@ -20,8 +20,7 @@ from ..log.isolation import MarkerCheck
 from ..runtime.units import counted
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicIdPartition
-from ..state.object_keys import ObjectKeys, ObjectKind, base_of, folder_of, object_key
-from ..state.object_name import not_own
+from ..state.object_keys import ObjectKeys, ObjectKind, base_of, folder_of, not_own, object_key
 from ..state.objects import ObjectInfo
 from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment, SegmentState

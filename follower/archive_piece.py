@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 import zstandard
 
-from ..state.anchor import Anchor
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.offsets import Position, TimestampMs
-from ..state.view import Entry
+from ..state.view import Anchor, Entry
 from .envelope import HEAD_BYTES, seal, unseal
 from .object_names import PieceName, TierPlace
 from .rocksdb_view import ViewIdentity

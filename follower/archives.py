@@ -13,9 +13,9 @@ from contextlib import suppress
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
 from ..runtime.listener import Event, FactsApplied
-from ..state.anchor import Anchor
 from ..state.errors import Fenced, HistoryBroken, TierstateError, Unavailable
 from ..state.offsets import Position
+from ..state.view import Anchor
 from ..storage.object_store import ObjectStore
 from .archive_chain import START, furthest_of, reached_by, read_header, read_piece
 from .archive_piece import WINDOW, anchor_in

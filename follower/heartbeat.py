@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..broker.tier_topic import TierTopic
-from ..state.anchor import Anchor
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, UnknownOutcome
 from ..state.ids import COPIER
 from ..state.keys import SIGNATURES, signature_key
 from ..state.offsets import Position
+from ..state.view import Anchor
 from ..storage.object_store import ObjectReader
 from .envelope import seal, unseal
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ..state.facts import UnknownFact
 from ..state.ids import TopicIdPartition
-from ..state.keys import tier_partition_of
-from ..state.place import Places
+from ..state.keys import Places, tier_partition_of
 from ..state.view import Entry, MemoryView, ViewStore
 
 Keep = Callable[[int, TopicIdPartition], bool]

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..state.anchor import Anchor
 from ..state.errors import CorruptData, DiskFull, InvalidRequest, Unavailable
 from ..state.offsets import ByteRange, Position
-from ..state.view import Entry, ViewStore
+from ..state.view import Anchor, Entry, ViewStore
 from ..storage.object_store import MIB, ObjectReader, ObjectWriter
 from .digests import SetDigest, add_entry
 from .envelope import HEAD_BYTES, seal, unseal

@@ -30,10 +30,10 @@ from ..rules.reasons import Reason, Why, lasting
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.watchdog import go_round
-from ..state.anchor import Anchor
 from ..state.errors import ObjectExists, ObjectNotFound, PrefixContested, TierstateError, Unavailable
 from ..state.ids import COPIER, FactId
 from ..state.objects import ObjectInfo
+from ..state.view import Anchor
 from ..storage.object_store import ObjectStore
 from .heartbeat import (
     NO_PROOF_YET,

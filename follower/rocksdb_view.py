@@ -6,7 +6,7 @@ The table lists column families, keys and values. Keys begin with the tier-state
     positions                 position of the next record, as-of (ms, `as_of.py`), leader epoch of the last record (3 x
                               int64); if it is known, the anchor follows: position and SHA-256 of the last record
                               (int64, 32 bytes)
-    foreign         ‖ key     position (int64) of an entry that belongs to no partition (`state/place.py`)
+    foreign         ‖ key     position (int64) of an entry that belongs to no partition (`state/keys.py`)
     dropped         ‖ T/P/    empty: records of this partition were left out
     second_values   ‖ key     both positions, length of the first value (2 x int64, uint32) ‖ first ‖ second value
     meta            identity  the view's `ViewIdentity` (JSON)
@@ -26,15 +26,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..state.anchor import Anchor
 from ..state.apply import PartitionState
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import LiveFact
 from ..state.ids import TopicIdPartition
-from ..state.keys import partition_of_key, partition_prefix, tier_partition_of
+from ..state.keys import Places, partition_of_key, partition_prefix, tier_partition_of
 from ..state.offsets import Position
-from ..state.place import Places
-from ..state.view import BEGINNING, Decode, Entry, SecondValue, ViewStore, is_second_value
+from ..state.view import BEGINNING, Anchor, Decode, Entry, SecondValue, ViewStore, is_second_value
 from .rocksdb import Batch, Database
 from .uncollected import uncollected
 from .view_identity import BEFORE_ANCHORS

@@ -12,9 +12,9 @@ than the compaction lag ago. A record that replaced the lost one since then is t
 from __future__ import annotations
 
 from ..broker.tier_topic import TierTopic
-from ..state.anchor import Anchor
 from ..state.errors import PositionLost
 from ..state.offsets import TimestampMs
+from ..state.view import Anchor
 from .as_of import MIN_COMPACTION_LAG_MS
 
 

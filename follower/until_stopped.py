@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..broker.tier_topic import AppendTime, TierBatch, TierReader, TierTopic
 from ..runtime.watchdog import alive
-from ..state.anchor import Anchor
 from ..state.errors import Unavailable
 from ..state.offsets import Position, TimestampMs
+from ..state.view import Anchor
 
 
 @dataclass(frozen=True, slots=True)

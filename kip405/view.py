@@ -16,7 +16,7 @@ from pathlib import Path
 from cachetools import LRUCache
 
 from ..broker.tier_reader import TierReader
-from ..log.epoch_checkpoint import parse_epoch_checkpoint
+from ..log.partition import parse_epoch_checkpoint
 from ..runtime.clock import Clock
 from ..state.coverage import Coverage
 from ..state.epochs import LeaderEpoch, Lineage

@@ -15,7 +15,7 @@ from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
 from ..storage.memory import MemoryStore
 from ..storage.options import StoreOptions
-from ..values.registry_access import registry_access
+from ..values.schema_registry import registry_access
 from .export import Export
 from .export_ledger import Ledger
 from .export_work import Place, TaskAccess

@@ -12,10 +12,10 @@ from ..app.operating.reader_leases import take_leases
 from ..follower.follower import Follower
 from ..runtime.id_source import RandomIds
 from ..state.errors import AccessDenied, TierstateError, Unavailable
+from ..state.facts import ReaderLease
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.keys import key_of
 from ..state.offsets import Extent
-from ..state.termless_facts import ReaderLease
 
 LEASE_S = 600.0
 """The longest duration of a lease in seconds; it is renewed after a third. A killed job's lease remains so long."""

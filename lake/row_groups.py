@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..log.arrow_columns import as_column, constant, numbers
+from ..log.record_columns import as_column, constant, numbers
 
 RECORD_BYTES = 32
 """Bytes that count for a record in addition to its key, value and headers."""

@@ -13,7 +13,7 @@ from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
 from ..state.ids import FactId
-from ..values.registry_access import registry_access
+from ..values.schema_registry import registry_access
 from .leases import Keep, leased
 from .log import TopicLog
 from .table_catalog import LakeCatalog

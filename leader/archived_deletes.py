@@ -10,7 +10,7 @@ from ..state.apply import PartitionState
 from ..state.facts import LiveFact
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.keys import KeyKind
-from ..state.object_name import not_own
+from ..state.object_keys import not_own
 from ..state.view import Entry
 from .recover_archive import about_partitions
 

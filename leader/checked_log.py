@@ -14,11 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.indexes import (
+    OffsetIndexBuilder,
+    OffsetIndexCheck,
+    TimeIndexBuilder,
+    TimeIndexCheck,
+    offset_index_entries,
+    time_index_entries,
+)
 from ..log.local_log import SegmentFiles
-from ..log.offset_index import OffsetIndexBuilder, OffsetIndexCheck, offset_index_entries
 from ..log.record_parser import is_decodable
-from ..log.time_index import TimeIndexBuilder, TimeIndexCheck, time_index_entries
-from ..log.transaction_check import TransactionIndexCheck
+from ..log.transaction_index import TransactionIndexCheck
 from ..state.errors import CorruptData
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.segment import AbortedRange

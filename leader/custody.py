@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..broker.control import BrokerControl
-from ..rules.custody import DeclareMissing, EndPartition, Evidence, NoCustody, TermStep, Withdraw, is_over
+from ..rules.custody import DeclareMissing, EndPartition, Evidence, TermStep, Withdraw, is_over
 from ..runtime.clock import Clock
 from ..runtime.listener import CustodyStepTaken, OperationFailed, TermEnded, TermStarted
 from ..runtime.operation import Operation, run
@@ -159,10 +159,10 @@ class Custodian:
     def _step(self, partition: TopicIdPartition, ward: _Ward) -> Operation[bool]:
         custody = self._custody
         step = custody.next(partition)
-        ward.reason = step.reason if isinstance(step, NoCustody) else None
+        ward.reason = step if isinstance(step, str) else None
         topic = custody.context.view.partition(partition).topic or ""
         match step:
-            case NoCustody():
+            case str():
                 return False
             case DeclareMissing():
                 yield from declare_missing(custody, partition)

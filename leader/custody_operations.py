@@ -29,12 +29,18 @@ from ..runtime.operation import Operation
 from ..runtime.watchdog import alive
 from ..state.epochs import TERMINAL_EPOCH
 from ..state.errors import Fenced
-from ..state.facts import DeleteReason, LeaderElected, PartitionDeleted, SegmentDeleteFinished, SegmentDeleteStarted
+from ..state.facts import (
+    DeleteReason,
+    LeaderElected,
+    PartitionDeleted,
+    PartitionMissing,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+)
 from ..state.ids import FactId, RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
 from ..state.segment import CopyAttempt, RemoteSegment, Term
-from ..state.termless_facts import PartitionMissing
 from ..storage.object_store import ObjectStore
 from ..storage.segment.writer import delete_segment
 from .expirer import check_gone

@@ -18,8 +18,7 @@ from ..runtime.listener import Listener, LocalTrimmed, LogStartMoved, SegmentDel
 from ..runtime.operation import Operation
 from ..state.errors import Fenced, ObjectNotFound, StorageUnavailable, TimedOut
 from ..state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
-from ..state.object_keys import ObjectKind, object_key
-from ..state.object_name import require_own
+from ..state.object_keys import ObjectKind, object_key, require_own
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState

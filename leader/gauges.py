@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from ..rules.cut_elsewhere import offsets_cut_elsewhere
 from ..rules.expire import future_segments
 from ..rules.reasons import Reason
+from ..rules.trim import offsets_cut_elsewhere
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.lineage import readable_ranges

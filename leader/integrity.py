@@ -16,11 +16,10 @@ from ..runtime.listener import HoldReported, Listener
 from ..runtime.operation import Operation
 from ..schemas.codec import decode_fact, fact_to_json
 from ..state.errors import UnknownOutcome
-from ..state.facts import Fact, UnknownFact
+from ..state.facts import Fact, IntegrityHold, UnknownFact
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.termless_facts import IntegrityHold
 from ..state.view import SecondValue
 from .term import TermContext
 from .termless import say

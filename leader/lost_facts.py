@@ -18,8 +18,7 @@ from ..rules.sweep import ArchivedDeletes, no_archived_deletes
 from ..runtime.listener import Listener, OperationFailed
 from ..state.errors import TierstateError
 from ..state.ids import RemoteSegmentId, TopicIdPartition
-from ..state.object_keys import ObjectKeys
-from ..state.object_name import ObjectName
+from ..state.object_keys import ObjectKeys, ObjectName
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState

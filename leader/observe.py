@@ -21,8 +21,8 @@ from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, Unavailable, UnknownTopic
 from ..state.ids import BrokerId, TopicIdPartition
 from ..state.offsets import Offset, TimestampMs
+from ..state.retention import TopicConfig
 from ..state.routing import LocalBounds
-from ..state.topics import TopicConfig
 from .group_holds import GroupHolds, GroupPolicy
 from .term import TermContext
 

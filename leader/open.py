@@ -19,7 +19,7 @@ from ..runtime.quota import ByteQuota
 from ..runtime.settings import Settings
 from ..state.ids import COPIER, TopicId, TopicIdPartition
 from ..state.object_keys import ObjectKeys
-from ..state.topics import TopicConfig
+from ..state.retention import TopicConfig
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
 from ..storage.segment.keyring_file import KeyRingFile

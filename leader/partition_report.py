@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..rules.candidates import NothingToCopy, copied_offset
+from ..rules.candidates import copied_offset
 from ..rules.decide import Decision, OperationKind, retention_of
-from ..rules.erase import NothingToErase
-from ..rules.expire import NoExpiry
 from ..rules.observed import Observed
 from ..rules.reasons import Reason, Why
 from ..rules.trim import NoTrim
@@ -32,13 +30,13 @@ def reported(
 ) -> PartitionStatus:
     """Return the status after a look. ``failing``: kinds whose last operation failed; ``before`` has the reasons."""
     status = with_local_log(before, view, seen, now).saying(
-        not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
+        not_erased=decision.erase if isinstance(decision.erase, str) else None,
         held_by=decision.trim.held_by,
         groups_asked_at=seen.groups.asked_at,
     )
-    copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
+    copy = decision.copy if isinstance(decision.copy, Why) else None
     trim = decision.trim.why if isinstance(decision.trim, NoTrim) else None
-    expire = decision.expire.why if isinstance(decision.expire, NoExpiry) else None
+    expire = decision.expire if isinstance(decision.expire, Why) else None
     if copy is not None or OperationKind.COPY not in failing:
         status = status.copying(copy)
     if trim is not None or OperationKind.TRIM not in failing:

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 
 from ..rules.candidates import CopyCandidate
 from ..rules.decide import Decision, Intent, Memory, OperationKind, Policy, decide, refusal
-from ..rules.expire import RemoveObjects
-from ..rules.last_seen import LastSeen
+from ..rules.expire import LastSeen, RemoveObjects
+from ..rules.lineages import term_due
 from ..rules.observed import Observed
 from ..rules.reasons import Reason, Why, why_failed
 from ..rules.sweep import still_abandoned
-from ..rules.term_due import term_due
 from ..rules.trim import NoTrim
 from ..runtime.listener import (
     CopyFailed,

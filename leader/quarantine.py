@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, StorageUnavailable
-from ..state.object_keys import ObjectKind, object_key
-from ..state.object_name import require_own
+from ..state.object_keys import ObjectKind, object_key, require_own
 from ..state.objects import ObjectInfo, checked_key
 from ..state.offsets import ByteRange
 from ..state.segment import CopyAttempt, RemoteSegment

@@ -14,8 +14,7 @@ from itertools import groupby, islice
 from ..rules.recovery import FoundSegment
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicId, TopicIdPartition
-from ..state.object_keys import ObjectKind, base_of, object_key
-from ..state.object_name import not_own
+from ..state.object_keys import ObjectKind, base_of, not_own, object_key
 from ..state.objects import ObjectInfo
 from ..state.offsets import TimestampMs
 from ..storage.object_store import ObjectReader

@@ -16,8 +16,7 @@ from ..rules.sweep import ArchivedDeletes, Leftover, UnneededObject, classify, c
 from ..runtime.listener import Listener
 from ..runtime.operation import Operation
 from ..state.errors import Fenced, ObjectNotFound, TierstateError
-from ..state.object_keys import ObjectKeys, folder_of, keys_below
-from ..state.object_name import not_own
+from ..state.object_keys import ObjectKeys, folder_of, keys_below, not_own
 from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView

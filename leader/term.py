@@ -1,6 +1,6 @@
 """A term: this agent's right to write facts about one partition. Rules marked * are in `docs/tier-state.md`.
 
-A term begins in every leader epoch, whether or not there is something to do (`rules/term_due.py`). A term is in force
+A term begins in every leader epoch, whether or not there is something to do (`rules/lineages.py`). A term is in force
 only while its own `LeaderElected` is in the view, at position Q. Q is read from that view, never from the
 acknowledgement*. Nothing is decided before the view has applied this term's last acknowledged append*. Any unknown
 outcome ends the term. A fact that was appended with an unknown outcome is never appended again.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import APPEND_TIMEOUT_S, TierTopic
 from ..log.local_log import LocalLog, LocalSnapshot
-from ..rules.earlier_lineages import earlier_lineages
+from ..rules.lineages import earlier_lineages
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.operation import Operation
@@ -25,11 +25,10 @@ from ..state.errors import AccessDenied, Fenced, InvalidRequest, LineageTooLong,
 from ..state.facts import Fact, LeaderElected, LogStartAdvanced
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.keys import key_of
-from ..state.later_release import require_readable
 from ..state.lineage import below, compose, folded, highest_log_start
 from ..state.object_keys import ObjectKeys
 from ..state.offsets import Offset, Position, TimestampMs
-from ..state.partition_view import PartitionView
+from ..state.partition_view import PartitionView, require_readable
 from ..state.routing import LocalBounds
 from ..state.segment import Term
 from ..state.view import TierView

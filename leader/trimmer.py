@@ -142,5 +142,5 @@ def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[R
     """Return the segments that will be the only copy of the offsets [local_start, before)."""
     if before <= local_start:
         return []
-    pieces = view.in_range(OffsetRange(local_start, Offset(before - 1)))
+    pieces = view.coverage.within(OffsetRange(local_start, Offset(before - 1)))
     return list({piece.segment.segment_id: piece.segment for piece in pieces}.values())

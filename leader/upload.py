@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..log.batch import first_codec
-from ..log.epoch_checkpoint import format_epoch_checkpoint
 from ..log.local_log import SegmentFiles
+from ..log.partition import format_epoch_checkpoint
 from ..runtime.id_source import RandomBytes, system_random
 from ..runtime.listener import Listener, TransactionIndexRebuilt
 from ..runtime.operation import Operation

@@ -17,13 +17,13 @@ import pyarrow as pa
 from ..state.errors import BatchTooLarge, CorruptData
 from ..state.segment import AbortedRange
 from . import kernels
-from .arrow_columns import empty
 from .batch import HEADER_BYTES, iter_batches
 from .compression import FIRST_BYTES, MAX_RECORDS_BYTES, Scratch, decompress_into
 from .isolation import AbortFilter
 from .record_block import MAX_RECORDS as MAX_RECORDS
 from .record_block import RecordBlock as RecordBlock
 from .record_columns import RECORD_SCHEMA as RECORD_SCHEMA
+from .record_columns import empty
 from .record_columns import record_schema as record_schema
 from .record_filter import RecordFilter
 
@@ -59,17 +59,8 @@ def decode_records(
     is never read.
     """
     final = MAX_OFFSET if end is None else end - 1
-    decoder = _Decoder(
-        data,
-        source,
-        position,
-        start,
-        final,
-        reuse=False,
-        most_unpacked=most_unpacked,
-        piece_bytes=piece_bytes,
-        looked=looked,
-    )
+    more = {"most_unpacked": most_unpacked, "piece_bytes": piece_bytes}
+    decoder = _Decoder(data, source, position, start, final, reuse=False, looked=looked, **more)
     return decoder.blocks(AbortFilter(aborted or ()), verify_crc)
 
 
@@ -84,7 +75,6 @@ def decode_batches(
     start: int = 0,
     end: int | None = None,
     verify_crc: bool = True,
-    include_headers: bool = True,
     columns: Sequence[str] | None = None,
     record_filter: RecordFilter | None = None,
     looked: Looked | None = None,
@@ -93,7 +83,7 @@ def decode_batches(
     """Yield the blocks of `decode_records` as Arrow batches with the schema of `record_schema`. ``record_filter`` keeps
     only matching records, so an Arrow batch may be empty.
     """
-    schema = record_schema(include_headers=include_headers, columns=columns, milliseconds=milliseconds)
+    schema = record_schema(columns=columns, milliseconds=milliseconds)
     final = MAX_OFFSET if end is None else end - 1
     decoder = _Decoder(data, source, position, start, final, reuse=True, looked=looked)
     for block in decoder.blocks(AbortFilter(aborted or ()), verify_crc):
@@ -264,25 +254,10 @@ class _Decoder:
         )
         while code == kernels.FULL:
             room = max(1, min(fitting, MAX_RECORDS))
-            at, size, headers_at, header_counts = (column[:room] for column in self._columns(room))
-            block = RecordBlock(
-                self._source,
-                raw,
-                empty(room, np.int64),
-                empty(room, np.int64),
-                empty(room, np.int32),
-                at,
-                size,
-                headers_at,
-                header_counts,
-                np.zeros(kernels.SUMS, np.int64),
-            )
-            columns = (block.offsets, block.timestamps, block.types, block.at, block.size)
-            begun = state.copy()
-            code = kernels.parse(
-                raw.ctypes.data, batches, self._start, self._final, state, block.sums, *columns,
-                block.headers_at, block.header_counts,
-            )  # fmt: skip
+            columns: tuple[Any, ...] = (empty(room, np.int64), empty(room, np.int64), empty(room, np.int32))
+            columns += tuple(column[:room] for column in self._columns(room))
+            block, begun = RecordBlock(self._source, raw, np.zeros(kernels.SUMS, np.int64), *columns), state.copy()
+            code = kernels.parse(raw.ctypes.data, batches, self._start, self._final, state, block.sums, *columns)
             if code not in (kernels.OK, kernels.FULL):
                 if begun[kernels.AT_BATCH] < state[kernels.AT_BATCH]:
                     yield from self._parsed(raw, batches[: state[kernels.AT_BATCH]], begun)
@@ -293,12 +268,10 @@ class _Decoder:
     def _columns(self, room: int) -> tuple[npt.NDArray[Any], ...]:
         """Return memory for ``room`` or more records, for the columns of `RecordBlock` that Arrow arrays do not use."""
         if not self._reuse or not self._held or len(self._held[0]) < room:
-            pairs, single = (room, 2), room
+            pairs = (room, 2)
             self._held = (
-                np.empty(pairs, np.int64),
-                np.empty(pairs, np.int32),
-                np.empty(single, np.int64),
-                np.empty(single, np.int32),
+                *(np.empty(pairs, np.int64), np.empty(pairs, np.int32)),
+                *(np.empty(room, np.int64), np.empty(room, np.int32)),
             )
         return self._held
 

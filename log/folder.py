@@ -4,8 +4,7 @@ A folder does not show how a transaction ends that is open at the last offset. I
 read_committed, all records from the transaction's first offset on are hidden, as after a last stable offset. If only
 one segment file is read, the markers of its open transactions are searched in the later segments of the folder.
 
-Aborted transactions are read from the markers, and the transaction indexes are compared with them. `places.py` checks
-batches against file names, neighbours and the leader epoch checkpoint.
+Aborted transactions are read from the markers, and the transaction indexes are compared with them.
 """
 
 from __future__ import annotations
@@ -15,16 +14,80 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from ..state.errors import InvalidRequest
+from ..state.epochs import Lineage
+from ..state.errors import CorruptData, InvalidRequest
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from .batch import BatchHeader, iter_batches
-from .log_piece import LogPiece
 from .partition import open_partition
-from .places import BatchPlaces
+from .record_parser import LogPiece
 from .segment import LogSegment
-from .transaction_check import OpenBefore, TransactionIndexCheck, open_before
+from .transaction_index import OpenBefore, TransactionIndexCheck, open_before
 from .transactions import decide
+
+
+@dataclass(slots=True)
+class _EpochRun:
+    """Consecutive batches of one leader epoch."""
+
+    epoch: int
+    file: str
+    position: int
+    first: int
+    last: int
+
+
+class BatchPlaces:
+    """Checks offsets and leader epochs against file names, adjacent batches and the epoch checkpoint.
+
+    A batch's base offset and leader epoch are outside its CRC: nothing in the batch shows that one of them was changed.
+    Pass the batches of adjacent files through `follow` in order, then `check` all.
+    Memory: some 200 bytes for each leader epoch.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[_EpochRun] = []
+
+    def follow(
+        self, batches: Iterator[BatchHeader], source: str, base: Offset, following: Offset | None
+    ) -> Iterator[BatchHeader]:
+        """Yield the batches of one file. Raises CorruptData if a batch lies outside [``base``, ``following``), or if
+        its leader epoch is lower than that of the batch before. If ``following`` is None, there is no upper bound."""
+        for batch in batches:
+            if batch.base_offset < base:
+                raise self._wrong("batch lies below its segment's base offset", source, batch, base_offset=base)
+            if following is not None and batch.last_offset >= following:
+                raise self._wrong("batch reaches into the next segment", source, batch, next_segment=following)
+            self._add(batch, source)
+            yield batch
+
+    def _add(self, batch: BatchHeader, source: str) -> None:
+        epoch, newest = batch.partition_leader_epoch, self._runs[-1] if self._runs else None
+        if newest is None or epoch > newest.epoch:
+            self._runs.append(_EpochRun(epoch, source, batch.position, batch.base_offset, batch.last_offset))
+        elif epoch < newest.epoch:
+            raise self._wrong("leader epochs go back", source, batch, epoch=epoch, before=newest.epoch)
+        else:
+            newest.last = batch.last_offset
+
+    def check(self, checkpoint: Lineage) -> None:
+        """Compare the batches' leader epochs with the checkpoint. Offsets below its first entry (the log start offset)
+        are not compared. Raises CorruptData."""
+        for run in self._runs:
+            says = {checkpoint.epoch_at(run.first), checkpoint.epoch_at(run.last)} - {None, run.epoch}
+            if says:
+                raise CorruptData(
+                    "batches are of another leader epoch than the checkpoint says",
+                    file=run.file,
+                    position=run.position,
+                    offsets=f"{run.first}..{run.last}",
+                    leader_epoch=run.epoch,
+                    checkpoint=says.pop(),
+                )
+
+    @staticmethod
+    def _wrong(what: str, source: str, batch: BatchHeader, **facts: object) -> CorruptData:
+        return CorruptData(what, file=source, position=batch.position, offset=batch.base_offset, **facts)
 
 
 @dataclass(frozen=True, slots=True)

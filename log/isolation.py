@@ -12,7 +12,7 @@ from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from .batch import CONTROL, TRANSACTIONAL, BatchHeader
-from .markers import ABORT, COMMIT, marker_type
+from .transactions import ABORT, COMMIT, marker_type
 
 
 class AbortFilter:

@@ -7,7 +7,7 @@ six times as long as the bytes), and two bytes for each record and each header.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +43,13 @@ def line_layout(
     topic: str, partition: int, encoding: Encoding = Encoding.UTF8, tier: str | None = None, *, ends_line: bool = True
 ) -> Layout:
     """Return the layout of the JSON lines that `consume` and the gateway write."""
-    names = {"offset": k.OFFSET, "timestamp": k.TIMESTAMP, "timestampType": k.TYPE, "key": k.KEY, "value": k.VALUE}
-    end = b"" if tier is None else b',"tier":' + orjson.dumps(tier)
-    start = b'{"topic":%b,"partition":%d' % (orjson.dumps(topic), partition)
-    form = _FORMS[encoding]
-    return _layout(start, names, end + (b"}\n" if ends_line else b"}"), form, form)
+    form, end = _FORMS[encoding], b"" if tier is None else b',"tier":' + orjson.dumps(tier)
+    around = (
+        b'{"topic":%b,"partition":%d,"offset":' % (orjson.dumps(topic), partition),
+        *(b',"timestamp":', b',"timestampType":', b',"key":', b',"value":', b',"headers":['),
+        b"]" + end + (b"}\n" if ends_line else b"}"),
+    )
+    return Layout(around, (k.OFFSET, k.TIMESTAMP, k.TYPE, k.KEY, k.VALUE, k.HEADERS), form, form)
 
 
 def rest_layout(topic: str, partition: int, *, binary: bool) -> Layout:
@@ -104,12 +106,6 @@ def json_lines(
     if len(topics) != 1 or len(partitions) != 1:
         raise InvalidRequest("rows of one partition at a time", topics=topics, partitions=partitions)
     yield from json_records(batch, line_layout(topics[0], partitions[0], encoding, tier))
-
-
-def _layout(start: bytes, names: Mapping[str, int], end: bytes, form: int, header_form: int) -> Layout:
-    before = [b',"%b":' % name.encode() for name in names]
-    around = (start + before[0], *before[1:], b',"headers":[', b"]" + end)
-    return Layout(around, (*names.values(), k.HEADERS), form, header_form)
 
 
 def _columns(parts: RecordParts) -> tuple[object, ...]:

@@ -26,11 +26,10 @@ from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
 from .broker_folders import BrokerFolders
 from .folder_events import FolderEvents, Touched
-from .partition import FolderFiles, folder_name, metadata_file
+from .partition import FolderFiles, Stamp, folder_name, metadata_file, stamp_of
 from .quiet_reader import QuietReader
 from .segment import LogSegment
-from .small_files import Stamp, stamp_of
-from .transaction_check import OpenBefore, open_before
+from .transaction_index import OpenBefore, open_before
 from .transactions import decide
 
 LOOKS = 5
@@ -260,9 +259,7 @@ class LogDirs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
@@ -344,7 +341,5 @@ class OpenSegment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._opened.close()

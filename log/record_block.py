@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import kernels
-from .arrow_columns import empty
-from .java_text import java_text
-from .record_columns import HEADERS, MICROSECONDS
+from .record_columns import HEADERS, MICROSECONDS, empty
+from .record_parser import java_text
 
 MAX_MILLIS = (2**63 - 1) // 1000
 """The latest time, in ms, that int64 microseconds hold. Later times become this time, and earlier ones its negative."""
@@ -49,6 +48,7 @@ class RecordBlock:
 
     source: str
     raw: npt.NDArray[np.uint8]
+    sums: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]
     types: npt.NDArray[np.int32]
@@ -56,25 +56,13 @@ class RecordBlock:
     size: npt.NDArray[np.int32]
     headers_at: npt.NDArray[np.int64]
     header_counts: npt.NDArray[np.int32]
-    sums: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def first(self, count: int) -> RecordBlock:
         """Return the first ``count`` records, if the columns are longer. ``sums`` must already count only these."""
-        return RecordBlock(
-            self.source,
-            self.raw,
-            self.offsets[:count],
-            self.timestamps[:count],
-            self.types[:count],
-            self.at[:count],
-            self.size[:count],
-            self.headers_at[:count],
-            self.header_counts[:count],
-            self.sums,
-        )
+        return self._of(slice(count), self.sums)
 
     def only(self, rows: slice | npt.NDArray[np.int64]) -> RecordBlock:
         """Return a block with these rows only. Row numbers must ascend."""
@@ -84,18 +72,12 @@ class RecordBlock:
         sums[kernels.NULL_KEYS : kernels.NULL_VALUES + 1] = (size < 0).sum(axis=0)
         sums[kernels.HEADER_COUNT], sums[kernels.HEADERLESS] = counts.sum(), (counts == 0).sum()
         sums[kernels.KEPT] = len(counts)
-        return RecordBlock(
-            self.source,
-            self.raw,
-            self.offsets[rows],
-            self.timestamps[rows],
-            self.types[rows],
-            self.at[rows],
-            size,
-            self.headers_at[rows],
-            counts,
-            sums,
-        )
+        return self._of(rows, sums)
+
+    def _of(self, rows: slice | npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> RecordBlock:
+        columns: tuple[Any, ...] = (self.offsets, self.timestamps, self.types, self.at, self.size)
+        columns += (self.headers_at, self.header_counts)
+        return RecordBlock(self.source, self.raw, sums, *(column[rows] for column in columns))
 
     def binary(self, column: int) -> pa.Array:
         """Return the column `kernels.KEY_AT` or `kernels.VALUE_AT` as an Arrow binary array."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,31 +21,8 @@ from ..state.errors import InvalidRequest
 from .record_block import RecordBlock
 from .record_parts import parts_of
 
-Header = tuple[str, bytes | None]
-Row = tuple[int, int, int, bytes | None, bytes | None, Sequence[Header]]
-"""Offset, timestamp in ms, timestamp type (0 create, 1 append), key, value, headers."""
 Encoded = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 """Offsets, the joined bytes of the records, and the position in them where each record ends."""
-
-
-def encode_record(
-    offset: int,
-    timestamp: int,
-    timestamp_type: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[Header],
-) -> bytes:
-    """Return the bytes of a record that the digest covers."""
-    parts = [struct.pack(">qqb", offset, timestamp, timestamp_type), _sized(key), _sized(value)]
-    parts.append(struct.pack(">i", len(headers)))
-    for name, content in headers:
-        parts += [_sized(name.encode()), _sized(content)]
-    return b"".join(parts)
-
-
-def _sized(data: bytes | None) -> bytes:
-    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
 
 
 class RecordDigest:
@@ -61,28 +37,6 @@ class RecordDigest:
         """Add a decoded block, or rows in the schema of `record_columns.record_schema`, with headers."""
         for part in _encoded(records):
             self.take(part)
-
-    def update_arrow(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Add rows in the schema of `record_columns.record_schema`, with headers."""
-        self.update(batch)
-
-    def update_records(self, rows: Iterable[Row]) -> None:
-        """Add the records of any reader."""
-        for row in rows:
-            self.update_record(*row)
-
-    def update_record(
-        self,
-        offset: int,
-        timestamp: int,
-        timestamp_type: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-    ) -> None:
-        """Add a record of any reader; ``timestamp`` in ms, ``timestamp_type`` 0 create, 1 append."""
-        data = encode_record(offset, timestamp, timestamp_type, key, value, headers)
-        self.take((np.array([offset], np.int64), np.frombuffer(data, np.uint8), np.array([len(data)], np.int64)))
 
     def take(self, part: Encoded, first: int = 0, last: int | None = None) -> None:
         """Add the encoded records at the indexes [``first``, ``last``). Raises InvalidRequest for a wrong order."""
@@ -114,11 +68,6 @@ class RangeDigests:
         self.whole = RecordDigest()
         self.parts = [RecordDigest() for _ in ranges]
 
-    @classmethod
-    def between(cls, boundaries: Sequence[int]) -> RangeDigests:
-        """Return digests for the ranges from each boundary to the next."""
-        return cls(list(pairwise(boundaries)))
-
     def update(self, records: RecordBlock | pa.RecordBatch | pa.Table) -> None:
         """Add records to all digests, as `RecordDigest.update` does."""
         for encoded in _encoded(records):
@@ -126,10 +75,6 @@ class RangeDigests:
             for (start, stop), part in zip(self.ranges, self.parts, strict=True):
                 first, last = np.searchsorted(encoded[0], (start, stop)).tolist()
                 part.take(encoded, first, last)
-
-    def update_arrow(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Add rows to all digests, as `RecordDigest.update_arrow` does."""
-        self.update(batch)
 
 
 def _encoded(records: RecordBlock | pa.RecordBatch | pa.Table) -> Iterator[Encoded]:

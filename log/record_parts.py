@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from ..state.errors import InvalidRequest
 from . import kernels
-from .arrow_columns import constant, numbers
 from .record_block import HeaderTable, RecordBlock
-from .record_columns import RECORD_SCHEMA
+from .record_columns import RECORD_SCHEMA, constant, numbers
 
 _ZERO = constant(0, pa.int32())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from .batch import HEADER_BYTES, BatchHeader, batch_bytes, iter_batches
-from .offset_index import offset_index_entries
+from .indexes import offset_index_entries
 from .quiet_reader import QuietReader
 
 READ_BYTES = 4 << 20

@@ -9,6 +9,7 @@ Kafka's rules (`ProducerAppendInfo`, `ProducerStateManager`, `LogSegment` of 3.9
   there is none, it is the offset after the marker (`ProducerStateManager.lastStableOffset`). A replica that appends
   several batches at once begins all their transactions before it ends the first one (`UnifiedLog.append`: `update`
   before `completeTxn`). Then that offset may also be where another producer's next transaction begins;
+- a marker is a control batch with one record. The record's key is ``version int16 ‖ type int16`` (`ControlRecordType`);
 - the producer snapshot at a segment's base offset holds the transactions that are open there (`UnifiedLog.roll`).
 
 Markers and batches have a CRC, a transaction index has none. Memory: some 300 bytes for each transaction that is open
@@ -20,10 +21,33 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 
+from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from .batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
-from .markers import ABORT, COMMIT, marker_type
+from .batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
+
+ABORT, COMMIT = 0, 1
+"""Types from 2 on do not belong to transactions."""
+
+
+def marker_type(batch: BatchHeader, data: bytes | memoryview, position: int = 0, *, source: str) -> int | None:
+    """Return the type in a control batch's key, None if a cleaner removed the record. ``data`` begins at ``position``.
+
+    A record is varint length, int8 attributes, varint timestamp delta, varint offset delta, varint key length, key, …
+    Raises CorruptData naming ``source`` for a record that is cut off.
+    """
+    if not batch.record_count:
+        return None
+    at = batch.position - position + HEADER_BYTES
+    stop = batch.position - position + batch.size_bytes
+    for skipped in (0, 1, 0, 0):  # length; attributes and timestamp; offset; key length
+        at += skipped
+        while at < stop and data[at] & 0x80:
+            at += 1
+        at += 1
+    if at + 4 > stop:
+        raise CorruptData("control record is cut off", file=source, offset=batch.base_offset, position=batch.position)
+    return int.from_bytes(data[at + 2 : at + 4], "big", signed=True)
 
 
 class Transactions:

@@ -27,13 +27,6 @@ class CopyCandidate:
         return OffsetRange(self.base_offset, Offset(self.next_base - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class NothingToCopy:
-    """The decision to copy nothing now; ``why`` is the reason."""
-
-    why: Why
-
-
 def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
     """Return the last offset copied without a gap from max(log start, local start) on; start - 1 if there is none.
 
@@ -44,7 +37,7 @@ def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
 
 def next_candidate(
     view: PartitionView, seen: Observed, now: TimestampMs, lag_ms: int = 0, pinned_s: float = 0.0
-) -> CopyCandidate | NothingToCopy:
+) -> CopyCandidate | Why:
     """Return the rolled segment that contains copied offset + 1, or the reason why it is not copied now.
 
     An offset without an epoch in the broker's checkpoint is not copied: its copy would cover nothing and would be
@@ -58,19 +51,19 @@ def next_candidate(
     for segment in local.rolled[(at := local.number_at(next_offset)) : at + 1]:
         if segment.base_offset > next_offset:
             text = f"offset {next_offset} is in no local segment: the next one begins at {segment.base_offset}"
-            return NothingToCopy(Why(Reason.NO_LOCAL_SEGMENT, text))
+            return Why(Reason.NO_LOCAL_SEGMENT, text)
         if segment.next_base > bounds.last_stable_offset:
-            return NothingToCopy(why_not_stable(segment, bounds, pinned_s))
+            return why_not_stable(segment, bounds, pinned_s)
         if epochs.epoch_at(next_offset) is None:
             first = epochs.entries[0].start_offset if epochs.entries else "none"
             text = f"offset {next_offset} has no leader epoch in the broker's checkpoint: its first offset is {first}"
-            return NothingToCopy(Why(Reason.NO_EPOCH, text))
+            return Why(Reason.NO_EPOCH, text)
         age = now - segment.max_timestamp
         if 0 <= age < lag_ms:
             text = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"
-            return NothingToCopy(Why(Reason.COPY_LAG, f"{text}: in {lasting(lag_ms - age)}"))
+            return Why(Reason.COPY_LAG, f"{text}: in {lasting(lag_ms - age)}")
         return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
-    return NothingToCopy(_all_copied(next_offset, seen.segments))
+    return _all_copied(next_offset, seen.segments)
 
 
 def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) -> Why:

@@ -22,16 +22,15 @@ All state is in the live set, so any process can continue where another one stop
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..state.epochs import TERMINAL_EPOCH
-from ..state.facts import LeaderElected, LiveFact, PartitionDeleted, SegmentDeleteStarted
+from ..state.facts import LeaderElected, LiveFact, PartitionDeleted, PartitionMissing, SegmentDeleteStarted
 from ..state.ids import BrokerId, RemoteSegmentId
-from ..state.object_name import not_own
+from ..state.object_keys import not_own
 from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
-from ..state.segment import SegmentState
-from ..state.termless_facts import PartitionMissing
+from ..state.segment import SegmentState, Term
 from .erase import in_erasing_order
 from .expire import is_recorded
 from .leases import lease_on
@@ -121,16 +120,10 @@ class EraseFacts:
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NoCustody:
-    """The decision to do nothing about the partition now, with its reason."""
-
-    reason: str
-
-
 TermStep = CondemnSegment | RemoveCondemned | EraseFacts
 """The steps that need a terminal term of this process."""
-CustodyStep = DeclareMissing | Withdraw | EndPartition | TermStep | NoCustody
+CustodyStep = DeclareMissing | Withdraw | EndPartition | TermStep | str
+"""A text is the reason to do nothing about the partition now."""
 
 
 def next_custody(
@@ -146,7 +139,7 @@ def next_custody(
     """
     step = _next(view, evidence, policy, now)
     if isinstance(step, RemoveCondemned) and not is_recorded(view.segments[step.segment_id], archived_to):
-        return NoCustody("not archived yet")
+        return "not archived yet"
     if archived_to is None or not isinstance(step, Withdraw | EraseFacts):
         return step
     archived_keys = {live.key for live in _facts(view) if live.position < archived_to}
@@ -154,8 +147,8 @@ def next_custody(
     if count == len(step.keys):
         return step
     if count == 0:
-        return NoCustody("not archived yet")
-    return Withdraw(step.keys[:count]) if isinstance(step, Withdraw) else EraseFacts(step.keys[:count])
+        return "not archived yet"
+    return replace(step, keys=step.keys[:count])
 
 
 def _facts(view: PartitionView) -> Iterator[LiveFact]:
@@ -167,20 +160,20 @@ def _facts(view: PartitionView) -> Iterator[LiveFact]:
 def _next(view: PartitionView, evidence: Evidence, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
     doubt = evidence.drift or custody_doubt(view)
     if doubt is not None:
-        return NoCustody(doubt)
+        return doubt
     ended = ending(view)
     if evidence.exists:
         return _restore(view, ended)
     if evidence.unproven is not None:
-        return NoCustody(evidence.unproven)
+        return evidence.unproven
     if ended is not None:
         return _clear(view, ended, policy, now)
     if not saw_alive(view):
-        return NoCustody("this cluster never saw the topic alive (recovered, and not mapped to a topic yet)")
+        return "this cluster never saw the topic alive (recovered, and not mapped to a topic yet)"
     if not view.missing:
         return DeclareMissing(evidence.answering_cluster)
     rest_ms = ends_at(view, policy) - now
-    return EndPartition() if rest_ms <= 0 else NoCustody(f"its topic is missing; it ends in {rest_ms // 1000} s")
+    return EndPartition() if rest_ms <= 0 else f"its topic is missing; it ends in {rest_ms // 1000} s"
 
 
 def custody_doubt(view: PartitionView) -> str | None:
@@ -196,7 +189,7 @@ def custody_doubt(view: PartitionView) -> str | None:
 
 def saw_alive(view: PartitionView) -> bool:
     """Return whether a broker of this cluster led the partition. A `LeaderElected` of `recover` has broker id -1."""
-    return any(isinstance(live.fact, LeaderElected) and live.fact.broker_id >= 0 for live in view.others)
+    return any(fact.broker_id >= 0 for _, fact in view.of_kind(LeaderElected))
 
 
 def ends_at(view: PartitionView, policy: CustodyPolicy) -> TimestampMs:
@@ -206,14 +199,9 @@ def ends_at(view: PartitionView, policy: CustodyPolicy) -> TimestampMs:
 
 def ending(view: PartitionView) -> PartitionDeleted | None:
     """Return the valid `PartitionDeleted` or None: accepted, of the highest terminal term with a `LeaderElected`."""
-    terms = {(live.position, live.fact.id) for live in _terminal_leaders(view) if isinstance(live.fact, LeaderElected)}
-    candidates = [
-        live.fact
-        for live in view.others
-        if isinstance(live.fact, PartitionDeleted) and live.key not in view.fenced
-        if live.fact.term.epoch == TERMINAL_EPOCH and (live.fact.term.position, live.fact.term.id) in terms
-    ]
-    return max(candidates, key=lambda fact: fact.term.order, default=None)
+    terms = {Term(fact.epoch, live.position, fact.id) for live, fact in _terminal_leaders(view)}
+    accepted = (fact for live, fact in view.of_kind(PartitionDeleted) if live.key not in view.fenced)
+    return max((fact for fact in accepted if fact.term in terms), key=lambda fact: fact.term.order, default=None)
 
 
 def withdrawable(view: PartitionView) -> tuple[str, ...]:
@@ -223,29 +211,27 @@ def withdrawable(view: PartitionView) -> tuple[str, ...]:
     """
     if ending(view) is not None:
         return ()
-    missing = [live.key for live in view.others if isinstance(live.fact, PartitionMissing)]
-    void = [live.key for live in view.others if isinstance(live.fact, PartitionDeleted)]
-    return (*missing, *void, *(live.key for live in _terminal_leaders(view)))
+    marks = (view.of_kind(PartitionMissing), view.of_kind(PartitionDeleted), _terminal_leaders(view))
+    return tuple(live.key for facts in marks for live, _ in facts)
 
 
 def _restore(view: PartitionView, ended: PartitionDeleted | None) -> CustodyStep:
     if ended is not None:
-        return NoCustody("the topic answers again, but the partition has ended: nothing more is deleted")
+        return "the topic answers again, but the partition has ended: nothing more is deleted"
     keys = withdrawable(view)
-    return Withdraw(keys) if keys else NoCustody("its topic exists")
+    return Withdraw(keys) if keys else "its topic exists"
 
 
 def _clear(view: PartitionView, ended: PartitionDeleted, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
     if _bare(view):
-        return NoCustody("deleted: what ended it stays, and fences what may still land")
-    deleted = [live for live in view.others if isinstance(live.fact, PartitionDeleted)]
-    older = tuple(live.key for live in deleted if live.fact != ended)
+        return "deleted: what ended it stays, and fences what may still land"
+    older = tuple(live.key for live, fact in view.of_kind(PartitionDeleted) if fact != ended)
     if older:
         return EraseFacts(older)
     waiting = None
     for segment in _in_order(view):
         step = _of_segment(view, segment, policy, now)
-        if not isinstance(step, NoCustody):
+        if not isinstance(step, str):
             return step
         waiting = step
     return waiting or EraseFacts(tuple(_rest(view, ended)))
@@ -276,20 +262,20 @@ def _in_order(view: PartitionView) -> Iterator[SegmentMeaning]:
 
 def _of_segment(view: PartitionView, segment: SegmentMeaning, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
     if segment.segment_id in view.kept:
-        return NoCustody("a person keeps the objects of a segment")
+        return "a person keeps the objects of a segment"
     if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
         return EraseFacts(tuple(live.key for live in in_erasing_order(segment)))
     foreign = None if segment.subject is None else not_own(segment.subject)
     if foreign is not None:
-        return NoCustody(f"nothing of segment {segment.segment_id} is deleted: {foreign}")
+        return f"nothing of segment {segment.segment_id} is deleted: {foreign}"
     if segment.state is not SegmentState.DELETE_SEGMENT_STARTED:
         return CondemnSegment(segment.segment_id)
     lease = lease_on(view, segment, now)
     if lease is not None:
-        return NoCustody(f"read by {lease.holder} until {lease.expires_at}")
+        return f"read by {lease.holder} until {lease.expires_at}"
     deleting = segment.deleting.fact if segment.deleting else None
     if isinstance(deleting, SegmentDeleteStarted) and now < deleting.at + policy.reader_grace_ms:
-        return NoCustody("condemned segments wait for those who are reading them")
+        return "condemned segments wait for those who are reading them"
     return RemoveCondemned(segment.segment_id)
 
 
@@ -300,11 +286,10 @@ def _rest(view: PartitionView, ended: PartitionDeleted) -> Iterator[str]:
     """
     ending_facts = LeaderElected | PartitionDeleted | PartitionMissing
     yield from (live.key for live in view.others if not isinstance(live.fact, ending_facts))
-    leaders = [live for live in view.others if isinstance(live.fact, LeaderElected)]
-    yield from (live.key for live in leaders if live.position != ended.term.position)
-    yield from (live.key for live in view.others if isinstance(live.fact, PartitionMissing))
+    yield from (live.key for live, _ in view.of_kind(LeaderElected) if live.position != ended.term.position)
+    yield from (live.key for live, _ in view.of_kind(PartitionMissing))
 
 
-def _terminal_leaders(view: PartitionView) -> list[LiveFact]:
+def _terminal_leaders(view: PartitionView) -> list[tuple[LiveFact, LeaderElected]]:
     """Return the terminal `LeaderElected` facts, lowest term first."""
-    return [live for live in view.others if isinstance(live.fact, LeaderElected) and live.fact.epoch == TERMINAL_EPOCH]
+    return [each for each in view.of_kind(LeaderElected) if each[1].epoch == TERMINAL_EPOCH]

@@ -9,20 +9,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from ..state.facts import OrderKind
 from ..state.ids import RemoteSegmentId
 from ..state.offsets import Offset, Position, TimestampMs, moment
 from ..state.partition_view import PartitionView
-from ..state.retention import TopicRetention
+from ..state.retention import TopicConfig, TopicRetention
 from ..state.segment import Term
-from ..state.termless_facts import OrderKind
-from ..state.topics import TopicConfig
-from .candidates import CopyCandidate, NothingToCopy, next_candidate
+from .candidates import CopyCandidate, next_candidate
 from .clocks import NO_DELETION, Clocks
-from .erase import Erase, NothingToErase, next_erasure
+from .erase import Erase, next_erasure
 from .expire import (
     KEEPS_ALL,
     AdvanceLogStart,
-    NoExpiry,
+    Aged,
     RemoveObjects,
     StartDelete,
     is_ordered,
@@ -30,12 +29,11 @@ from .expire import (
     next_log_start,
     next_removal,
 )
-from .last_seen import Aged
 from .missing import MissingObject, still_missing, why_missing
 from .observed import Observed
 from .orders import CutLocal, next_cut, standing
 from .reasons import Reason, Why
-from .sweep import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
+from .sweep import SweepOrphans, failed_attempt, next_orphans, next_sweep
 from .trim import NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
 
 
@@ -105,7 +103,7 @@ class OperationKind(StrEnum):
 Intent = CopyCandidate | TrimBefore | AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | SweepOrphans | Erase
 
 
-Expiry = AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | NoExpiry
+Expiry = AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | Why
 ORDERED = frozenset({Reason.ORDER_WAITS, Reason.ORDER_LOST})
 _ARCHIVE = (
     "trim.enabled=false, an archive: only Kafka's retention deletes local segments, and expire.retention decides about "
@@ -118,11 +116,11 @@ RETENTION_SAYS = frozenset({Reason.NO_LOG_START, Reason.NOTHING_REMOTE, Reason.N
 class Decision:
     """One answer for each kind of step: the step to take, or the reason to take none."""
 
-    copy: CopyCandidate | NothingToCopy
+    copy: CopyCandidate | Why
     trim: TrimBefore | NoTrim
     expire: Expiry
-    sweep: StartDelete | SweepOrphans | NoSweep
-    erase: Erase | NothingToErase
+    sweep: StartDelete | SweepOrphans | str
+    erase: Erase | str
 
     @property
     def idle(self) -> bool:
@@ -131,13 +129,7 @@ class Decision:
     @property
     def intents(self) -> dict[OperationKind, Intent]:
         """Return the answers that are steps to take."""
-        answers = {
-            OperationKind.COPY: self.copy,
-            OperationKind.TRIM: self.trim,
-            OperationKind.EXPIRE: self.expire,
-            OperationKind.SWEEP: self.sweep,
-            OperationKind.ERASE: self.erase,
-        }
+        answers = {kind: getattr(self, kind.value) for kind in OperationKind}
         return {kind: answer for kind, answer in answers.items() if isinstance(answer, Intent)}
 
 
@@ -195,7 +187,7 @@ def decide(
     unsafe = None
     if seen.drift is not None:
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
-    copy = NothingToCopy(no_copy) if no_copy is not None else _copy(view, seen, policy, now, memory)
+    copy = no_copy if no_copy is not None else _copy(view, seen, policy, now, memory)
     doubt = memory.clock_doubt
     if memory.clocks is not None:
         now = memory.clocks.for_deletion if doubt is None else NO_DELETION
@@ -204,22 +196,20 @@ def decide(
     trim = _trim(view, seen, policy, now, memory, kept_local)
     no_deletion = unsafe or paused(view) or seen.prefix.delete
     if no_deletion is not None:
-        return Decision(copy, trim, NoExpiry(no_deletion), NoSweep(no_deletion.text), NothingToErase(no_deletion.text))
+        return Decision(copy, trim, no_deletion, no_deletion.text, no_deletion.text)
     return Decision(
         copy,
         trim,
         _refused_too(refusal(seen.config), _timely(doubt, _expire(view, seen, policy, now, memory))),
-        _sweep(view, seen, policy, memory) if doubt is None else NoSweep(doubt.text),
+        _sweep(view, seen, policy, memory) if doubt is None else doubt.text,
         _erase(view, seen, now, memory),
     )
 
 
-def _copy(
-    view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory
-) -> CopyCandidate | NothingToCopy:
+def _copy(view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory) -> CopyCandidate | Why:
     answer = next_candidate(view, seen, now, policy.copy_lag_ms, memory.pinned_s)
     if isinstance(answer, CopyCandidate) and memory.too_old and memory.too_old[0] == answer.base_offset:
-        return NothingToCopy(memory.too_old[1])
+        return memory.too_old[1]
     return answer
 
 
@@ -265,9 +255,9 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
         removal,
     )
     step = next((each for each in later if each is not None and isinstance(each, Intent)), None)
-    if step is not None or not isinstance(removal, NoExpiry):
+    if step is not None or not isinstance(removal, Why):
         return step or removal
-    waits = removal.why.kind is not Reason.RETENTION_KEEPS and advance.why.kind not in ORDERED
+    waits = removal.kind is not Reason.RETENTION_KEEPS and advance.kind not in ORDERED
     return removal if waits else advance
 
 
@@ -275,17 +265,17 @@ def _timely(doubt: Why | None, expiry: Expiry) -> Expiry:
     """Return the expiry, or the doubt about the clocks if the step depends on a time. The steps of an order do not."""
     if doubt is None or isinstance(expiry, CutLocal) or (isinstance(expiry, AdvanceLogStart) and is_ordered(expiry)):
         return expiry
-    return NoExpiry(doubt)
+    return doubt
 
 
 def _refused_too(refused: Why | None, expiry: Expiry) -> Expiry:
     """Return the expiry, with the refusal as its reason if retention deletes nothing because of it."""
-    if refused is None or not isinstance(expiry, NoExpiry) or expiry.why.kind not in RETENTION_SAYS:
+    if refused is None or not isinstance(expiry, Why) or expiry.kind not in RETENTION_SAYS:
         return expiry
-    return NoExpiry(refused)
+    return refused
 
 
-def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) -> StartDelete | SweepOrphans | NoSweep:
+def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) -> StartDelete | SweepOrphans | str:
     failed = failed_attempt(view, memory.term, seen.bounds)
     if failed is not None:
         return failed
@@ -293,7 +283,7 @@ def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) 
     return abandoned if isinstance(abandoned, StartDelete) else next_orphans(view, memory.orphans) or abandoned
 
 
-def _erase(view: PartitionView, seen: Observed, now: TimestampMs, memory: Memory) -> Erase | NothingToErase:
+def _erase(view: PartitionView, seen: Observed, now: TimestampMs, memory: Memory) -> Erase | str:
     if memory.term is None:
-        return NothingToErase("no term is held now: the next copy, trim or expiry begins one, and erasing follows")
+        return "no term is held now: the next copy, trim or expiry begins one, and erasing follows"
     return next_erasure(view, memory.term, seen.bounds.local_start, memory.archived_to, now)

@@ -25,10 +25,15 @@ from itertools import chain, takewhile
 
 from ..state.epochs import LeaderEpoch, Lineage
 from ..state.facts import (
+    ContradictionSettled,
+    GapAccepted,
     LeaderElected,
+    LineageSettled,
     LiveFact,
     LocalTrimIntended,
     LogStartAdvanced,
+    OperatorOrder,
+    OrderKind,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
@@ -39,7 +44,6 @@ from ..state.lineage import stands_for
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState, Term
-from ..state.termless_facts import ContradictionSettled, GapAccepted, LineageSettled, OperatorOrder, OrderKind
 from .leases import expired_leases
 from .orders import holds_below, order_done
 from .trim import doubt_of
@@ -53,30 +57,22 @@ class Erase:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class NothingToErase:
-    """The decision to erase no fact now, with its reason."""
-
-    reason: str
-
-
 def next_erasure(
     view: PartitionView, term: Term, local_start: Offset, archived_to: Position | None, now: TimestampMs
-) -> Erase | NothingToErase:
+) -> Erase | str:
     """Return the facts that the term in force may erase next, or why it erases none.
 
     ``archived_to``: positions below it are archived. Without an archive it is None, and nothing waits.
     """
-    doubt = doubt_of(view)
-    if doubt is not None:
-        return NothingToErase(doubt.text)
+    if (doubt := doubt_of(view)) is not None:
+        return doubt.text
     waiting = False
     for why, facts in _erasable(view, term, local_start, now):
         if archived_to is not None and any(live.position >= archived_to for live in facts):
             waiting = True
             continue
         return Erase(tuple(live.key for live in facts), why)
-    return NothingToErase("not archived yet" if waiting else "nothing to erase")
+    return "not archived yet" if waiting else "nothing to erase"
 
 
 def _erasable(
@@ -110,46 +106,35 @@ def in_erasing_order(segment: SegmentMeaning) -> list[LiveFact]:
 
 def _without_effect(view: PartitionView) -> Iterator[LiveFact]:
     """Iterate over log starts and trims that are fenced or that another one replaces."""
-    trims = [live for live in view.others if isinstance(live.fact, LocalTrimIntended)]
+    trims = [live for live, _ in view.of_kind(LocalTrimIntended)]
     newest = max((live for live in trims if live.key not in view.fenced), key=lambda live: live.position, default=None)
     needed_keys = _log_starts_needed(view)
-    yield from (live for live in view.others if isinstance(live.fact, LogStartAdvanced) and live.key not in needed_keys)
+    yield from (live for live, _ in view.of_kind(LogStartAdvanced) if live.key not in needed_keys)
     yield from (live for live in trims if live is not newest)
 
 
 def _log_starts_needed(view: PartitionView) -> set[str]:
     """Return the keys of accepted log starts without a replacement (`stands_for`). If two are equal, keep the newer."""
-    accepted = [
-        (live.fact.log_start, live.position, live.key, live.fact)
-        for live in view.others
-        if isinstance(live.fact, LogStartAdvanced) and live.key not in view.fenced
-    ]
+    accepted = [each for each in view.of_kind(LogStartAdvanced) if each[0].key not in view.fenced]
     facts: dict[str, LogStartAdvanced] = {}
-    for _, _, key, fact in sorted(accepted, key=lambda each: each[:2], reverse=True):
+    for live, fact in sorted(accepted, key=lambda each: (each[1].log_start, each[0].position), reverse=True):
         if not any(stands_for(higher, fact) for higher in facts.values()):
-            facts[key] = fact
+            facts[live.key] = fact
     return set(facts)
 
 
 def _past_orders(view: PartitionView, local_start: Offset) -> Iterator[LiveFact]:
     """Iterate over erasable orders, oldest first: if an order were erased after its successor, it would apply again."""
-    standing = [live for live in view.others if isinstance(live.fact, OperatorOrder) and not _cuts(live)]
-    if len(standing) > 1 or (standing and _kind(standing[0]) is OrderKind.RESUME):
-        yield standing[0]
-    cutting = [live for live in view.others if _cuts(live)]
-    first = cutting[0].fact if cutting else None
-    if isinstance(first, OperatorOrder) and order_done(first, view, local_start):
+    orders = view.of_kind(OperatorOrder)
+    standing = [each for each in orders if each[1].kind is not OrderKind.DELETE_RECORDS]
+    if len(standing) > 1 or (standing and standing[0][1].kind is OrderKind.RESUME):
+        yield standing[0][0]
+    cutting = [each for each in orders if each[1].kind is OrderKind.DELETE_RECORDS]
+    for live, first in cutting[:1]:
         # an order that does not hold in full is kept until the next one, and reported to its author
-        if len(cutting) > 1 or holds_below(first, view) >= (first.before or 0):
-            yield cutting[0]
-
-
-def _kind(live: LiveFact) -> OrderKind | None:
-    return live.fact.kind if isinstance(live.fact, OperatorOrder) else None
-
-
-def _cuts(live: LiveFact) -> bool:
-    return _kind(live) is OrderKind.DELETE_RECORDS
+        ends = len(cutting) > 1 or holds_below(first, view) >= (first.before or 0)
+        if ends and order_done(first, view, local_start):
+            yield live
 
 
 def _settled(view: PartitionView) -> Iterator[LiveFact]:
@@ -184,9 +169,8 @@ def _lower_leaders(view: PartitionView, term: Term) -> Iterator[LiveFact]:
     if unfences(view, term):
         return
     copied = _copied_below_log_start(view)
-    for live in view.others:
-        fact = live.fact
-        if isinstance(fact, LeaderElected) and (fact.epoch, live.position) < term.order:
+    for live, fact in view.of_kind(LeaderElected):
+        if (fact.epoch, live.position) < term.order:
             if knows(view.lineage, fact.lineage, view.log_start or Offset(0), copied):
                 yield live
 

@@ -11,13 +11,14 @@ offset that only the broker has*.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..state.epochs import LeaderEpoch
 from ..state.facts import DeleteReason, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId
 from ..state.lineage import is_below
-from ..state.local_segments import LocalSegment
-from ..state.object_name import not_own
+from ..state.local_segments import LocalSegment, LocalSegments
+from ..state.object_keys import not_own
 from ..state.offsets import Offset, OffsetRange, Position, TimestampMs, moment
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.retention import (
@@ -30,7 +31,6 @@ from ..state.retention import (
 )
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
-from .last_seen import Aged
 from .leases import lease_on
 from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
 from .reasons import Reason, Why, lasting
@@ -71,13 +71,6 @@ class RemoveObjects:
     segment: SegmentMeaning
 
 
-@dataclass(frozen=True, slots=True)
-class NoExpiry:
-    """The decision to expire and delete nothing now, with its reason."""
-
-    why: Why
-
-
 def next_log_start(
     view: PartitionView,
     bounds: LocalBounds,
@@ -85,15 +78,14 @@ def next_log_start(
     retention: TopicRetention,
     now: TimestampMs,
     gone: Aged | None = None,
-) -> AdvanceLogStart | NoExpiry:
+) -> AdvanceLogStart | Why:
     """Return the next log start: of an order at its exact offset, else by time, else by size at the end of a segment.
 
     ``segments``: the broker's, ascending, with the active one. ``gone``: the age of the records that the broker no
     longer has. Each fact has one reason, so two reasons need two facts.
     """
-    doubt = doubt_of_orders(view)
-    if doubt is not None:
-        return NoExpiry(doubt)
+    if (doubt := doubt_of_orders(view)) is not None:
+        return doubt
     assert view.log_start is not None
     ordered = delete_before(view, bounds.high_watermark)
     if ordered is not None and ordered[0] > view.log_start:
@@ -101,9 +93,8 @@ def next_log_start(
     given_up = gives_up_remote(view)
     if given_up is not None and bounds.local_start > view.log_start:
         return AdvanceLogStart(bounds.local_start, reason_of(given_up))
-    doubt = doubt_of(view)
-    if doubt is not None:
-        return NoExpiry(doubt)
+    if (doubt := doubt_of(view)) is not None:
+        return doubt
     log = WholeLog(view.coverage, segments, view.log_start, bounds.local_start, bounds.high_watermark)
     end = time_retention_end(log, retention, now)
     if end is not None:
@@ -117,7 +108,7 @@ def next_log_start(
         return AdvanceLogStart(end, DeleteReason.RETENTION_SIZE.value)
     waiting = waiting_order(view, bounds.high_watermark)
     why = _why_all_stays(log, retention, now)
-    return NoExpiry(why if waiting is None else Why(waiting.kind, f"{waiting}; {why}"))
+    return why if waiting is None else Why(waiting.kind, f"{waiting}; {why}")
 
 
 def _expired_uncopied(
@@ -156,11 +147,10 @@ def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -
 
 def next_delete(
     view: PartitionView, retention: TopicRetention = KEEPS_ALL, now: TimestampMs = NEVER
-) -> StartDelete | NoExpiry:
+) -> StartDelete | Why:
     """Return the oldest readable segment, in the lineage or not, that is expired or too old on any branch."""
-    doubt = doubt_of(view)
-    if doubt is not None:
-        return NoExpiry(doubt)
+    if (doubt := doubt_of(view)) is not None:
+        return doubt
     highest = max((fact.log_start for fact in view.log_starts), default=0)
     for segment in view.readable:
         if segment.offsets.start >= highest:
@@ -171,7 +161,7 @@ def next_delete(
             return StartDelete(view.segments[segment.segment_id], _reason(view, segment))
         if _left_behind(view, segment) and _given_up(view, segment, retention, now):
             return StartDelete(view.segments[segment.segment_id], DeleteReason.RETENTION_TIME)
-    return NoExpiry(Why(Reason.RETENTION_KEEPS, f"no segment ends below the log start {view.log_start}"))
+    return Why(Reason.RETENTION_KEEPS, f"no segment ends below the log start {view.log_start}")
 
 
 def may_go(view: PartitionView, segment: RemoteSegment, reason: DeleteReason) -> bool:
@@ -214,15 +204,14 @@ def next_removal(
     grace_ms: int,
     put_off: Collection[RemoteSegmentId] = (),
     archived_to: Position | None = None,
-) -> RemoveObjects | NoExpiry:
+) -> RemoveObjects | Why:
     """Return the segment that was condemned first, by any term, among those that nothing keeps, or why there is none.
 
     ``put_off``: segments whose removal failed recently; they delay no other segment. ``archived_to``: positions below
     it are archived; None if no archive is kept.
     """
-    doubt = doubt_of(view)
-    if doubt is not None:
-        return NoExpiry(doubt)
+    if (doubt := doubt_of(view)) is not None:
+        return doubt
     deleting = (each for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED)
     condemned = [each for each in deleting if each.segment_id not in view.kept]
     condemned.sort(key=lambda each: each.deleting.position if each.deleting else -1)
@@ -237,11 +226,11 @@ def next_removal(
             return RemoveObjects(segment)
         reasons.append(Why(obstacle.kind, f"segment {segment.segment_id}: {obstacle}"))
     if not reasons:
-        return NoExpiry(Why(Reason.RETENTION_KEEPS, "no segment waits for its objects to be deleted"))
+        return Why(Reason.RETENTION_KEEPS, "no segment waits for its objects to be deleted")
     many = "1 condemned segment keeps its objects"
     if len(reasons) > 1:
         many = f"{len(reasons)} condemned segments keep their objects"
-    return NoExpiry(Why(reasons[0].kind, f"{many}; {reasons[0]}"))
+    return Why(reasons[0].kind, f"{many}; {reasons[0]}")
 
 
 def is_recorded(segment: SegmentMeaning, archived_to: Position | None) -> bool:
@@ -276,3 +265,43 @@ def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs,
 def future_segments(view: PartitionView, now: TimestampMs) -> int:
     """Return the number of readable segments with a record in the future. Their age counts from the copy."""
     return sum(segment.max_timestamp > now for segment in view.readable)
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """The age of the start of the log: no record below ``before`` (exclusive) has a timestamp above ``newest``."""
+
+    before: Offset
+    newest: TimestampMs
+
+
+class LastSeen:
+    """The observations of one partition: the age of records that the broker had and no longer has. Not thread-safe.
+
+    Kafka's own retention deletes segments that were never rolled, and so never copied: in a topic with few writes, all
+    of them. Then no tier has their offsets, and no remote segment follows that could expire. The age of the records is
+    known only from observations in the same leader epoch: after another election, they may describe a lost branch.
+    """
+
+    def __init__(self) -> None:
+        self._present: Aged | None = None
+        self._departed: Aged | None = None
+        self._epoch: LeaderEpoch | None = None
+
+    def look(self, segments: Sequence[LocalSegment], bounds: LocalBounds, epoch: LeaderEpoch | None) -> Aged | None:
+        """Record an observation. Return the age of the records that left the broker since earlier ones, or None.
+
+        ``bounds`` were read before ``segments`` were listed. If ``epoch``, the last one of the broker's checkpoint, is
+        new, all earlier observations are discarded.
+        """
+        if epoch != self._epoch:
+            self._present = self._departed = None
+            self._epoch = epoch
+        if self._present is not None and bounds.local_start >= self._present.before:
+            departed_newest = self._departed.newest if self._departed is not None else self._present.newest
+            newest = max(departed_newest, self._present.newest)
+            self._departed, self._present = replace(self._present, newest=newest), None
+        whole = bool(segments) and segments[0].base_offset <= bounds.local_start  # else records were deleted in between
+        if whole and bounds.high_watermark > bounds.local_start:
+            self._present = Aged(bounds.high_watermark, LocalSegments.of(segments).newest)
+        return self._departed

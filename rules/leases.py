@@ -7,12 +7,9 @@ holder on overlapping offsets: then it counts from the earlier lease on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from ..state.facts import LiveFact
+from ..state.facts import ReaderLease
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
-from ..state.termless_facts import ReaderLease
 
 CLOCK_TOLERANCE_MS = 5 * 60_000
 """The clocks of a lease's holder and of an agent may differ by this much, as in Kerberos and most monitoring."""
@@ -27,7 +24,7 @@ def expired_leases(view: PartitionView, now: TimestampMs) -> list[str]:
     """Return the keys of leases that the term in force may erase. An expired lease is kept while its renewal is live:
     it shows since when its holder has been reading.
     """
-    leases = list(_leases(view))
+    leases = view.of_kind(ReaderLease)
     live = [lease for _, lease in leases if not is_over(lease, now)]
     return [at.key for at, lease in leases if is_over(lease, now) and not any(_goes_on(lease, other) for other in live)]
 
@@ -37,7 +34,7 @@ def lease_on(view: PartitionView, segment: SegmentMeaning, now: TimestampMs) -> 
     subject, deleting = segment.subject, segment.deleting
     if subject is None or deleting is None:
         return None
-    on_it = [each for each in _leases(view) if each[1].offsets.overlap(subject.offsets) is not None]
+    on_it = [each for each in view.of_kind(ReaderLease) if each[1].offsets.overlap(subject.offsets) is not None]
     before = [lease for at, lease in on_it if at.position < deleting.position]
     keeping = [
         lease
@@ -45,12 +42,6 @@ def lease_on(view: PartitionView, segment: SegmentMeaning, now: TimestampMs) -> 
         if not is_over(lease, now) and (lease in before or any(_goes_on(each, lease) for each in before))
     ]
     return max(keeping, key=lambda lease: lease.expires_at, default=None)
-
-
-def _leases(view: PartitionView) -> Iterator[tuple[LiveFact, ReaderLease]]:
-    for live in view.others:
-        if isinstance(live.fact, ReaderLease):
-            yield live, live.fact
 
 
 def _goes_on(lease: ReaderLease, later: ReaderLease) -> bool:

@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..state.facts import SegmentCopyStarted
-from ..state.ids import RemoteSegmentId
+from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView, SegmentMeaning
+from ..state.segment import RemoteSegment
 from .reasons import Reason, Why
 from .recovery import ArchivedPartition, FoundSegment, PartitionPlan, plan_partition
 
@@ -96,3 +97,44 @@ def why_lost(lost: LostFacts, topic: str) -> Why | None:
         f"{way_out(topic, lost.plan.partition.partition)}"
     )
     return Why(Reason.TIER_STATE_LOST, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What a lost history of the tier-state topic did to one partition, as the topic's current facts show it.
+
+    ``left``: segments that are complete in the bucket and that no fact names: the lost history copied them. One that
+    the current history swept has no manifest. ``gone``: segments that are readable by the facts and not complete in the
+    bucket: the lost history deleted them.
+    """
+
+    view: PartitionView
+    left: tuple[RemoteSegment, ...]
+    gone: tuple[RemoteSegment, ...]
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        return self.view.partition
+
+
+def aftermath_of(views: Iterable[PartitionView], findings: Iterable[FoundSegment]) -> list[Aftermath]:
+    """Return the result for each partition. ``findings``: segments of this tier-state topic, listed before the views
+    were read. Otherwise segments that are copied at this moment would look like segments of the lost history.
+    """
+    by_partition: dict[TopicIdPartition, list[RemoteSegment]] = {}
+    for each in findings:
+        by_partition.setdefault(each.segment.partition, []).append(each.segment)
+    view_of = {view.partition: view for view in views}
+    return [
+        _aftermath(view_of.get(partition) or PartitionView(partition), by_partition.get(partition, []))
+        for partition in sorted(view_of.keys() | by_partition.keys())
+    ]
+
+
+def _aftermath(view: PartitionView, segments: list[RemoteSegment]) -> Aftermath:
+    segment_ids = {each.segment_id for each in segments}
+    return Aftermath(
+        view,
+        tuple(each for each in segments if each.segment_id not in view.segments),
+        tuple(each for each in view.readable if each.segment_id not in segment_ids),
+    )

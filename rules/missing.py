@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ..state.ids import RemoteSegmentId
-from ..state.object_keys import ObjectKind, folder_of, object_key
-from ..state.object_name import not_own
+from ..state.object_keys import ObjectKind, folder_of, not_own, object_key
 from ..state.objects import ObjectInfo
 from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment, SegmentState

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..state.epochs import Lineage
 from ..state.local_segments import LocalSegment
 from ..state.offsets import Offset, TimestampMs
+from ..state.retention import TopicConfig
 from ..state.routing import LocalBounds
-from ..state.topics import TopicConfig
 from .reasons import Why
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..state.facts import DeleteReason
+from ..state.facts import DeleteReason, OperatorOrder, OrderKind
 from ..state.lineage import holds_up_to, last_common
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
-from ..state.termless_facts import OperatorOrder, OrderKind
 from .reasons import Reason, Why
 from .trim import doubt_of_orders
 
@@ -26,13 +25,6 @@ class CutLocal:
     """The decision to cut the broker's log below ``before``, because of an order."""
 
     before: Offset
-
-
-@dataclass(frozen=True, slots=True)
-class NoCut:
-    """The decision not to cut the broker's log for an order now, with its reason."""
-
-    reason: str
 
 
 def reason_of(order: OperatorOrder) -> str:
@@ -115,20 +107,14 @@ def reasons_standing(view: PartitionView) -> set[str]:
     return {reason_of(order) for order in (*cutting, *([given_up] if given_up else []))}
 
 
-def next_cut(view: PartitionView, bounds: LocalBounds) -> CutLocal | NoCut:
-    """Return the cut of the broker's log that an order requires after its log start was accepted, or why none."""
-    doubt = doubt_of_orders(view)
-    if doubt is not None:
-        return NoCut(doubt.text)
+def next_cut(view: PartitionView, bounds: LocalBounds) -> CutLocal | None:
+    """Return the cut of the broker's log that an order requires after its log start was accepted, or None."""
     ordered = delete_before(view, bounds.high_watermark)
-    if ordered is None:
-        return NoCut("nobody ordered to delete records")
+    if ordered is None or doubt_of_orders(view) is not None:
+        return None
     before, _ = ordered
-    if view.log_start is None or view.log_start < before:
-        return NoCut(f"the log start has not reached {before} yet")
-    if bounds.local_start >= before:
-        return NoCut(f"the broker's log begins at {bounds.local_start} already")
-    return CutLocal(before)
+    accepted = view.log_start is not None and view.log_start >= before
+    return CutLocal(before) if accepted and bounds.local_start < before else None
 
 
 def order_done(order: OperatorOrder, view: PartitionView, local_start: Offset) -> bool:

@@ -6,7 +6,7 @@ starts, orders and holds apply. If the archive does not name a segment (or there
     segment                             verdict     decided by
     ends below the log start            unproven    the highest log start that a manifest or an archived fact names
     owns no offset of the lineage       lost        the lineage of the segments that later terms copied
-    of a lost history                   lost        a person's decision when the next one began (`lost_history.py`)
+    of a lost history                   lost        a person's decision when the next one began (`lost_facts.py`)
     otherwise                           restored
 
 An attempt that never finished stays abandoned, unless its manifest exists and it has offsets that neither the broker
@@ -27,11 +27,17 @@ from enum import StrEnum
 from ..state.coverage import Coverage
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.facts import (
+    ContradictionSettled,
     DeleteReason,
     Fact,
+    GapAccepted,
+    IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
+    OperatorOrder,
+    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteStarted,
@@ -41,14 +47,6 @@ from ..state.lifecycle import kept_segments
 from ..state.lineage import below, highest_log_start, holds_up_to, readable_ranges
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState, Term
-from ..state.termless_facts import (
-    ContradictionSettled,
-    GapAccepted,
-    IntegrityHold,
-    LineageSettled,
-    OperatorOrder,
-    ReaderLease,
-)
 
 GONE = frozenset({SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED, SegmentState.ABANDONED})
 """The archived states of segments that are not restored."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from ..state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.lineage import highest_log_start
-from ..state.object_keys import ObjectKeys, ObjectKind
-from ..state.object_name import not_own
+from ..state.object_keys import ObjectKeys, ObjectKind, ParsedObjectKey, not_own
 from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
@@ -24,13 +23,6 @@ from ..state.segment import SegmentState, Term
 from .expire import StartDelete
 from .reasons import lasting
 from .trim import doubt_of
-
-
-@dataclass(frozen=True, slots=True)
-class NoSweep:
-    """The decision to sweep no abandoned segment now, with its reason."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +87,13 @@ def next_sweep(
     first_seen: Seen,
     now_s: float,
     grace_s: float,
-) -> StartDelete | NoSweep:
+) -> StartDelete | str:
     """Return the next abandoned segment to delete, or why there is none. No attempt of this process may be in progress.
 
     ``grace_s``: twice the maximum duration of an attempt in seconds (`leader/copier.py`).
     """
-    doubt = doubt_of(view)
-    if doubt is not None:
-        return NoSweep(doubt.text)
+    if (doubt := doubt_of(view)) is not None:
+        return doubt.text
     reasons = []
     for segment in view.unsettled:
         if segment.state is not SegmentState.ABANDONED or segment.subject is None:
@@ -117,8 +108,8 @@ def next_sweep(
             return StartDelete(segment, DeleteReason.ABANDONED)
         reasons.append(f"segment {segment.segment_id}: {obstacle}")
     if not reasons:
-        return NoSweep("no segment is abandoned")
-    return NoSweep(f"{len(reasons)} abandoned segments stay; {reasons[0]}")
+        return "no segment is abandoned"
+    return f"{len(reasons)} abandoned segments stay; {reasons[0]}"
 
 
 def was_abandoned(segment: SegmentMeaning) -> bool:
@@ -177,14 +168,9 @@ def classify(
 
     ``keys``: the object keys below the folder that was listed.
     """
-    judge = _Judge(keys, view, archived_deletes)
-    verdicts = [(each, judge.verdict(each.key)) for each in listed]
-    archived = judge.archived()
-    findings = [
-        UnneededObject(each, verdict.segment_id, *archived.get(verdict.base_key, (verdict.condemned, verdict.why)))
-        for each, verdict in verdicts
-        if verdict is not None
-    ]
+    infos = {each.key: each for each in listed}
+    verdicts = _verdicts(infos, keys, view, archived_deletes)
+    findings = [UnneededObject(infos[key], *verdict) for key, verdict in verdicts.items()]
     # the manifest of a segment is deleted first: a half deleted segment never looks like a complete one
     return sorted(findings, key=lambda each: (each.segment_id or "", not each.info.key.endswith(ObjectKind.MANIFEST)))
 
@@ -200,61 +186,53 @@ def classify_uploads(
 
     Like an object, an upload is condemned by a fact that names its segment. Others may belong to another program.
     """
-    judge = _Judge(keys, view, archived_deletes)
-    verdicts = [
-        (each, verdict)
-        for each in uploads
-        if each.started_at < older_than and (verdict := judge.verdict(each.key, upload=True)) is not None
-    ]
-    archived = judge.archived()
-    return [
-        Leftover(each, verdict.segment_id, *archived.get(verdict.base_key, (verdict.condemned, verdict.why)))
-        for each, verdict in verdicts
-    ]
+    old = [each for each in uploads if each.started_at < older_than]
+    verdicts = _verdicts([each.key for each in old], keys, view, archived_deletes, uploads=True)
+    return [Leftover(each, *verdicts[each.key]) for each in old if each.key in verdicts]
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    segment_id: RemoteSegmentId | None
-    base_key: str
-    condemned: bool
-    why: str
+_Verdict = tuple[RemoteSegmentId | None, bool, str]
+"""The segment id in a key, whether the object or upload is condemned, and why."""
 
 
-class _Judge:
-    """Verdicts by the facts of one partition. Ids that no fact names are collected: the archive is read once."""
-
-    def __init__(self, keys: ObjectKeys, view: PartitionView, archived_deletes: ArchivedDeletes) -> None:
-        self._keys, self._view, self._archived_deletes = keys, view, archived_deletes
-        self._unknown: set[RemoteSegmentId] = set()
-
-    def verdict(self, key: str, *, upload: bool = False) -> _Verdict | None:
-        """Return the verdict on an object or an unfinished ``upload``; None if facts or a running attempt need it."""
-        parsed = self._keys.parse(key)
-        if parsed is None or parsed.partition != self._view.partition:
-            return _Verdict(None, key, False, "no name of an object of this partition")
-        segment_id, base_key = parsed.segment_id, parsed.base_key
-        if segment_id in self._view.kept:
-            return None
-        segment = self._view.segments.get(segment_id)
-        if segment is not None and segment.subject is not None:
-            if segment.subject.object_key != base_key:
-                return _Verdict(segment_id, base_key, False, "its segment id belongs to another object")
-            if segment.state is not SegmentState.DELETE_SEGMENT_FINISHED:
-                if upload and segment.state is not SegmentState.COPY_SEGMENT_STARTED:
-                    return _Verdict(segment_id, base_key, True, "its attempt has ended")
-                return None
-            if is_deleted(segment):
-                return _Verdict(segment_id, base_key, True, "its segment was deleted")
-        self._unknown.add(segment_id)
-        return _Verdict(segment_id, base_key, False, "no fact names its segment")
-
-    def archived(self) -> dict[str, tuple[bool, str]]:
-        """Return, by base key, the verdicts on segments that the archive has as deleted and no live fact names."""
-        if not self._unknown:
-            return {}
-        deleted = self._archived_deletes(self._view.partition, self._unknown)
-        return {base_key: (True, "its segment was deleted, says the archive") for base_key in deleted.values()}
+def _verdicts(
+    names: Iterable[str],
+    keys: ObjectKeys,
+    view: PartitionView,
+    archived_deletes: ArchivedDeletes,
+    *,
+    uploads: bool = False,
+) -> dict[str, _Verdict]:
+    """Return the verdict on each object or unfinished upload that neither the facts nor a running attempt needs."""
+    verdicts: dict[str, _Verdict] = {}
+    unknown: dict[str, ParsedObjectKey] = {}
+    for key in names:
+        parsed = keys.parse(key)
+        if parsed is None or parsed.partition != view.partition:
+            verdicts[key] = None, False, "no name of an object of this partition"
+            continue
+        segment_id = parsed.segment_id
+        segment = view.segments.get(segment_id)
+        if segment_id in view.kept:
+            continue
+        if segment is None or segment.subject is None:
+            unknown[key] = parsed
+        elif segment.subject.object_key != parsed.base_key:
+            verdicts[key] = segment_id, False, "its segment id belongs to another object"
+        elif segment.state is not SegmentState.DELETE_SEGMENT_FINISHED:
+            if uploads and segment.state is not SegmentState.COPY_SEGMENT_STARTED:
+                verdicts[key] = segment_id, True, "its attempt has ended"
+        elif is_deleted(segment):
+            verdicts[key] = segment_id, True, "its segment was deleted"
+        else:
+            unknown[key] = parsed
+    ids = {parsed.segment_id for parsed in unknown.values()}
+    deleted = set(archived_deletes(view.partition, ids).values()) if ids else set()
+    for key, parsed in unknown.items():
+        condemned = parsed.base_key in deleted
+        why = "its segment was deleted, says the archive" if condemned else "no fact names its segment"
+        verdicts[key] = parsed.segment_id, condemned, why
+    return verdicts
 
 
 def is_deleted(segment: SegmentMeaning) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..state.facts import LocalTrimIntended
+from ..state.lineage import begun_after
 from ..state.local_segments import LocalSegment, LocalSegments
 from ..state.offsets import Offset, TimestampMs, moment
 from ..state.partition_view import PartitionView
@@ -64,8 +66,7 @@ def trim_before(
     if holds is None:
         because = f": {groups.unknown}" if groups.unknown else ""
         return NoTrim(Why(Reason.GROUPS_UNKNOWN, "consumer groups could not be listed completely" + because))
-    doubt = doubt_of(view)
-    if doubt is not None:
+    if (doubt := doubt_of(view)) is not None:
         return NoTrim(doubt)
     if policy.unclean_elections and not policy.allow_unclean:
         text = "unclean.leader.election.enable=true on the topic, and trim.allow_unclean is off"
@@ -214,3 +215,42 @@ def _durable_end(view: PartitionView, bounds: LocalBounds, copied_before: int) -
     while (owner := view.coverage.at(end + 1)) is not None and owner.segment.copied_at <= copied_before:
         end = owner.offsets.end
     return end
+
+
+def offsets_cut_elsewhere(view: PartitionView, local_start: Offset) -> int:
+    """Return how many offsets the broker no longer has although no trim or log start of tierstate removed them."""
+    if view.log_start is None or view.later:  # a fact that only a later release can read may be a trim
+        return 0
+    return max(0, local_start - max(view.log_start, _trimmed(view) or 0))
+
+
+def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -> str | None:
+    """Return one sentence about `offsets_cut_elsewhere`; None if there are none.
+
+    The broker's log start never moves the log start of the facts (`expire.py`), so such a cut deletes no remote data.
+    The sentence includes the command that extends the cut: an operator may have meant both tiers.
+    """
+    if local_start is None or not offsets_cut_elsewhere(view, local_start):
+        return None
+    trimmed = _trimmed(view)
+    limit = (
+        f"our newest trim {trimmed}"
+        if trimmed is not None
+        else f"the log start {view.log_start}, and we trimmed nothing"
+    )
+    return (
+        f"the broker begins at {local_start}, above {limit}: by Kafka's own retention, by tierstate rescue, by a trim "
+        "whose fact was lost, or by DeleteRecords of an operator; readers get the records below from the remote tier. "
+        "Only if an operator meant to delete them for good: "
+        f"tierstate delete-records {topic}:{view.partition.partition} --before {local_start} --execute"
+    )
+
+
+def _trimmed(view: PartitionView) -> Offset | None:
+    """Return the offset of tierstate's newest trim, at most the start of the first epoch after the trim's term."""
+    trims = (fact for live, fact in reversed(view.of_kind(LocalTrimIntended)) if live.key not in view.fenced)
+    newest = next(trims, None)
+    if newest is None:
+        return view.trim_intended
+    end = begun_after(newest.term.epoch, view.lineage)
+    return newest.offset if end is None else min(newest.offset, end)

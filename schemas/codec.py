@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..state import facts, termless_facts
+from ..state import facts
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import Fact, UnknownFact
 from ..state.keys import key_of
@@ -27,13 +27,13 @@ KINDS: dict[str, type[Any]] = {
         facts.SegmentDeleteFinished,
         facts.LogStartAdvanced,
         facts.LocalTrimIntended,
-        termless_facts.OperatorOrder,
-        termless_facts.ReaderLease,
-        termless_facts.IntegrityHold,
-        termless_facts.LineageSettled,
-        termless_facts.ContradictionSettled,
-        termless_facts.GapAccepted,
-        termless_facts.PartitionMissing,
+        facts.OperatorOrder,
+        facts.ReaderLease,
+        facts.IntegrityHold,
+        facts.LineageSettled,
+        facts.ContradictionSettled,
+        facts.GapAccepted,
+        facts.PartitionMissing,
         facts.PartitionDeleted,
     )
 }

@@ -98,11 +98,11 @@ class BatchReader(DataSourceReader):
 @cache
 def tell_if_cold() -> None:
     """Report on stderr, once per process, if this executor compiled kernels (seconds) instead of loading them."""
-    from ..log import kernel_cache, lazy_kernel
+    from ..log import lazy_kernel, warm_kernels
 
     if lazy_kernel.compiled_here():
         kept = f"and keeps them in {lazy_kernel.FOLDER}" if lazy_kernel.FOLDER else "and can keep them nowhere"
-        print(f"tierstate: this process compiled its kernels, {kept}; {kernel_cache.WAY_OUT}", file=sys.stderr)
+        print(f"tierstate: this process compiled its kernels, {kept}; {warm_kernels.WAY_OUT}", file=sys.stderr)
 
 
 def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -97,7 +97,7 @@ def digest_ranges(ranges: Sequence[DigestRange], batches: Iterable[pa.RecordBatc
                 if (range_.topic, range_.partition) == (topic, partition):
                     start, end = (int(at) for at in offsets.searchsorted((range_.start, range_.end)))
                     if start < end:
-                        digests.setdefault(number, RecordDigest()).update_arrow(part.slice(start, end - start))
+                        digests.setdefault(number, RecordDigest()).update(part.slice(start, end - start))
     numbers = sorted(digests)
     columns = [
         pa.array(numbers, pa.int32()),

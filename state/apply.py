@@ -62,10 +62,7 @@ class PartitionState:
             if segment_id is None:
                 self._others[live.key] = live
             else:
-                facts = self._by_segment.get(segment_id)
-                if facts is None:
-                    facts = self._by_segment[segment_id] = {}
-                facts[live.key] = live
+                self._by_segment.setdefault(segment_id, {})[live.key] = live
             self._note(live, segment_id)
 
     def erase(self, key: str) -> None:

@@ -9,33 +9,33 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import NamedTuple
 
 from .epochs import TERMINAL_EPOCH
 from .errors import InvalidRequest
 from .facts import (
+    ContradictionSettled,
     Fact,
+    GapAccepted,
+    IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
+    OperatorOrder,
     PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
     SegmentDeleteStarted,
     TopicMeta,
+    partition_of,
 )
 from .ids import FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from .offsets import Position
 from .segment import Term
-from .termless_facts import (
-    ContradictionSettled,
-    GapAccepted,
-    IntegrityHold,
-    LineageSettled,
-    OperatorOrder,
-    PartitionMissing,
-    ReaderLease,
-)
 
 TOPIC_META_KEY = "meta/topic"
 MAX_NUMBER = 2**63 - 1
@@ -67,9 +67,18 @@ class KeyKind(StrEnum):
 _KNOWN_WORDS = {kind.value for kind in KeyKind} | {"segment"}
 _WORD = re.compile("[a-z]+(?:-[a-z]+)*")
 
-SAID_BY_PEOPLE = frozenset(
-    {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.GAP, KeyKind.MISSING}
-)
+_TERMLESS: dict[type[Fact], KeyKind] = {
+    OperatorOrder: KeyKind.ORDER,
+    ReaderLease: KeyKind.LEASE,
+    IntegrityHold: KeyKind.HOLD,
+    LineageSettled: KeyKind.LINEAGE,
+    ContradictionSettled: KeyKind.SETTLED,
+    GapAccepted: KeyKind.GAP,
+    PartitionMissing: KeyKind.MISSING,
+}
+"""The kinds of facts that no term writes. Their keys are ``T/P/kind/ID``."""
+
+SAID_BY_PEOPLE = frozenset(_TERMLESS.values()) - {KeyKind.LEASE}
 """The kinds that no term writes, except leases. Nothing else in a bucket records what these facts record."""
 
 
@@ -103,43 +112,29 @@ def _digits(number: int, limit: int = MAX_NUMBER) -> str:
 
 def key_of(fact: Fact) -> str:
     """Return the key of this fact. Raises InvalidRequest if a number is out of the range of a key."""
+    partition = partition_of(fact)
+    if partition is None or isinstance(fact, TopicMeta):
+        return TOPIC_META_KEY
     match fact:
-        case TopicMeta():
-            return TOPIC_META_KEY
         case LeaderElected():
-            return f"{partition_prefix(fact.partition)}leader/{_digits(fact.epoch, TERMINAL_EPOCH)}/{fact.id}"
-        case SegmentCopyStarted(attempt=attempt):
-            return f"{partition_prefix(attempt.partition)}segment/{attempt.segment_id}/copy-started"
-        case SegmentCopyFinished(segment=segment):
-            return f"{partition_prefix(segment.partition)}segment/{segment.segment_id}/copy-finished"
-        case SegmentDeleteStarted(subject=subject):
-            base = f"{partition_prefix(subject.partition)}segment/{subject.segment_id}"
-            return f"{base}/delete-started/{_term_key(fact.term, fact.counter)}"
-        case SegmentDeleteFinished(subject=subject):
-            base = f"{partition_prefix(subject.partition)}segment/{subject.segment_id}"
-            return f"{base}/delete-finished/{_term_key(fact.term, fact.counter)}"
+            rest = f"leader/{_digits(fact.epoch, TERMINAL_EPOCH)}/{fact.id}"
+        case SegmentCopyStarted():
+            rest = f"segment/{fact.attempt.segment_id}/copy-started"
+        case SegmentCopyFinished():
+            rest = f"segment/{fact.segment.segment_id}/copy-finished"
+        case SegmentDeleteStarted():
+            rest = f"segment/{fact.subject.segment_id}/delete-started/{_term_key(fact.term, fact.counter)}"
+        case SegmentDeleteFinished():
+            rest = f"segment/{fact.subject.segment_id}/delete-finished/{_term_key(fact.term, fact.counter)}"
         case LogStartAdvanced():
-            return f"{partition_prefix(fact.partition)}log-start/{_term_key(fact.term, fact.counter)}"
+            rest = f"log-start/{_term_key(fact.term, fact.counter)}"
         case LocalTrimIntended():
-            return f"{partition_prefix(fact.partition)}trim/{_term_key(fact.term, fact.counter)}"
-        case OperatorOrder():
-            return f"{partition_prefix(fact.partition)}order/{fact.id}"
-        case ReaderLease():
-            return f"{partition_prefix(fact.partition)}lease/{fact.id}"
-        case IntegrityHold():
-            return f"{partition_prefix(fact.partition)}hold/{fact.id}"
-        case LineageSettled():
-            return f"{partition_prefix(fact.partition)}lineage/{fact.id}"
-        case ContradictionSettled():
-            return f"{partition_prefix(fact.partition)}settled/{fact.id}"
-        case GapAccepted():
-            return f"{partition_prefix(fact.partition)}gap/{fact.id}"
-        case PartitionMissing():
-            return f"{partition_prefix(fact.partition)}missing/{fact.id}"
+            rest = f"trim/{_term_key(fact.term, fact.counter)}"
         case PartitionDeleted():
-            return f"{partition_prefix(fact.partition)}deleted/{_term_key(fact.term)}"
+            rest = f"deleted/{_term_key(fact.term)}"
         case _:
-            assert_never(fact)
+            rest = f"{_TERMLESS[type(fact)]}/{fact.id}"
+    return partition_prefix(partition) + rest
 
 
 SIGNATURES = 0
@@ -186,7 +181,7 @@ def parse_key(key: str) -> ParsedKey | None:
             return ParsedKey(partition, KeyKind(kind), RemoteSegmentId(segment_id), _numbers(numbers, key))
         case [("log-start" | "trim") as kind, *numbers] if len(numbers) == 3:
             return ParsedKey(partition, KeyKind(kind), numbers=_numbers(numbers, key))
-        case [("order" | "lease" | "hold" | "lineage" | "settled" | "gap" | "missing") as kind, fact_id]:
+        case [kind, fact_id] if kind in _TERMLESS.values():
             return ParsedKey(partition, KeyKind(kind), id=FactId(fact_id))
         case ["deleted", *numbers] if len(numbers) == 2:
             return ParsedKey(partition, KeyKind.DELETED, numbers=_numbers(numbers, key))
@@ -231,3 +226,66 @@ def murmur2(data: bytes) -> int:
         h = (h ^ int.from_bytes(tail, "little")) * m & mask
     h = (h ^ (h >> 13)) * m & mask
     return h ^ (h >> 15)
+
+
+_REMEMBERED = 65_536
+_ID = "[A-Za-z0-9_-]{21}[AQgw]"
+_EPOCH, _NUMBER = "(?:0|[1-9][0-9]{0,8})", "(?:0|[1-9][0-9]{0,17})"
+_TERM = f"{_EPOCH}/{_NUMBER}"
+_SURELY_OURS = re.compile(
+    f"leader/{_EPOCH}/{_ID}"
+    f"|segment/{_ID}/(?:copy-started|copy-finished|delete-started/{_TERM}/{_NUMBER}|delete-finished/{_TERM}/{_NUMBER})"
+    f"|(?:log-start|trim)/{_TERM}/{_NUMBER}"
+    f"|(?:order|lease|hold|lineage|settled|missing)/{_ID}"
+    f"|deleted/{_TERM}"
+)
+"""Matches the text after ``T/P/``. It accepts less than `parse_key`, never more; other keys are parsed."""
+
+
+class Place(NamedTuple):
+    """``partition`` is None for ``meta/topic`` and foreign keys. ``foreign`` is why a key is foreign, or None."""
+
+    partition: TopicIdPartition | None
+    foreign: str | None = None
+
+
+_META = Place(None)
+
+
+class Places:
+    """Maps keys to places. ``partitions``: the partition count that maps keys; None accepts any partition (tests)."""
+
+    def __init__(self, partitions: int | None = None) -> None:
+        self._partitions = partitions
+        self._entries: dict[str, tuple[int | None, Place]] = {}
+
+    def of(self, tier_partition: int, key: str) -> Place:
+        """Return the place of a key in a tier-state partition. Never raises, for any key."""
+        cut = key.find("/", key.find("/") + 1)
+        entry = self._entries.get(key[:cut]) if cut > 0 else None
+        if entry is None or _SURELY_OURS.fullmatch(key, cut + 1) is None:
+            try:
+                entry = self._parsed(key, cut)
+            except InvalidRequest as error:
+                return Place(None, str(error))
+        number, place = entry
+        if number is None or number == tier_partition:
+            return place
+        return Place(None, f"its key belongs in tier-state partition {number}")
+
+    def _parsed(self, key: str, cut: int) -> tuple[int | None, Place]:
+        parse_key(key)
+        if key == TOPIC_META_KEY:
+            return (None if self._partitions is None else 0), _META
+        partition = partition_of_key(key)
+        assert partition is not None
+        number = None if self._partitions is None else tier_partition_of(partition, self._partitions)
+        if len(self._entries) >= _REMEMBERED:
+            self._entries.clear()
+        self._entries[key[:cut]] = number, Place(partition)
+        return self._entries[key[:cut]]
+
+    def sentence(self, tier_partition: int, key: str, position: Position) -> str:
+        """Return why a foreign key degrades its tier-state partition, with its position."""
+        reason = self.of(tier_partition, key).foreign
+        return f"foreign record: {reason} tier_partition={tier_partition} position={position} key={key!r}"

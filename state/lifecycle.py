@@ -11,7 +11,7 @@
 Some facts are illegal and therefore a *contradiction*. Among accepted facts:
 - a copy-finished without a copy-started of the same attempt, or a copy-finished after a delete;
 - a delete-finished without a delete-started while a copy fact is live.
-A fact that names objects of another segment (`object_name.py`) is a contradiction even if it is fenced: no agent writes
+A fact that names objects of another segment (`object_keys.py`) is a contradiction even if it is fenced: no agent writes
 such a fact, and fenced segments are swept. A person may settle a contradiction: then this table applies, and the
 segment's objects are deleted by it or kept forever.
 A copy-finished that does not match its copy-started is never readable. Erasing removes the copy-finished first. So if
@@ -24,6 +24,7 @@ from collections.abc import Iterable
 
 from .errors import InvalidRequest
 from .facts import (
+    ContradictionSettled,
     LiveFact,
     SegmentCopyFinished,
     SegmentCopyStarted,
@@ -34,11 +35,10 @@ from .facts import (
 from .fencing import Leaders, is_fenced
 from .ids import RemoteSegmentId
 from .keys import parse_key
-from .object_name import not_own
+from .object_keys import not_own
 from .offsets import Position
 from .partition_view import SegmentMeaning
 from .segment import CopyAttempt, RemoteSegment, SegmentState
-from .termless_facts import ContradictionSettled
 
 
 def subject_of(live: LiveFact) -> CopyAttempt | RemoteSegment | None:

@@ -11,22 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from .facts import LiveFact, LocalTrimIntended, LogStartAdvanced, PartitionDeleted, UnknownFact
+from .facts import (
+    ContradictionSettled,
+    GapAccepted,
+    IntegrityHold,
+    LineageSettled,
+    LiveFact,
+    LocalTrimIntended,
+    LogStartAdvanced,
+    OperatorOrder,
+    PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
+    UnknownFact,
+)
 from .fencing import Leaders, is_fenced
 from .ids import RemoteSegmentId, TopicIdPartition
 from .lifecycle import kept_segments, segment_id_of, segment_meaning
 from .lineage import highest_log_start
 from .partition_view import PartitionView
 from .sorting import SortedSegments, sort_out
-from .termless_facts import (
-    ContradictionSettled,
-    GapAccepted,
-    IntegrityHold,
-    LineageSettled,
-    OperatorOrder,
-    PartitionMissing,
-    ReaderLease,
-)
 
 F = TypeVar("F")
 

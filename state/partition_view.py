@@ -6,23 +6,30 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
-from .coverage import Coverage, OwnedRange
+from .coverage import Coverage
 from .epochs import Lineage
-from .facts import LeaderElected, LiveFact, LogStartAdvanced, PartitionDeleted
+from .errors import UpgradeNeeded
+from .facts import (
+    ContradictionSettled,
+    GapAccepted,
+    IntegrityHold,
+    LeaderElected,
+    LineageSettled,
+    LiveFact,
+    LogStartAdvanced,
+    OperatorOrder,
+    PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
+)
 from .ids import RemoteSegmentId, TopicIdPartition
 from .lineage import highest_log_start, holds_up_to, last_common, settles
 from .offsets import Offset, OffsetRange, Position
 from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
-from .termless_facts import (
-    ContradictionSettled,
-    GapAccepted,
-    IntegrityHold,
-    LineageSettled,
-    OperatorOrder,
-    PartitionMissing,
-    ReaderLease,
-)
+
+F = TypeVar("F")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +189,25 @@ class PartitionView:
         """Return the last offset of the accepted gap that contains this one, or None if there is none."""
         return max((gap.end for _, gap in self.gaps_in_force if gap.start <= offset <= gap.end), default=None)
 
-    def in_range(self, offsets: OffsetRange) -> list[OwnedRange]:
-        """Return the owned ranges that overlap these offsets, in order. Offsets between them are gaps."""
-        return self.coverage.within(offsets)
-
-    def at_time(self, timestamp_ms: int) -> OwnedRange | None:
-        """Return the first owned range that may have a record of this time or later, or None."""
-        return next((owned for owned in self.coverage.owned if owned.segment.max_timestamp >= timestamp_ms), None)
+    def of_kind(self, kind: type[F]) -> list[tuple[LiveFact, F]]:
+        """Return the facts of a kind that is about no segment, with key and position, in order of position."""
+        return [(live, live.fact) for live in self.others if isinstance(live.fact, kind)]
 
     def in_state(self, state: SegmentState) -> list[SegmentMeaning]:
         return [segment for segment in self.segments.values() if segment.state is state]
+
+
+def require_readable(view: PartitionView, topic: str | None) -> None:
+    """Raise UpgradeNeeded if a later release wrote a fact of this partition that must not be ignored.
+
+    Such a fact may be a log start, a copy, a deletion, or the acceptance of a gap. Requests that the other facts can
+    answer are answered. A gap, a missing object or a missing log start raises this error: the fact may explain it, so
+    nothing is lost and a recovery would be wrong.
+    """
+    if view.later:
+        more = f" (and {len(view.later) - 1} more)" if len(view.later) > 1 else ""
+        raise UpgradeNeeded(
+            f"a later release wrote facts of this partition: upgrade this process; {view.later[0]}{more}",
+            topic=topic or view.topic,
+            partition=view.partition.partition,
+        )

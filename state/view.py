@@ -5,20 +5,43 @@ Its store is RocksDB (`follower/rocksdb_view.py`), or memory (`MemoryView`), whi
 
 from __future__ import annotations
 
+import hashlib
+import struct
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
-from .anchor import Anchor
 from .apply import PartitionState
 from .facts import Fact, LiveFact, SegmentCopyStarted, UnknownFact
 from .ids import RECOVERER, TopicIdPartition
-from .keys import partition_prefix
-from .offsets import Position
+from .keys import Places, partition_prefix
+from .offsets import Position, TimestampMs
 from .partition_view import PartitionView
-from .place import Places
+
+_ANCHORED = struct.Struct(">qqIi")
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The digest of the last known record of a topic, which shows whether the topic still has the same history.
+
+    A broker that is restored from a backup assigns positions and leader epochs a second time. But it never writes the
+    same record at a position a second time: the append times alone differ. ``sha256`` (hex) covers position, append
+    time, key and value.
+    """
+
+    position: Position
+    sha256: str
+
+    @classmethod
+    def of(cls, position: Position, timestamp: TimestampMs, key: str, value: bytes | None) -> Self:
+        """Return the anchor of a record. A ``value`` of None is a tombstone, which differs from an empty value."""
+        name = key.encode()
+        fixed = _ANCHORED.pack(position, timestamp, len(name), -1 if value is None else len(value))
+        return cls(position, hashlib.sha256(fixed + name + (value or b"")).hexdigest())
+
 
 Decode = Callable[[str, bytes], Fact | UnknownFact]
 """Decodes key and value bytes to a fact. Never raises for bad bytes: it returns UnknownFact (`schemas/codec.py`)."""
@@ -66,7 +89,7 @@ class TierView(Protocol):
     def partition(self, partition: TopicIdPartition) -> PartitionView:
         """Return the current view of the partition; it is empty if no fact names the partition.
 
-        Every foreign key (`place.py`) in its tier-state partition degrades the view. Raises ViewBehind for a partition
+        Every foreign key (`keys.py`) in its tier-state partition degrades the view. Raises ViewBehind for a partition
         that this view does not keep or does not keep yet.
         """
         ...
@@ -111,7 +134,7 @@ class TierView(Protocol):
 class ViewStore(Protocol):
     """The store of a follower's live set and position. It has one writer. It is in RocksDB or in memory.
 
-    Foreign keys (`place.py`) are stored like other entries, so that live-set digests agree, but belong to no partition.
+    Foreign keys (`keys.py`) are stored like other entries, so that live-set digests agree, but belong to no partition.
     """
 
     def apply(
@@ -255,24 +278,19 @@ class MemoryView:
         return second
 
     def position(self, tier_partition: int) -> Position:
-        with self._lock:
-            return self._tier(tier_partition).position
+        return self._tier(tier_partition).position
 
     def epoch(self, tier_partition: int) -> int:
-        with self._lock:
-            return self._tier(tier_partition).epoch
+        return self._tier(tier_partition).epoch
 
     def anchor(self, tier_partition: int) -> Anchor | None:
-        with self._lock:
-            return self._tier(tier_partition).anchor
+        return self._tier(tier_partition).anchor
 
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
-        with self._lock:
-            self._tier(tier_partition).as_of = now_ms
+        self._tier(tier_partition).as_of = now_ms
 
     def as_of(self, tier_partition: int) -> int:
-        with self._lock:
-            return self._tier(tier_partition).as_of
+        return self._tier(tier_partition).as_of
 
     def state(self, partition: TopicIdPartition) -> PartitionState:
         with self._lock:
@@ -305,8 +323,7 @@ class MemoryView:
             self._seconds.pop(key, None)
 
     def dropped(self, tier_partition: int) -> AbstractSet[TopicIdPartition]:
-        with self._lock:
-            return self._tier(tier_partition).dropped
+        return self._tier(tier_partition).dropped
 
     def drop(self, tier_partition: int, partition: TopicIdPartition) -> None:
         prefix = partition_prefix(partition)

@@ -32,7 +32,7 @@ def local_segments(view: PartitionView, log_start: Offset, pieces: Sequence[Piec
     needs a new term.
     """
     first = pieces[0].base
-    copied = view.in_range(OffsetRange(log_start, Offset(first - 1))) if first > log_start else []
+    copied = view.coverage.within(OffsetRange(log_start, Offset(first - 1))) if first > log_start else []
     rolled: list[LocalSegment] = []
     for owned in copied:
         segment, base = owned.segment, owned.offsets.start

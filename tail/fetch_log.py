@@ -31,7 +31,7 @@ from ..log.batch import iter_batches
 from ..log.folder_events import Touched
 from ..log.local_log import LocalSnapshot
 from ..log.segment import LogSegment
-from ..log.transaction_check import OpenBefore, open_before
+from ..log.transaction_index import OpenBefore, open_before
 from ..runtime.clock import Clock
 from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import BrokerUnavailable, CorruptData, Fenced, NotTiered, Unavailable

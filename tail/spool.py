@@ -20,9 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
-from ..log.producer_snapshot import format_open_transactions
-from ..log.transaction_check import OpenBefore, open_before
-from ..log.transaction_index import AbortedTransaction, format_transaction_index
+from ..log.transaction_index import (
+    AbortedTransaction,
+    OpenBefore,
+    format_open_transactions,
+    format_transaction_index,
+    open_before,
+)
 from ..log.transactions import Transactions
 from ..state.epochs import LeaderEpoch
 from ..state.errors import CorruptData, NotTiered, Unavailable

@@ -18,7 +18,6 @@ from .avro_tree import Tree
 
 NULL = {"type": "null"}
 _WIDER = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}
-_PRIMITIVE = ("boolean", "int", "long", "float", "double", "string", "bytes")
 
 
 def merged(ours: Tree, theirs: Tree, path: str = "") -> Tree:

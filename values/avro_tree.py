@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 from fastavro.schema import parse_schema
 
 from ..state.errors import InvalidRequest
-from .avro_bounds import refuse_recursive
-from .avro_schemas import of_json
+from .avro_schemas import of_json, refuse_recursive
 
 Tree: TypeAlias = dict[str, Any] | list[dict[str, Any]]
 _KEPT = ("name", "aliases", "symbols", "default", "size", "logicalType", "precision", "scale")

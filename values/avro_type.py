@@ -47,14 +47,6 @@ def type_of_avro(text: str, what: str) -> pa.DataType:
         raise InvalidRequest(f"{what}: a record is within itself") from error
 
 
-def struct_of_avro(text: str, what: str) -> pa.StructType:
-    """Return the Arrow type of a record's schema. Raises InvalidRequest as `type_of_avro`, and for other schemas."""
-    kind = type_of_avro(text, what)
-    if not pa.types.is_struct(kind):
-        raise InvalidRequest(f"{what}: the schema is of a record", got=kind)
-    return kind
-
-
 def shaping(text: str) -> Shaped:
     """Return a function that converts fastavro's values for Arrow: pairs for a map, microseconds, decimals."""
     return _shape(expand_schema(json.loads(text))) or (lambda value: value)

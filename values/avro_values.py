@@ -18,9 +18,8 @@ from fastavro import schemaless_reader
 
 from ..runtime.clock import SystemClock
 from ..state.errors import CorruptData, InvalidRequest
-from .avro_bounds import refuse_nothing, refuse_recursive
 from .avro_evolution import require_units
-from .avro_schemas import parsed
+from .avro_schemas import parsed, refuse_nothing, refuse_recursive
 from .avro_tree import text_of, tree_of
 from .avro_type import shaping
 from .evolution import evolved
@@ -68,15 +67,7 @@ class AvroValues:
         raw = values.to_pylist()
         if self._registry is not None:
             self._meet({FRAME.unpack_from(value)[1] for value in raw if value is not None and _is_framed(value)})
-        rows, corrupt = [], []
-        for value in raw:
-            try:
-                rows.append(None if value is None else self._row(value))
-                corrupt.append(False)
-            except _Corrupt:
-                rows.append(None)
-                corrupt.append(True)
-        return columned(rows, corrupt, self._type)
+        return columned(raw, self._row, _Corrupt, self._type)
 
     def _meet(self, ids: set[int]) -> None:
         """Load writer schemas. With ``grows``, raises SchemaGrown if one has more than the reader schema."""

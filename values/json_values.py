@@ -83,15 +83,7 @@ class JsonValues:
 
     def one_by_one(self, values: pa.Array) -> TypedColumn:
         """Convert values one by one with msgspec's strict decoder, which decides whether a value is corrupt."""
-        rows, corrupt = list[Any](), list[bool]()
-        for value in values.to_pylist():
-            try:
-                rows.append(None if value is None else self._row(value))
-                corrupt.append(False)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                rows.append(None)
-                corrupt.append(True)
-        return columned(rows, corrupt, self._type)
+        return columned(values.to_pylist(), self._row, (msgspec.MsgspecError, UnicodeDecodeError), self._type)
 
     def _row(self, value: bytes) -> Any:
         value.decode()  # msgspec does not check the UTF-8 of fields outside the schema

@@ -10,20 +10,51 @@ A few bytes can become much JSON, because names come from the schema.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
+from typing import Any
 
 import orjson
+from fastavro._read_py import schemaless_reader
 
 from ..runtime.clock import Clock
 from ..runtime.registry_settings import Registry
 from ..state.errors import CorruptData, MissingExtra, TierstateError
-from .avro_text import avro_decoder
+from .avro_schemas import refuse_nothing, with_logical_types
 from .bounded_json import BoundedJson, TooMuchJson
 from .protobuf_text import protobuf_decoder
 from .registered_schemas import Decoder, RegisteredSchemas
-from .registry_access import registry_access
-from .schema_registry import FRAME, MAGIC, RegisteredSchema, SchemaRegistry
+from .schema_registry import FRAME, MAGIC, RegisteredSchema, SchemaRegistry, registry_access
+
+_AROUND = "tierstate.Value"
+
+
+def avro_decoder(registry: SchemaRegistry, id: int, schema: RegisteredSchema) -> Decoder:
+    """Return a decoder. Raises InvalidRequest, CorruptData for an unusable schema, and as `SchemaRegistry.schema`.
+
+    fastavro's compiled reader follows a value to any depth, and a stack overflow ends the process; its Python reader
+    raises an error instead. Either would make a list of a billion nulls from five bytes: such schemas are refused.
+    """
+    names: dict[str, Any] = {}
+    texts = registry.whole(schema)
+    # wrapped in a record, which adds no bytes: fastavro parses other types a second time, and then not strictly
+    texts[-1] = f'{{"type":"record","name":"{_AROUND}","fields":[{{"name":"value","type":{schema.text}}}]}}'
+    what = f"schema {id} of the registry"
+    for text in texts:
+        try:
+            parsed = with_logical_types(text, what, names)
+        except RecursionError as error:
+            raise CorruptData(f"{what} is nested too deep") from error
+        refuse_nothing(json.loads(text), {})
+
+    def write(data: bytes, into: BoundedJson) -> None:
+        value: Any = schemaless_reader(BytesIO(data), parsed, None)
+        into.write(value["value"])
+
+    return Decoder("AVRO", sum(map(len, texts)), write)
+
 
 MOST_VALUE = 256 * 1024
 """The longest value that is decoded, in bytes."""

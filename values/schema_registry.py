@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote
 import urllib3
 
 from ..runtime.clock import Clock
+from ..runtime.registry_settings import Registry
 from ..state.errors import AccessDenied, CorruptData, InvalidRequest, TimedOut, Unavailable
 
 MAGIC = 0
@@ -208,3 +209,18 @@ def access_by_url(url: str) -> RegistryAccess:
     place = urllib3.util.parse_url(url)
     name, _, password = unquote(place.auth or "").partition(":")
     return RegistryAccess(place._replace(auth=None).url, name, password)
+
+
+def registry_access(settings: Registry) -> RegistryAccess | None:
+    """Return the registry's address and credentials, or None if no registry is set."""
+    if not settings.url:
+        return None
+    return RegistryAccess(
+        settings.url,
+        settings.user,
+        "" if settings.password is None else settings.password.get_secret_value(),
+        settings.ca,
+        settings.certificate,
+        settings.key,
+        settings.timeout,
+    )

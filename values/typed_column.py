@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 CORRUPT_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
+_Errors = type[Exception] | tuple[type[Exception], ...]
 _NOT_OF_TYPE = pa.ArrowException, OverflowError, TypeError, ValueError
 
 
@@ -26,10 +27,20 @@ def all_parsed(column: pa.Array) -> TypedColumn:
     return TypedColumn(column, pa.repeat(False, len(column)))
 
 
-def columned(rows: list[Any], corrupt: list[bool], kind: pa.DataType) -> TypedColumn:
-    """Return the column of ``rows``. A row that is not of the Arrow type, such as a decimal with too many digits, is
-    corrupt, too.
+def columned(
+    values: Iterable[bytes | None], convert: Callable[[bytes], Any], errors: _Errors, kind: pa.DataType
+) -> TypedColumn:
+    """Return the column of the values, converted one by one. A value is corrupt if ``convert`` raises one of
+    ``errors``, or if the result is not of the Arrow type, such as a decimal with too many digits.
     """
+    rows, corrupt = list[Any](), list[bool]()
+    for value in values:
+        try:
+            row, wrong = None if value is None else convert(value), False
+        except errors:
+            row, wrong = None, True
+        rows.append(row)
+        corrupt.append(wrong)
     try:
         column = pa.array(rows, kind)
     except _NOT_OF_TYPE:
@@ -73,12 +84,4 @@ class TextValues:
         try:
             return all_parsed(values.cast(pa.string()))
         except pa.ArrowInvalid:
-            texts = pa.array([_text(value) for value in values.to_pylist()], pa.string())
-        return TypedColumn(texts, pc.and_(texts.is_null(), values.is_valid()))
-
-
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
+            return columned(values.to_pylist(), bytes.decode, UnicodeDecodeError, pa.string())

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...fetch.verify import out_of_lineage
-from ...rules.cut_elsewhere import cut_elsewhere
 from ...rules.decide import excluded, internal, refusal
 from ...rules.orders import lost_orders, order_done, standing
 from ...rules.reasons import Reason
+from ...rules.trim import cut_elsewhere
 from ...runtime.units import counted
+from ...state.facts import OperatorOrder, OrderKind
 from ...state.offsets import Offset, OffsetRange, moment
 from ...state.routing import in_force, log_start
-from ...state.termless_facts import OperatorOrder, OrderKind
 from ..opening.agent_boards import asked_of_agent, may_ask
 from .end_transaction import EndTransaction, end_transaction
 from .remote_records import record_count

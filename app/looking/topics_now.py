@@ -8,7 +8,7 @@ from contextlib import closing
 from ...rules.decide import refusal
 from ...state.ids import BrokerId, TopicIdPartition
 from ...state.partition_view import PartitionView
-from ...state.topics import TopicConfig
+from ...state.retention import TopicConfig
 from ...state.view import TierView
 from ..opening.agent_boards import AgentBoards
 from ..opening.connection import Connection

@@ -17,13 +17,13 @@ from ...rules.trim import doubt_of_orders
 from ...runtime.id_source import RandomIds
 from ...state.epochs import Lineage
 from ...state.errors import AccessDenied, NotTiered, OffsetOutOfRange, TimedOut, Unavailable
+from ...state.facts import OperatorOrder, OrderKind, ReaderLease
 from ...state.ids import RemoteSegmentId
 from ...state.lineage import below, holds_up_to
 from ...state.offsets import Offset, OffsetRange, TimestampMs
 from ...state.partition_view import PartitionView
 from ...state.routing import LocalBounds
 from ...state.segment import RemoteSegment, SegmentState
-from ...state.termless_facts import OperatorOrder, OrderKind, ReaderLease
 from ..looking.partition_facts import ask_agent, describe_order, why_untiered
 from ..opening.connection import Connection
 from .orders import give, new_order

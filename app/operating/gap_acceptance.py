@@ -13,6 +13,7 @@ from ...rules.trim import doubt_of
 from ...runtime.clock import Clock
 from ...runtime.id_source import IdSource
 from ...state.errors import BrokerUnavailable, InvalidRequest, ObjectNotFound
+from ...state.facts import GapAccepted
 from ...state.ids import FactId, TopicIdPartition
 from ...state.lineage import below, readable_ranges
 from ...state.object_keys import ObjectKeys
@@ -20,7 +21,6 @@ from ...state.offsets import Offset, OffsetRange
 from ...state.partition_view import PartitionView
 from ...state.routing import LocalBounds, in_force
 from ...state.segment import RemoteSegment, SegmentState
-from ...state.termless_facts import GapAccepted
 from ...storage.object_store import ObjectReader
 from ..opening.partitions import both_tiers_now
 from .orders import issuer
@@ -62,7 +62,7 @@ def require_gone(gaps: Gaps, offsets: OffsetRange, store: ObjectReader, names: O
 
 def _lost_object(view: PartitionView, offsets: OffsetRange, store: ObjectReader) -> str | None:
     """Return a sentence on the first missing object. Readers request it until a fact marks its segment as deleted."""
-    for owned in view.in_range(offsets):
+    for owned in view.coverage.within(offsets):
         for key in objects_of(owned.segment):
             try:
                 store.head(key)

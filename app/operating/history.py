@@ -9,7 +9,7 @@ from ...follower.histories import begin_history
 from ...follower.parting import Parting, find_parting
 from ...follower.shelf import Shelf
 from ...leader.recover_scan import scan_bucket, sort_out
-from ...rules.lost_history import Aftermath, aftermath_of
+from ...rules.lost_facts import Aftermath, aftermath_of
 from ...state.errors import HistoryBroken, InvalidRequest
 from ...state.ids import TopicId
 from ..opening.connection import Connection

@@ -14,8 +14,8 @@ from ...rules.decide import refusal
 from ...runtime.listener import Listener
 from ...runtime.settings import Settings
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ...state.retention import TopicConfig
 from ...state.segment import RemoteSegment
-from ...state.topics import TopicConfig
 from ...storage.segment.encryption import KeyUnwrapper
 from ...storage.segment.keyring_file import KeyRingFile
 from ...storage.segment.log_chunks import ObjectReads

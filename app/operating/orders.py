@@ -15,10 +15,10 @@ from ...runtime.clock import Clock, SystemClock
 from ...runtime.id_source import IdSource, RandomIds
 from ...state.epochs import Lineage
 from ...state.errors import NotTiered, UnknownOutcome
+from ...state.facts import ContradictionSettled, GapAccepted, LineageSettled, OperatorOrder, OrderKind
 from ...state.ids import FactId, TopicIdPartition
 from ...state.offsets import Offset
 from ...state.partition_view import PartitionView
-from ...state.termless_facts import ContradictionSettled, GapAccepted, LineageSettled, OperatorOrder, OrderKind
 from ..opening.connection import Connection
 
 

@@ -22,13 +22,13 @@ from ...leader.brokers_time import BrokersTime
 from ...runtime.clock import Clock
 from ...runtime.id_source import IdSource, RandomIds
 from ...state.errors import AccessDenied, InvalidRequest, SegmentExpired, Unavailable
+from ...state.facts import ReaderLease
 from ...state.ids import RemoteSegmentId, TopicIdPartition
 from ...state.object_keys import ObjectKind, object_key
 from ...state.offsets import ByteRange, Extent, Offset
 from ...state.partition_view import PartitionView
 from ...state.routing import Isolation, Tier
 from ...state.segment import RemoteSegment
-from ...state.termless_facts import ReaderLease
 from ...state.view import TierView
 from ...storage.object_store import MIB, ObjectReader
 from ...storage.segment.encryption import KeyUnwrapper, open_data_key

@@ -16,11 +16,11 @@ from ...rules.clocks import NOTED_MS
 from ...runtime.id_source import IdSource
 from ...schemas.codec import encode_fact
 from ...state.errors import InvalidRequest
+from ...state.facts import ReaderLease
 from ...state.ids import FactId, TopicIdPartition
 from ...state.keys import key_of
 from ...state.offsets import Extent, Offset, OffsetRange, TimestampMs
 from ...state.partition_view import PartitionView
-from ...state.termless_facts import ReaderLease
 from ...state.view import TierView
 from ..opening.connection import Connection
 

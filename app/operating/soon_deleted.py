@@ -9,7 +9,7 @@ from ...leader.open import overridden
 from ...rules.decide import retention_of
 from ...runtime.units import counted, show_size
 from ...state.ids import TopicIdPartition
-from ...state.topics import TopicConfig
+from ...state.retention import TopicConfig
 from ..opening.connection import Connection
 
 SETTLED_MS = 3_600_000

@@ -19,8 +19,7 @@ from ...rules.trim import doubt_of
 from ...runtime.listener import ignore
 from ...state.errors import Fenced, InvalidRequest, TierStateLost
 from ...state.ids import TopicId, TopicIdPartition
-from ...state.object_keys import base_of
-from ...state.object_name import not_own
+from ...state.object_keys import base_of, not_own
 from ...state.partition_view import PartitionView
 from ...state.routing import LocalBounds
 from ...state.segment import RemoteSegment, SegmentState

@@ -6,9 +6,8 @@ Only keys under the current key prefix are checked, because no fact remains that
 from __future__ import annotations
 
 from ...state.errors import TierStateLost
-from ...state.later_release import require_readable
 from ...state.object_keys import ObjectKeys, ObjectKind
-from ...state.partition_view import PartitionView
+from ...state.partition_view import PartitionView, require_readable
 from ..object_store import ObjectReader
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import google_crc32c
 
 from ...state.errors import CorruptData, InvalidRequest
-from ...state.object_keys import ObjectKind, object_key
-from ...state.object_name import require_own
+from ...state.object_keys import ObjectKind, object_key, require_own
 from ...state.segment import Compression, CopyAttempt, RemoteSegment
 from ..object_store import DEFAULT_PART_BYTES, Data, ObjectWriter
 from .chunks import MAX_CHUNK_BYTES, MAX_INT, ChunkIndex

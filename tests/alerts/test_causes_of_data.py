@@ -25,7 +25,7 @@ from tests.commits import commit
 from tests.scenarios.house import House, Running, eventually, get
 from tests.scenarios.test_damaged_transaction_index import PRODUCER_ID_AT, write_transactions
 from tests.scenarios.test_outages import flip
-from tierstate.log.transaction_index import ENTRY_BYTES
+from tierstate.log.transaction_index import ENTRY
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.facts import LogStartAdvanced
@@ -140,7 +140,7 @@ def a_transaction_index_of_the_broker_is_damaged(world: World) -> Iterator[None]
     write_transactions(world.house, topic)
     yield
     indexes = sorted((world.house.log_dir / f"{topic}-0").glob("*.txnindex"))
-    flip(next(file for file in indexes[:-1] if file.stat().st_size >= 2 * ENTRY_BYTES), PRODUCER_ID_AT)
+    flip(next(file for file in indexes[:-1] if file.stat().st_size >= 2 * ENTRY.size), PRODUCER_ID_AT)
     world.house.run("resume", topic)
 
 

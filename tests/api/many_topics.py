@@ -9,11 +9,10 @@ from tests.api.gateways import MemoryReader
 from tierstate.fetch.piece import LogicalTopic
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import UnknownTopic
-from tierstate.state.facts import LeaderElected
+from tierstate.state.facts import LeaderElected, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.partition_view import PartitionView
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 
 class ManyTopics(MemoryReader):

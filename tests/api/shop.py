@@ -31,6 +31,9 @@ from tierstate.state.facts import (
     LeaderElected,
     LocalTrimIntended,
     LogStartAdvanced,
+    OperatorOrder,
+    OrderKind,
+    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteStarted,
@@ -42,7 +45,6 @@ from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import Isolation, Tier
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
-from tierstate.state.termless_facts import OperatorOrder, OrderKind, ReaderLease
 
 END = 1_767_225_600_000
 """The time of the newest record, everywhere."""

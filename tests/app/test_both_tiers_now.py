@@ -9,7 +9,7 @@ from tests.leader.expiry import say
 from tests.leader.world import World
 from tierstate.app.opening.partitions import both_tiers_now
 from tierstate.broker.control import BrokerControl
-from tierstate.rules.cut_elsewhere import cut_elsewhere
+from tierstate.rules.trim import cut_elsewhere
 from tierstate.state.facts import LocalTrimIntended
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset

@@ -29,8 +29,8 @@ from tierstate.state.errors import (
 )
 from tierstate.state.ids import BrokerId, TopicId
 from tierstate.state.offsets import Offset
+from tierstate.state.retention import SAME_AS_TOTAL
 from tierstate.state.routing import Isolation, LocalBounds
-from tierstate.state.topics import LIKE_TOTAL
 
 ME = BrokerId(1)
 
@@ -183,7 +183,7 @@ def test_settings_are_the_topics_own_or_the_default(world: World, topic_name: st
     world.create(topic_name, 1, own | {"cleanup.policy": "compact,delete", "unclean.leader.election.enable": "true"})
     config = world.control.config(topic_name)
     assert (config.retention_ms, config.retention_bytes) == (2000, -1)
-    assert (config.local_retention_ms, config.local_retention_bytes) == (1000, LIKE_TOTAL)
+    assert (config.local_retention_ms, config.local_retention_bytes) == (1000, SAME_AS_TOTAL)
     assert config.cleanup_policy == {"compact", "delete"}
     assert config.timestamp_type == "LogAppendTime"
     assert config.unclean_leader_election_enable

@@ -19,12 +19,11 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec, check_tier_topic, c
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact
-from tierstate.state.anchor import Anchor
 from tierstate.state.errors import InvalidRequest, PositionLost, TierStateLost, UnknownOutcome, UnknownTopic
 from tierstate.state.facts import TopicMeta
 from tierstate.state.keys import TOPIC_META_KEY
 from tierstate.state.offsets import Position, TimestampMs
-from tierstate.state.view import Entry
+from tierstate.state.view import Anchor, Entry
 
 pytestmark = pytest.mark.kafka
 NUMBER = count()

@@ -23,11 +23,10 @@ from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import NotTiered, OffsetOutOfRange, Unavailable, UnknownOutcome
-from tierstate.state.facts import LiveFact
+from tierstate.state.facts import LiveFact, OrderKind
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
-from tierstate.state.termless_facts import OrderKind
 
 
 def planned(before: int, *facts: LiveFact, force: bool = False, log_start: int | None = 0) -> DeletePlan:

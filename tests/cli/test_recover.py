@@ -12,9 +12,9 @@ from tierstate.app.operating.recovery import require_no_agent, require_silent
 from tierstate.cli.recover import is_paused
 from tierstate.rules.recovery import ArchivedPartition, plan_partitions
 from tierstate.state.errors import Fenced
+from tierstate.state.facts import OperatorOrder, OrderKind
 from tierstate.state.ids import FactId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, TimestampMs
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 
 class Unhealthy(BaseHTTPRequestHandler):

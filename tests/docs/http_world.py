@@ -24,7 +24,7 @@ from tierstate.broker.groups import GroupPosition, TopicGroups
 from tierstate.broker.sasl import Login
 from tierstate.fetch.reader import LogReader
 from tierstate.log.batch import iter_batches
-from tierstate.log.time_index import build_time_index
+from tierstate.log.indexes import TimeIndexBuilder
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth, GatewayTls
 from tierstate.runtime.id_source import RandomIds
@@ -128,8 +128,10 @@ def _log_folder(path: Path) -> Folder:
     for base in range(0, ORDERS, A_SEGMENT):
         log = b"".join(_batch(first) for first in range(base, base + A_SEGMENT, A_BATCH))
         (path / f"{base:020d}.log").write_bytes(log)
-        index = build_time_index(iter_batches(log, source="orders-0"), base, 1)
-        (path / f"{base:020d}.timeindex").write_bytes(index)
+        index = TimeIndexBuilder(base)
+        for batch in iter_batches(log, source="orders-0"):
+            index.add(batch, indexed=True)
+        (path / f"{base:020d}.timeindex").write_bytes(index.bytes())
     return Folder(path)
 
 

@@ -26,10 +26,10 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.runtime.id_source import RandomIds
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact
+from tierstate.state.facts import IntegrityHold
 from tierstate.state.ids import BrokerId, FactId, TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import TimestampMs
-from tierstate.state.termless_facts import IntegrityHold
 
 pytestmark = [pytest.mark.kafka, pytest.mark.extended, pytest.mark.timeout(900)]
 

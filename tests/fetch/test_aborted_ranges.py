@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tierstate.fetch.local import abort_markers, closed_ranges
 from tierstate.log.batch import iter_batches
-from tierstate.log.markers import ABORT, marker_type
 from tierstate.log.transaction_index import parse_transaction_index
+from tierstate.log.transactions import ABORT, marker_type
 from tierstate.state.offsets import Offset
 
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"

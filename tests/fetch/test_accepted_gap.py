@@ -12,10 +12,10 @@ from tierstate.fetch.plan_lines import PlanHead, plan_from, plan_lines
 from tierstate.fetch.planned_split import Skipped
 from tierstate.fetch.reader import LogReader
 from tierstate.state.errors import LogGap
+from tierstate.state.facts import GapAccepted
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.routing import Isolation
-from tierstate.state.termless_facts import GapAccepted
 
 Make = Callable[..., Golden]
 PLAIN = Isolation.READ_UNCOMMITTED

@@ -11,8 +11,7 @@ from tests.fetch.two_tiers import Golden
 from tests.leader.forger import events_segment, forged, stolen
 from tierstate.state.errors import CorruptData, LogGap
 from tierstate.state.ids import TopicId, TopicIdPartition
-from tierstate.state.object_keys import ObjectKind, object_key
-from tierstate.state.object_name import ObjectName
+from tierstate.state.object_keys import ObjectKind, ObjectName, object_key
 from tierstate.state.offsets import Offset, OffsetRange, Position
 from tierstate.state.routing import Isolation
 from tierstate.state.segment import RemoteSegment

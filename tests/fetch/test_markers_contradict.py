@@ -22,7 +22,7 @@ from tierstate.fetch.split import read_split
 from tierstate.fetch.verify import Finding, Severity
 from tierstate.fetch.verify_objects import Verifier
 from tierstate.log.batch import TRANSACTIONAL, BatchHeader, iter_batches
-from tierstate.log.markers import ABORT, COMMIT, marker_type
+from tierstate.log.transactions import ABORT, COMMIT, marker_type
 from tierstate.state.errors import CorruptData
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset

@@ -11,12 +11,18 @@ import pytest
 from tests.state.conftest import NOW, Build
 from tierstate.fetch.verify import CLOCK_TOLERANCE_MS, Finding, Severity, check_view, overlap_bytes
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.facts import DeleteReason, LiveFact, SegmentCopyFinished, SegmentCopyStarted, SegmentDeleteStarted
+from tierstate.state.facts import (
+    DeleteReason,
+    IntegrityHold,
+    LiveFact,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+    SegmentDeleteStarted,
+)
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.routing import LocalBounds
 from tierstate.state.segment import RemoteSegment
-from tierstate.state.termless_facts import IntegrityHold
 
 BUILD = Build()
 TERM = BUILD.term(1, 0)

@@ -16,10 +16,9 @@ from tierstate.follower.object_names import PieceName, TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.shelf import Shelf
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.anchor import Anchor
 from tierstate.state.ids import FactId, TopicId
 from tierstate.state.offsets import Position, TimestampMs
-from tierstate.state.view import Entry
+from tierstate.state.view import Anchor, Entry
 from tierstate.storage.memory import MemoryStore
 
 R = TypeVar("R")

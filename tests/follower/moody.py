@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierReader
-from tierstate.state.anchor import Anchor
 from tierstate.state.errors import BrokerUnavailable, DiskFull, TierstateError
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Position
-from tierstate.state.view import Entry, MemoryView, SecondValue
+from tierstate.state.view import Anchor, Entry, MemoryView, SecondValue
 
 NO_ROOM = DiskFull("the disk of the view has no room left")
 

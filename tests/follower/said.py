@@ -11,7 +11,7 @@ from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import Fact, LeaderElected, LogStartAdvanced
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of, partition_of_key, tier_partition_of
-from tierstate.state.object_name import ObjectName
+from tierstate.state.object_keys import ObjectName
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
 

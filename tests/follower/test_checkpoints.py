@@ -31,9 +31,9 @@ from tierstate.state.errors import (
     TierstateError,
     ViewBehind,
 )
+from tierstate.state.facts import IntegrityHold
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.offsets import Position, TimestampMs
-from tierstate.state.termless_facts import IntegrityHold
 from tierstate.state.view import MemoryView, ViewStore
 
 # --- a view from a checkpoint equals the view of a replay -------------------------------------------------------------

@@ -18,9 +18,8 @@ from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.facts import Fact, UnknownFact
-from tierstate.state.keys import key_of, parse_key, partition_of_key, tier_partition_of
+from tierstate.state.keys import Places, key_of, parse_key, partition_of_key, tier_partition_of
 from tierstate.state.offsets import Position
-from tierstate.state.place import Places
 from tierstate.state.view import Entry, ViewStore
 
 NewStore = Callable[[], ViewStore]

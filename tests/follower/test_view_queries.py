@@ -41,17 +41,11 @@ def test_an_offset_has_at_most_one_segment(view: PartitionView, offset: int, bas
 
 def test_the_segments_of_a_range_come_in_order(view: PartitionView) -> None:
     def bases(start: int, end: int) -> list[int]:
-        return [segment.offsets.start for segment in view.in_range(OffsetRange(Offset(start), Offset(end)))]
+        return [segment.offsets.start for segment in view.coverage.within(OffsetRange(Offset(start), Offset(end)))]
 
     assert bases(0, 1_000) == [100, 200, 400]
     assert bases(199, 200) == [100, 200]
     assert bases(300, 399) == []
-
-
-@pytest.mark.parametrize(("time", "base"), [(0, 100), (199, 100), (200, 200), (300, 400), (499, 400), (500, None)])
-def test_a_time_leads_to_the_first_segment_that_may_have_it(view: PartitionView, time: int, base: int | None) -> None:
-    owner = view.at_time(time)
-    assert (owner.segment.offsets.start if owner else None) == base
 
 
 def test_segments_are_found_by_their_state(view: PartitionView) -> None:

@@ -36,13 +36,10 @@ from tests.log.codec_cases import CASES as CODEC_CASES
 from tierstate.log.batch import iter_batches
 from tierstate.log.compression import MAX_RECORDS_BYTES, decompress
 from tierstate.log.decode import decode_batches
-from tierstate.log.epoch_checkpoint import parse_epoch_checkpoint
 from tierstate.log.folder import open_log
-from tierstate.log.offset_index import parse_offset_index
-from tierstate.log.partition import parse_topic_id
-from tierstate.log.producer_snapshot import parse_producer_snapshot
-from tierstate.log.time_index import parse_time_index
-from tierstate.log.transaction_index import parse_transaction_index
+from tierstate.log.indexes import offset_index_entries, time_index_entries
+from tierstate.log.partition import parse_epoch_checkpoint, parse_topic_id
+from tierstate.log.transaction_index import parse_producer_snapshot, parse_transaction_index
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import TierstateError
 from tierstate.state.object_keys import ObjectKind, object_key
@@ -179,8 +176,8 @@ def manifests() -> list[bytes]:
 
 
 FILES: tuple[tuple[str, Callable[[bytes, str], object]], ...] = (
-    ("*.index", lambda data, name: parse_offset_index(data, 0, name)),
-    ("*.timeindex", lambda data, name: parse_time_index(data, 0, name)),
+    ("*.index", lambda data, name: list(offset_index_entries(data, 0, name))),
+    ("*.timeindex", lambda data, name: list(time_index_entries(data, 0, name))),
     ("*.txnindex", parse_transaction_index),
     ("*.snapshot", parse_producer_snapshot),
     ("leader-epoch-checkpoint", parse_epoch_checkpoint),

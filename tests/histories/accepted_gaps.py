@@ -12,9 +12,9 @@ from tests.histories.cluster import NAME, HistoryControl
 from tierstate.app.operating.gap_acceptance import Gaps, acceptance, require_gone
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import TierstateError
+from tierstate.state.facts import GapAccepted
 from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.offsets import Offset, OffsetRange
-from tierstate.state.termless_facts import GapAccepted
 
 if TYPE_CHECKING:
     from tests.histories.world import World

@@ -23,8 +23,8 @@ from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset
+from tierstate.state.retention import TopicConfig
 from tierstate.state.routing import LocalBounds
-from tierstate.state.topics import TopicConfig
 
 BROKERS = 3
 NAME = "orders"

@@ -18,13 +18,13 @@ from tierstate.follower.generations import InMemory
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import TierstateError
+from tierstate.state.facts import ContradictionSettled, ReaderLease
 from tierstate.state.ids import FactId
 from tierstate.state.keys import key_of, parse_key
 from tierstate.state.lineage import FOLDED_AT_ONCE
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import OffsetRange, TimestampMs
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import ContradictionSettled, ReaderLease
 
 A_KEY, ANOTHER_KEY, KEPT_KEY = (f"AAAAAAAAAAAAAAAAAAAAAQ/0/lease/AAAAAAAAAAAAAAAAAAAAA{letter}" for letter in "gQw")
 

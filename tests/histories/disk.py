@@ -14,7 +14,7 @@ from tierstate.log.batch import HEADER_BYTES
 from tierstate.log.folder_events import Touched
 from tierstate.log.local_log import LocalSnapshot, SegmentFiles
 from tierstate.log.quiet_reader import QuietReader
-from tierstate.log.transaction_check import OpenBefore
+from tierstate.log.transaction_index import OpenBefore
 from tierstate.log.transactions import decide
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import Fenced

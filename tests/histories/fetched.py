@@ -40,7 +40,7 @@ from tierstate.runtime.clock import Clock
 from tierstate.runtime.listener import CopyFailed
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import RemoteSegmentId, TopicId
-from tierstate.state.topics import TopicConfig
+from tierstate.state.retention import TopicConfig
 from tierstate.state.view import ViewStore
 from tierstate.storage.segment.manifest import IndexKind
 from tierstate.storage.segment.reader import SegmentReader

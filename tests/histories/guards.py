@@ -17,21 +17,19 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING
 
 from tierstate.broker.fetch_spec import FetchSpec
-from tierstate.log.transaction_check import OpenBefore
-from tierstate.log.transaction_index import parse_transaction_index
+from tierstate.log.transaction_index import OpenBefore, parse_transaction_index
 from tierstate.log.transactions import decide
 from tierstate.rules.erase import in_erasing_order
-from tierstate.rules.expire import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
+from tierstate.rules.expire import AdvanceLogStart, StartDelete, next_delete, next_log_start
 from tierstate.rules.reasons import Reason, Why
 from tierstate.rules.sweep import only_copy
 from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
-from tierstate.state.facts import DeleteReason, SegmentCopyFinished
+from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind, SegmentCopyFinished
 from tierstate.state.lineage import EpochEnd, compose, folded
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange, SegmentState
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ def _sweeps_what_is_in_progress(view: Any, bounds: Any, *rest: Any) -> Any:
     for segment in view.unsettled:
         if segment.state in (SegmentState.ABANDONED, SegmentState.COPY_SEGMENT_STARTED):
             return StartDelete(segment, DeleteReason.ABANDONED)
-    return NoExpiry(Why(Reason.RETENTION_KEEPS, "nothing"))
+    return Why(Reason.RETENTION_KEEPS, "nothing")
 
 
 def _backwards(segment: Any) -> Any:
@@ -230,13 +228,13 @@ GUARDS: dict[str, Guard] = {
     ),
     "begun on an empty log": Guard(
         "an epoch that begins where the log began in the newest term goes on with what that term said*",
-        "rules.earlier_lineages:begun_on_an_empty_log",
+        "rules.lineages:begun_on_an_empty_log",
         _nothing,
         None,
     ),
     "told by people": Guard(
         "what a person settled of a lineage continues the checkpoint*",
-        "rules.earlier_lineages:settled_by_people",
+        "rules.lineages:settled_by_people",
         _empty,
         None,
     ),
@@ -249,14 +247,14 @@ GUARDS: dict[str, Guard] = {
         "leader.term:compose",
         _bare_checkpoint,
         14,
-        (("rules.earlier_lineages:compose", _bare_checkpoint),),
+        (("rules.lineages:compose", _bare_checkpoint),),
     ),
     "matching lineage": Guard(
         "continued by the highest that has the same epoch at that offset*",
         "leader.term:compose",
         _highest_leader,
         0,
-        (("rules.earlier_lineages:compose", _highest_leader),),
+        (("rules.lineages:compose", _highest_leader),),
     ),
     "finish needs its start": Guard(
         "a copy-finished is readable with its own copy-started only", "state.lifecycle:_mismatch", _nothing, None
@@ -408,7 +406,7 @@ GUARDS: dict[str, Guard] = {
     "topic id": Guard(
         "a topic with another id is another topic", "follower.follower:Follower._check_topic_id", _nothing, None
     ),
-    "own objects only": Guard("a fact speaks of its own objects only*", "state.object_name:is_named_so", _yes, 8),
+    "own objects only": Guard("a fact speaks of its own objects only*", "state.object_keys:is_named_so", _yes, 8),
     "transaction index": Guard(
         "no index is asked for what is aborted, the markers are*",
         "leader.checked_log:CheckedLog.aborted",

@@ -6,8 +6,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tierstate.leader.term import SAFE_FOR_S
+from tierstate.state.facts import OperatorOrder, OrderKind
 from tierstate.state.ids import FactId
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 if TYPE_CHECKING:
     from tests.histories.world import World

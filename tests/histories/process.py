@@ -33,7 +33,7 @@ from tierstate.runtime.operation import Operation
 from tierstate.state.errors import TierStateLost, Unavailable
 from tierstate.state.ids import TopicId
 from tierstate.state.object_keys import ObjectKeys
-from tierstate.state.topics import TopicConfig
+from tierstate.state.retention import TopicConfig
 from tierstate.state.view import ViewStore
 
 if TYPE_CHECKING:

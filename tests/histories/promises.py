@@ -38,11 +38,15 @@ from tierstate.state.apply import PartitionState
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import LogGap, TierstateError, TierStateLost, Unavailable
 from tierstate.state.facts import (
+    ContradictionSettled,
     DeleteReason,
+    IntegrityHold,
     LeaderElected,
     LiveFact,
     LogStartAdvanced,
     PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
     SegmentDeleteStarted,
 )
 from tierstate.state.ids import RemoteSegmentId
@@ -53,7 +57,6 @@ from tierstate.state.objects import ObjectInfo
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import ReadRemote, route
 from tierstate.state.segment import RemoteSegment, SegmentState, Term
-from tierstate.state.termless_facts import ContradictionSettled, IntegrityHold, PartitionMissing, ReaderLease
 from tierstate.state.view import Entry, is_second_value
 
 if TYPE_CHECKING:

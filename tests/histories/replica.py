@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from tests.log.batches import Batch, marker, record
 from tierstate.log.batch import TRANSACTIONAL
-from tierstate.log.markers import ABORT, COMMIT
 from tierstate.log.transaction_index import ENTRY
+from tierstate.log.transactions import ABORT, COMMIT
 
 
 @dataclass(frozen=True, eq=False)

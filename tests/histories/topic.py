@@ -19,10 +19,9 @@ from tierstate.broker import tier_reader
 from tierstate.broker.tier_reader import TierBatch, TierReader
 from tierstate.broker.tier_topic import AppendTime
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.anchor import Anchor
 from tierstate.state.errors import BrokerUnavailable, InvalidRequest, PositionLost, UnknownOutcome
 from tierstate.state.offsets import Position, TimestampMs
-from tierstate.state.view import Entry
+from tierstate.state.view import Anchor, Entry
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 MIN_COMPACTION_LAG = DAY

@@ -29,19 +29,19 @@ from tierstate.follower.follower import Follower
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import StorageUnavailable, TierstateError
-from tierstate.state.facts import Fact
-from tierstate.state.ids import BrokerId, FactId, TopicId
-from tierstate.state.keys import key_of
-from tierstate.state.object_keys import ObjectKind
-from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
-from tierstate.state.termless_facts import (
+from tierstate.state.facts import (
     ContradictionSettled,
+    Fact,
     IntegrityHold,
     LineageSettled,
     OperatorOrder,
     OrderKind,
     ReaderLease,
 )
+from tierstate.state.ids import BrokerId, FactId, TopicId
+from tierstate.state.keys import key_of
+from tierstate.state.object_keys import ObjectKind
+from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.view import MemoryView, ViewStore
 
 STEPS = 320

@@ -24,7 +24,7 @@ from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import BrokerUnavailable, Fenced
-from tierstate.state.facts import Fact, SegmentDeleteStarted
+from tierstate.state.facts import Fact, IntegrityHold, OperatorOrder, OrderKind, ReaderLease, SegmentDeleteStarted
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.lineage import below
@@ -32,7 +32,6 @@ from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.retention import TopicRetention
 from tierstate.state.segment import RemoteSegment, SegmentState
-from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKind, ReaderLease
 
 FOREVER = TopicRetention(-1, -1, -1, -1)
 GRACE_MS = 60_000

@@ -15,8 +15,7 @@ from tierstate.state.facts import (
     SegmentDeleteStarted,
 )
 from tierstate.state.ids import FactId, TopicId, TopicIdPartition
-from tierstate.state.object_keys import ObjectKind, object_key
-from tierstate.state.object_name import ObjectName
+from tierstate.state.object_keys import ObjectKind, ObjectName, object_key
 from tierstate.state.offsets import Offset, Position, TimestampMs
 from tierstate.state.segment import CopyAttempt, RemoteSegment, Term
 from tierstate.storage.object_store import ObjectStore

@@ -24,10 +24,9 @@ from tierstate.state.errors import (
     Fenced,
     TimedOut,
 )
-from tierstate.state.facts import LogStartAdvanced
+from tierstate.state.facts import LogStartAdvanced, OrderKind
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset
-from tierstate.state.termless_facts import OrderKind
 
 
 def test_delete_records_cuts_both_tiers_at_the_exact_offset(world: World) -> None:

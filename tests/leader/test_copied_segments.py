@@ -8,8 +8,13 @@ import google_crc32c
 import pytest
 
 from tests.leader.world import World
-from tierstate.log.offset_index import OffsetIndexCheck, lookup_position, parse_offset_index
-from tierstate.log.time_index import lookup_offset, parse_time_index
+from tierstate.log.indexes import (
+    OffsetIndexCheck,
+    lookup_offset,
+    lookup_position,
+    offset_index_entries,
+    time_index_entries,
+)
 from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset
@@ -131,7 +136,7 @@ def test_an_offset_index_that_does_not_fit_its_log_is_rebuilt(how: str, new_worl
     rebuilt = SegmentReader.open(world.store, segment.object_key).indexes(IndexKind.OFFSET)
     assert rebuilt
     assert rebuilt != bad
-    entries = parse_offset_index(rebuilt, base, "object")
+    entries = list(offset_index_entries(rebuilt, base, "object"))
     check = OffsetIndexCheck(entries, segment.offsets.end)
     for batch in world.batches(base):
         check.add(batch)
@@ -164,7 +169,7 @@ def test_a_time_index_that_does_not_fit_its_log_is_rebuilt(how: str, new_world: 
     rebuilt = SegmentReader.open(world.store, segment.object_key).indexes(IndexKind.TIME)
     assert rebuilt
     assert rebuilt != bad
-    entries = parse_time_index(rebuilt, base, "object")
+    entries = list(time_index_entries(rebuilt, base, "object"))
     assert entries[-1].timestamp == segment.max_timestamp
     for entry in entries:
         older = lookup_offset(entries, entry.timestamp + 1)

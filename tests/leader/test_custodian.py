@@ -8,19 +8,20 @@ import pytest
 
 from tests.leader.custody_world import DAY_MS, GRACE_MS, Ward
 from tests.leader.world import World
-from tierstate.rules.custody import NoCustody
 from tierstate.state.epochs import TERMINAL_EPOCH, LeaderEpoch, Lineage
 from tierstate.state.facts import (
+    ContradictionSettled,
     LeaderElected,
     LogStartAdvanced,
     PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
 )
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import ContradictionSettled, PartitionMissing, ReaderLease
 from tierstate.storage.memory import MemoryStore
 
 NewWorld = Callable[..., World]
@@ -306,4 +307,4 @@ def test_the_rule_says_why_for_a_topic_that_is_there(world: World) -> None:
     ward = Ward(world)
     ward.work()
     assert ward.custodian.reasons == {}
-    assert ward.custody.next(world.partition) == NoCustody("its topic exists")
+    assert ward.custody.next(world.partition) == "its topic exists"

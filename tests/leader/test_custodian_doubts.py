@@ -10,10 +10,9 @@ from tests.leader.custody_world import GRACE_MS, Ward
 from tests.leader.world import World
 from tierstate.rules.custody import Evidence, ending
 from tierstate.state.epochs import TERMINAL_EPOCH
-from tierstate.state.facts import PartitionDeleted, SegmentCopyStarted
+from tierstate.state.facts import IntegrityHold, PartitionDeleted, SegmentCopyStarted
 from tierstate.state.ids import BrokerId
 from tierstate.state.partition_view import PartitionView
-from tierstate.state.termless_facts import IntegrityHold
 
 
 @pytest.fixture

@@ -12,23 +12,19 @@ from tests.state.conftest import NOW
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.leader.group_holds import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
-from tierstate.rules.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
+from tierstate.rules.candidates import CopyCandidate, copied_offset, next_candidate
 from tierstate.rules.decide import Memory, OperationKind, Policy, decide, refusal, retention_of, standing_order
-from tierstate.rules.erase import NothingToErase
-from tierstate.rules.expire import NoExpiry
 from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed, PrefixProof
 from tierstate.rules.orders import CutLocal
 from tierstate.rules.reasons import Reason, Why
-from tierstate.rules.sweep import NoSweep
 from tierstate.rules.trim import NoTrim, TrimBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import LiveFact
+from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind
 from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
-from tierstate.state.topics import TopicConfig
+from tierstate.state.retention import TopicConfig
 
 EPOCHS = Lineage.of((0, 0))
 CANDIDATE = CopyCandidate(Offset(100), Offset(200), 1000)
@@ -36,12 +32,12 @@ POLICY = Policy(copy_lag_ms=0, trim_delay_ms=1000, allow_unclean=False)
 CONFIG = TopicConfig(local_retention_ms=0)
 
 
-def not_copied(kind: Reason, said: str) -> NothingToCopy:
-    return NothingToCopy(Why(kind, said))
+def not_copied(kind: Reason, said: str) -> Why:
+    return Why(kind, said)
 
 
-def kind_of(found: CopyCandidate | NothingToCopy) -> Reason | None:
-    return found.why.kind if isinstance(found, NothingToCopy) else None
+def kind_of(found: CopyCandidate | Why) -> Reason | None:
+    return found.kind if isinstance(found, Why) else None
 
 
 def test_the_candidate_is_the_rolled_segment_after_what_is_copied() -> None:
@@ -158,37 +154,37 @@ def test_a_tier_state_topic_that_drifted_stops_everything_but_copying() -> None:
     decision = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
     assert decision.intents == {OperationKind.COPY: CANDIDATE}
     kept = Why(Reason.TIER_STATE_UNSAFE, "the tier-state topic is not safe any more: cleanup.policy is delete")
-    assert (decision.trim, decision.expire, decision.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept.text))
-    assert decision.erase == NothingToErase(kept.text)
+    assert (decision.trim, decision.expire, decision.sweep) == (NoTrim(kept), kept, kept.text)
+    assert decision.erase == kept.text
 
 
 def test_while_a_copy_of_the_cluster_writes_nothing_is_done() -> None:
     kept = Why(Reason.PREFIX_CONTESTED, "a copy runs")
     decision = decide(copied((0, 99)), seen(prefix=PrefixProof(kept, kept, kept)), POLICY, LATER)
     assert decision.idle
-    assert (decision.copy, decision.trim, decision.expire) == (NothingToCopy(kept), NoTrim(kept), NoExpiry(kept))
+    assert (decision.copy, decision.trim, decision.expire) == (kept, NoTrim(kept), kept)
 
 
 def test_an_agent_on_trial_copies_and_trims_and_deletes_nothing_remote() -> None:
     trial = Why(Reason.PREFIX_ON_TRIAL, "it took over")
     decision = decide(ALL, seen(prefix=PrefixProof(delete=trial)), POLICY, LATER)
     assert decision.intents.keys() == {OperationKind.TRIM}
-    assert decision.expire == NoExpiry(trial)
+    assert decision.expire == trial
 
 
 def test_an_agent_that_waits_for_a_proof_copies_and_deletes_nothing_in_either_tier() -> None:
     waits = Why(Reason.PREFIX_UNPROVEN, "no answer yet")
     decision = decide(copied((0, 99)), seen(prefix=PrefixProof(None, waits, waits)), POLICY, LATER)
     assert decision.intents.keys() == {OperationKind.COPY}
-    assert (decision.trim, decision.expire) == (NoTrim(waits), NoExpiry(waits))
+    assert (decision.trim, decision.expire) == (NoTrim(waits), waits)
 
 
 def test_a_degraded_partition_is_neither_copied_nor_trimmed() -> None:
     decision = decide(copied(extra=(build.unknown(9, "log-start/1/0/9"),)), seen(), POLICY, LATER)
-    assert isinstance(decision.copy, NothingToCopy)
+    assert isinstance(decision.copy, Why)
     assert isinstance(decision.trim, NoTrim)
-    assert decision.copy.why == decision.trim.why
-    assert decision.copy.why.kind == Reason.DEGRADED
+    assert decision.copy == decision.trim.why
+    assert decision.copy.kind == Reason.DEGRADED
 
 
 @pytest.mark.parametrize(
@@ -213,7 +209,7 @@ def test_the_newest_order_by_position_stops_everything(
     if stops:
         assert order is not None
         assert (order.kind, order.text.startswith(stops[1])) == (stops[0], True)
-        assert (decision.copy, decision.trim) == (NothingToCopy(order), NoTrim(order))
+        assert (decision.copy, decision.trim) == (order, NoTrim(order))
     else:
         assert order is None
         assert not decision.idle
@@ -248,7 +244,7 @@ def test_remote_segments_of_a_topic_excluded_later_still_expire() -> None:
     why = Why(Reason.EXCLUDED, "excluded")
     config = replace(CONFIG, retention_ms=0)
     decision = decide(ALL, seen(config=config), POLICY, TimestampMs(LATER + 10**9), barred=why)
-    assert (decision.copy, decision.trim) == (NothingToCopy(why), NoTrim(why))
+    assert (decision.copy, decision.trim) == (why, NoTrim(why))
     assert set(decision.intents) == {OperationKind.EXPIRE}
     compacted = replace(config, cleanup_policy=frozenset({"compact"}))
     decision = decide(ALL, seen(config=compacted), POLICY, TimestampMs(LATER + 10**9), barred=refusal(compacted))
@@ -268,7 +264,7 @@ def test_an_order_never_cuts_the_brokers_log_of_a_refused_topic() -> None:
 
 def test_a_segment_of_an_old_format_is_not_tried_again_and_the_next_one_is() -> None:
     old = Why(Reason.REFUSED_FORMAT, "message format older than v2")
-    assert decide(copied(), seen(), POLICY, LATER, Memory(too_old=(Offset(0), old))).copy == NothingToCopy(old)
+    assert decide(copied(), seen(), POLICY, LATER, Memory(too_old=(Offset(0), old))).copy == old
     decision = decide(copied(log_start=100), seen(), POLICY, LATER, Memory(too_old=(Offset(0), old)))
     assert decision.copy == CANDIDATE
 

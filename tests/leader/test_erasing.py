@@ -17,7 +17,7 @@ from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.term import TermSession
 from tierstate.leader.trimmer import trim_local
 from tierstate.rules.decide import standing_order
-from tierstate.rules.erase import Erase, NothingToErase, next_erasure
+from tierstate.rules.erase import Erase, next_erasure
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.runtime.listener import FactsErased
 from tierstate.runtime.operation import Operation, run
@@ -26,6 +26,7 @@ from tierstate.state.facts import (
     DeleteReason,
     LocalTrimIntended,
     LogStartAdvanced,
+    OrderKind,
     SegmentDeleteFinished,
     SegmentDeleteStarted,
 )
@@ -33,7 +34,6 @@ from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OrderKind
 
 STEP = "append tombstone"
 TOMBSTONES = 25
@@ -47,7 +47,7 @@ class Erasing:
     process: Process
     session: TermSession
 
-    def decision(self) -> Erase | NothingToErase:
+    def decision(self) -> Erase | str:
         session = self.session
         view, bounds = session.view(max_age=0), session.bounds()
         return next_erasure(view, session.term, bounds.local_start, None, session.now())
@@ -149,7 +149,7 @@ def test_every_tombstone_leaves_the_partition_as_it_was(erasing: Erasing, world:
         steps += 1
     assert steps == TOMBSTONES
     assert told(world) == before
-    assert erasing.decision() == NothingToErase("nothing to erase")
+    assert erasing.decision() == "nothing to erase"
 
 
 def test_only_facts_in_force_and_readable_segments_are_left(erasing: Erasing, world: World) -> None:
@@ -309,8 +309,8 @@ def test_a_hold_that_lands_between_two_tombstones_stops_the_rest(erasing: Erasin
         next(act)
     assert world.topic.end(0) == end_before
     kept = erasing.decision()
-    assert isinstance(kept, NothingToErase)
-    assert kept.reason.startswith("held: two values (1 hold")
+    assert isinstance(kept, str)
+    assert kept.startswith("held: two values (1 hold")
     hold = next(live.key for live in world.view().others if live.fact in world.view().holds)
     world.topic.append(0, hold, None)
     erasing.work()

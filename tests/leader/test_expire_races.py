@@ -26,12 +26,11 @@ from tierstate.state.errors import (
     BrokerUnavailable,
     Fenced,
 )
-from tierstate.state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
+from tierstate.state.facts import DeleteReason, OrderKind, SegmentDeleteFinished, SegmentDeleteStarted
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset
 from tierstate.state.partition_view import SegmentMeaning
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OrderKind
 
 
 def condemned(expiry: Expiry) -> SegmentMeaning:

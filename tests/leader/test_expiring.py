@@ -15,9 +15,9 @@ from tests.leader.expiry import (
     two_are_gone,
 )
 from tests.leader.world import World, object_keys, run_with
-from tierstate.rules.expire import NoExpiry, next_removal
+from tierstate.rules.expire import next_removal
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
-from tierstate.rules.reasons import Reason
+from tierstate.rules.reasons import Reason, Why
 from tierstate.runtime.listener import LogStartMoved, SegmentDeleteBegan, SegmentDeleted
 from tierstate.runtime.operation import run
 from tierstate.state.errors import (
@@ -25,9 +25,9 @@ from tierstate.state.errors import (
     StorageUnavailable,
     UnknownOutcome,
 )
+from tierstate.state.facts import OrderKind
 from tierstate.state.retention import TopicRetention
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OrderKind
 
 EXPIRE_STEPS = [
     "append log-start",
@@ -234,8 +234,8 @@ def test_a_lease_that_was_there_before_the_delete_keeps_the_objects_even_if_the_
     run_with(act, "append delete-started", lambda: say_lease(world, 0, 0))
     world.clock.advance(GRACE_MS / 1000)
     waiting = next_removal(two_expire.session.view(max_age=0), world.clock.now_ms(), GRACE_MS)
-    assert isinstance(waiting, NoExpiry)
-    assert waiting.why.kind == Reason.LEASED
+    assert isinstance(waiting, Why)
+    assert waiting.kind == Reason.LEASED
 
 
 def test_a_forced_order_removes_what_is_leased(world: World) -> None:

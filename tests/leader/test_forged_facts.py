@@ -18,15 +18,14 @@ from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.sweeper import SweepFindings
 from tierstate.rules.reasons import Reason
-from tierstate.rules.sweep import NoSweep, failed_attempt, next_sweep
+from tierstate.rules.sweep import failed_attempt, next_sweep
 from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, Fenced
-from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
+from tierstate.state.facts import ContradictionSettled, DeleteReason, SegmentDeleteStarted
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import Position
 from tierstate.state.partition_view import SegmentMeaning
 from tierstate.state.segment import RemoteSegment, SegmentState
-from tierstate.state.termless_facts import ContradictionSettled
 
 
 def forge(world: World, *kinds: str) -> RemoteSegment:
@@ -153,7 +152,7 @@ def test_a_settled_contradiction_is_still_not_condemned(
     view, live = session.view(max_age=0), meant(world, segment)
     assert failed_attempt(view, session.term, session.bounds()) is None
     sweep = next_sweep(view, session.bounds(), {segment.segment_id: -GRACE_S}, 0.0, GRACE_S)
-    assert isinstance(sweep, NoSweep)
+    assert isinstance(sweep, str)
     reason = DeleteReason.FAILED_ATTEMPT if live.state is SegmentState.COPY_SEGMENT_STARTED else DeleteReason.ABANDONED
     with pytest.raises(CorruptData, match="names objects of another segment"):
         run(start_delete(session, live, reason, process.events.append))

@@ -13,8 +13,8 @@ from tests.leader.test_observing import Counted, observer
 from tests.leader.world import Process, World, nobody_reads, run_with
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.trimmer import LAST_CHECKS_S, trim_local
-from tierstate.rules.cut_elsewhere import offsets_cut_elsewhere
 from tierstate.rules.reasons import Reason
+from tierstate.rules.trim import offsets_cut_elsewhere
 from tierstate.runtime.operation import run
 from tierstate.state.errors import TimedOut
 from tierstate.state.ids import BrokerId, TopicIdPartition

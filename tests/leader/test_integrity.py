@@ -19,12 +19,17 @@ from tierstate.runtime.operation import run
 from tierstate.schemas.codec import MAX_FACT_BYTES, encode_fact
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import UnknownOutcome
-from tierstate.state.facts import LogStartAdvanced, SegmentCopyFinished, SegmentCopyStarted
+from tierstate.state.facts import (
+    ContradictionSettled,
+    IntegrityHold,
+    LogStartAdvanced,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+)
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, Position, TimestampMs
 from tierstate.state.segment import Term
-from tierstate.state.termless_facts import ContradictionSettled, IntegrityHold
 from tierstate.state.view import SecondValue
 
 ME, NOW = BrokerId(1), TimestampMs(17)

@@ -18,7 +18,7 @@ import pytest
 import tierstate
 from tests.leader.long_log import RECORDS, LongLog
 from tests.leader.world import TRIMS_ALL, World
-from tierstate.log.folder_segments import SETTLED_S
+from tierstate.log.partition import SETTLED_S
 
 NewWorld = Callable[..., World]
 FEW, MANY = 50, 500

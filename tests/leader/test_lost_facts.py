@@ -16,9 +16,9 @@ from tierstate.follower.open import open_view
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.lost_facts import LOOK_EVERY_S, LostFactsTools, LostFactsWatch, look_for_lost_facts
 from tierstate.leader.recover import RecoverTools, add_lost_facts
-from tierstate.rules.cut_elsewhere import cut_elsewhere
 from tierstate.rules.lost_facts import LostFacts, holes
 from tierstate.rules.reasons import Reason
+from tierstate.rules.trim import cut_elsewhere
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import OperationFailed
 from tierstate.runtime.operation import run

@@ -12,12 +12,11 @@ from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import OperationFailed
 from tierstate.runtime.operation import run
 from tierstate.state.errors import StorageUnavailable, TierStateLost
-from tierstate.state.facts import LogStartAdvanced
+from tierstate.state.facts import IntegrityHold, LogStartAdvanced
 from tierstate.state.ids import BrokerId
 from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import TimestampMs
 from tierstate.state.partition_view import PartitionView
-from tierstate.state.termless_facts import IntegrityHold
 
 
 def tiered(world: World) -> set[str]:

@@ -17,9 +17,9 @@ from tierstate.leader.trimmer import PROVEN_FOR_S, trim_local
 from tierstate.rules.reasons import Reason, why_failed
 from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, InvalidRequest, TimedOut, Undecodable
+from tierstate.state.facts import OrderKind
 from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import Offset
-from tierstate.state.termless_facts import OrderKind
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.manifest_json import format_manifest, parse_manifest, with_own_size
 

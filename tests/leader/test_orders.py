@@ -10,13 +10,11 @@ from tests.leader.expiry import Expiry, say_lease, say_order
 from tests.leader.world import World
 from tests.rules.expiring import BOUNDS, build, delete_started, doubtful, moved, order, view_of
 from tests.state.conftest import NOW
-from tierstate.rules.orders import CutLocal, NoCut, is_forced, next_cut, order_done
-from tierstate.rules.trim import doubt_of
+from tierstate.rules.orders import CutLocal, is_forced, next_cut, order_done
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import LiveFact, SegmentDeleteFinished
+from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind, SegmentDeleteFinished
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 AT_ZERO = replace(BOUNDS, local_start=Offset(0))
 
@@ -33,18 +31,17 @@ def fact_of(live: LiveFact) -> OperatorOrder:
 
 def test_the_brokers_log_is_cut_once_the_log_start_is_accepted() -> None:
     ordered = order(50, OrderKind.DELETE_RECORDS, 142)
-    assert next_cut(view_of(), AT_ZERO) == NoCut("nobody ordered to delete records")
-    assert next_cut(view_of(ordered), AT_ZERO) == NoCut("the log start has not reached 142 yet")
+    assert next_cut(view_of(), AT_ZERO) is None
+    assert next_cut(view_of(ordered), AT_ZERO) is None
     view = view_of(ordered, moved(51, 142, "operator-order"))
     assert next_cut(view, AT_ZERO) == CutLocal(Offset(142))
     assert next_cut(view, replace(AT_ZERO, local_start=Offset(141))) == CutLocal(Offset(142))
-    reason = NoCut("the broker's log begins at 142 already")
-    assert next_cut(view, replace(AT_ZERO, local_start=Offset(142))) == reason
+    assert next_cut(view, replace(AT_ZERO, local_start=Offset(142))) is None
 
 
 def test_retention_and_giving_up_the_remote_tier_never_cut_the_brokers_log() -> None:
     view = view_of(order(50, OrderKind.DISABLE_DELETE), moved(51, 300, "retention-time"))
-    assert next_cut(view, AT_ZERO) == NoCut("nobody ordered to delete records")
+    assert next_cut(view, AT_ZERO) is None
 
 
 def test_an_order_above_the_high_watermark_does_not_hide_a_lower_one() -> None:
@@ -55,8 +52,10 @@ def test_an_order_above_the_high_watermark_does_not_hide_a_lower_one() -> None:
 
 @pytest.mark.parametrize("doubt", ["held", "degraded", "contradiction"])
 def test_nothing_is_cut_while_anything_is_doubtful(doubt: str) -> None:
-    view = doubtful()[doubt]
-    assert next_cut(view, AT_ZERO) == NoCut(f"{doubt_of(view)}")
+    ordered = fact_of(order(50, OrderKind.DELETE_RECORDS, 142))
+    sure, view = (replace(doubtful()[each], orders=(ordered,)) for each in ("none", doubt))
+    assert next_cut(sure, AT_ZERO) == CutLocal(Offset(142))
+    assert next_cut(view, AT_ZERO) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_an_order_is_done_where_it_holds_and_not_carried_on_when_its_branch_come
     anew = build.leader(51, 2, lineage=Lineage.of((2, 0)))
     view = view_of(ordered, anew)
     assert view.log_start == 0
-    assert next_cut(view, AT_ZERO) == NoCut("nobody ordered to delete records")
+    assert next_cut(view, AT_ZERO) is None
     assert order_done(fact_of(ordered), view, Offset(0))
     forked = view_of(ordered, build.leader(51, 2, lineage=Lineage.of((0, 0), (2, 100))))
     assert not order_done(fact_of(ordered), forked, Offset(0))

@@ -18,10 +18,10 @@ from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import OperationFailed, OrphansFound, TermStarted
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import StorageUnavailable
+from tierstate.state.facts import OrderKind
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, folder_of, object_key
 from tierstate.state.offsets import TimestampMs
-from tierstate.state.termless_facts import OrderKind
 
 GOLDEN = Path(__file__).parents[1] / "data" / "aiven" / "plain"
 

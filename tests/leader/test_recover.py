@@ -13,13 +13,14 @@ from tests.operations import run_until
 from tierstate.follower.heartbeat import sign
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.recover_archive import continued
-from tierstate.rules.cut_elsewhere import cut_elsewhere
 from tierstate.rules.recovery import Verdict
+from tierstate.rules.trim import cut_elsewhere
 from tierstate.runtime.id_source import CountingIds
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import (
     DeleteReason,
+    IntegrityHold,
     LeaderElected,
     LogStartAdvanced,
     SegmentDeleteFinished,
@@ -30,7 +31,6 @@ from tierstate.state.keys import key_of
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import IntegrityHold
 from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
 from tierstate.storage.segment.writer import delete_segment
 

@@ -14,19 +14,17 @@ from tests.leader.test_hosting import hosted
 from tests.leader.world import Process, World
 from tests.state.conftest import Build
 from tierstate.leader.other_replicas import OtherReplicas, epochs_of, lineage_in_answer
-from tierstate.rules.earlier_lineages import begun_on_an_empty_log
+from tierstate.rules.lineages import begun_on_an_empty_log, unknown_of
 from tierstate.rules.orders import lost_orders
 from tierstate.rules.reasons import Reason
-from tierstate.rules.settle import unknown_of
 from tierstate.runtime.listener import TermEnded
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.facts import LeaderElected, LiveFact
+from tierstate.state.facts import LeaderElected, LineageSettled, LiveFact, OrderKind
 from tierstate.state.ids import RECOVERER, BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.lineage import compose
 from tierstate.state.offsets import Offset, TimestampMs
-from tierstate.state.termless_facts import LineageSettled, OrderKind
 
 NewWorld = Callable[..., World]
 

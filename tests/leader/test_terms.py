@@ -22,12 +22,11 @@ from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, Fenced, LineageTooLong, UnknownOutcome, ViewBehind
-from tierstate.state.facts import LeaderElected
+from tierstate.state.facts import LeaderElected, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 from tierstate.state.view import TierView
 
 

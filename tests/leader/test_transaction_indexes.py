@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.leader.world import World
-from tierstate.log.transaction_check import open_before
-from tierstate.log.transaction_index import ENTRY_BYTES, format_transaction_index, parse_transaction_index
+from tierstate.log.transaction_index import ENTRY, format_transaction_index, open_before, parse_transaction_index
 from tierstate.runtime.listener import CopyFailed, TransactionIndexRebuilt
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import CorruptData, Fenced
@@ -24,7 +23,7 @@ DAMAGE = ["producer", "first", "last", "stable", "version", "gone", "empty", "cu
 def damaged(how: str, good: bytes) -> bytes | None:
     """Return the index as accidents leave it; the entry in the middle is hit."""
     entries = parse_transaction_index(good, "index")
-    at = len(entries) // 2 * ENTRY_BYTES
+    at = len(entries) // 2 * ENTRY.size
     places = {"version": 1, "producer": 9, "first": 17, "last": 25, "stable": 33}
     if how in places:
         bad = bytearray(good)

@@ -20,10 +20,10 @@ from tierstate.runtime.listener import LocalTrimmed, TrimRefused
 from tierstate.runtime.operation import run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, Fenced, StorageUnavailable, TimedOut
+from tierstate.state.facts import IntegrityHold, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset
-from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKind
 
 
 def say_hold(world: World) -> None:

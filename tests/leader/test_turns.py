@@ -17,9 +17,9 @@ from tierstate.rules.observed import Observed
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import AccessDenied, BrokerUnavailable
+from tierstate.state.facts import OrderKind
 from tierstate.state.offsets import Position
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OrderKind
 
 # --- turns ---------------------------------------------------------------------------------------------------------
 

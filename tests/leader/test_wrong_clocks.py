@@ -12,7 +12,7 @@ from tests.leader.turns import Desk
 from tests.leader.world import FaultyTopic, World
 from tests.twins.wrong_clock import DAY_S, WrongClock
 from tierstate.rules.reasons import Reason
-from tierstate.state.termless_facts import OrderKind
+from tierstate.state.facts import OrderKind
 
 NewWorld = Callable[..., World]
 COPIES = ["term", *["copy"] * 5]

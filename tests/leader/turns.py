@@ -17,11 +17,10 @@ from tierstate.rules.decide import Policy
 from tierstate.rules.observed import Observed
 from tierstate.runtime.listener import CopyFailed, OperationFailed, TrimRefused
 from tierstate.state.errors import BrokerUnavailable
-from tierstate.state.facts import LocalTrimIntended
+from tierstate.state.facts import LocalTrimIntended, OrderKind
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OrderKind
 
 KIND_OF = {
     "append copy-started": "copy",

@@ -44,9 +44,9 @@ from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
+from tierstate.state.retention import TopicConfig
 from tierstate.state.routing import LocalBounds
 from tierstate.state.segment import RemoteSegment, SegmentState
-from tierstate.state.topics import TopicConfig
 from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.reader import SegmentReader

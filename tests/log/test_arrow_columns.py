@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wheels import ROOT
-from tierstate.log.arrow_columns import numbers
+from tierstate.log.record_columns import numbers
 
 PRINTING = """
 import sys

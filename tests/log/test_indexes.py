@@ -7,17 +7,17 @@ import struct
 import pytest
 
 from tests.log.batches import CASES, golden_folder
-from tierstate.log.epoch_checkpoint import format_epoch_checkpoint, parse_epoch_checkpoint
-from tierstate.log.offset_index import (
+from tests.log.index_files import built_indexes
+from tierstate.log.indexes import (
     OffsetIndexCheck,
-    build_offset_index,
+    lookup_offset,
     lookup_position,
-    parse_offset_index,
+    offset_index_entries,
+    time_index_entries,
 )
-from tierstate.log.producer_snapshot import parse_producer_snapshot
+from tierstate.log.partition import format_epoch_checkpoint, parse_epoch_checkpoint
 from tierstate.log.segment import LogSegment
-from tierstate.log.time_index import build_time_index, lookup_offset, parse_time_index
-from tierstate.log.transaction_index import format_transaction_index, parse_transaction_index
+from tierstate.log.transaction_index import format_transaction_index, parse_producer_snapshot, parse_transaction_index
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
 
@@ -36,8 +36,8 @@ def test_rebuilt_indexes_are_the_brokers(case: str) -> None:
         if (case, segment.base_offset) == REOPENED:
             continue
         batches = list(segment.batches())
-        assert build_offset_index(batches, segment.base_offset) == segment.offset_index.read_bytes()
-        assert build_time_index(batches, segment.base_offset) == segment.time_index.read_bytes()
+        files = segment.offset_index.read_bytes(), segment.time_index.read_bytes()
+        assert built_indexes(batches, segment.base_offset) == files
 
 
 def test_the_index_of_a_reopened_segment_differs_and_fits() -> None:
@@ -45,10 +45,10 @@ def test_the_index_of_a_reopened_segment_differs_and_fits() -> None:
     segment = next(each for each in rolled(case) if each.base_offset == base)
     batches = list(segment.batches())
     own = segment.offset_index.read_bytes()
-    rebuilt = build_offset_index(batches, base)
+    rebuilt, _ = built_indexes(batches, base)
     assert rebuilt != own
     for data in (own, rebuilt):
-        check = OffsetIndexCheck(parse_offset_index(data, base, "index"), batches[-1].last_offset)
+        check = OffsetIndexCheck(offset_index_entries(data, base, "index"), batches[-1].last_offset)
         for batch in batches:
             check.add(batch)
         assert check.fits
@@ -57,7 +57,7 @@ def test_the_index_of_a_reopened_segment_differs_and_fits() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_lookup_never_begins_behind_the_offset(case: str) -> None:
     for segment in rolled(case):
-        entries = parse_offset_index(segment.offset_index.read_bytes(), segment.base_offset, "index")
+        entries = list(offset_index_entries(segment.offset_index.read_bytes(), segment.base_offset, "index"))
         for batch in segment.batches(verify_crc=False):
             for offset in (batch.base_offset, batch.last_offset):
                 assert lookup_position(entries, offset) <= batch.position
@@ -66,7 +66,7 @@ def test_a_lookup_never_begins_behind_the_offset(case: str) -> None:
 @pytest.mark.parametrize("case", ["gzip", "none", "transactions"])
 def test_a_time_lookup_never_passes_the_first_record_of_that_time(case: str) -> None:
     for segment in rolled(case):
-        entries = parse_time_index(segment.time_index.read_bytes(), segment.base_offset, "index")
+        entries = list(time_index_entries(segment.time_index.read_bytes(), segment.base_offset, "index"))
         batches = list(segment.batches(verify_crc=False))
         for timestamp in {batch.max_timestamp for batch in batches}:
             first = next(batch for batch in batches if batch.max_timestamp >= timestamp)
@@ -79,8 +79,8 @@ def test_preallocated_tails_of_active_indexes_are_no_data(case: str) -> None:
     base = folder.base_offsets[-1]
     active = LogSegment(folder.log_path(base), active=True)
     batches = list(active.batches())
-    offsets = parse_offset_index(active.offset_index.read_bytes(), base, "index")
-    times = parse_time_index(active.time_index.read_bytes(), base, "index")
+    offsets = list(offset_index_entries(active.offset_index.read_bytes(), base, "index"))
+    times = list(time_index_entries(active.time_index.read_bytes(), base, "index"))
     assert all(entry.position in {batch.position for batch in batches} for entry in offsets)
     assert all(entry.timestamp in {batch.max_timestamp for batch in batches} for entry in times)
     assert len(active.offset_index.read_bytes()) > 60_000
@@ -142,7 +142,7 @@ def test_a_producer_snapshot_with_any_flipped_byte_is_refused() -> None:
 )
 def test_offset_indexes_that_do_not_increase_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptData):
-        parse_offset_index(data, 100, "index")
+        list(offset_index_entries(data, 100, "index"))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_offset_indexes_that_do_not_increase_are_refused(data: bytes) -> None:
 )
 def test_time_indexes_that_do_not_increase_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptData):
-        parse_time_index(data, 100, "index")
+        list(time_index_entries(data, 100, "index"))
 
 
 @pytest.mark.parametrize(

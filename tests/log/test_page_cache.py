@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.leader.resident import PAGE, make_cold, make_hot, resident
-from tierstate.log.page_cache import missing_pages
+from tierstate.log.quiet_reader import missing_pages
 
 PAGES = 40
 

@@ -10,9 +10,8 @@ import pytest
 
 from tests.log.batches import TIME, ZSTD, Batch, blocks_of, golden_folder, plain_batch, record
 from tierstate.log.batch import iter_batches
-from tierstate.log.epoch_checkpoint import format_epoch_checkpoint, parse_epoch_checkpoint
 from tierstate.log.folder import open_log
-from tierstate.log.partition import folder_name, open_partition
+from tierstate.log.partition import folder_name, format_epoch_checkpoint, open_partition, parse_epoch_checkpoint
 from tierstate.log.segment import LogSegment
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData, InvalidRequest

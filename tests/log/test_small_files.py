@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.log.partition import FolderFiles
-from tierstate.log.small_files import SmallFiles
+from tierstate.log.partition import FolderFiles, SmallFiles
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
 

@@ -19,10 +19,15 @@ from tests.log.batches import blocks_of, golden_folder, golden_rows, marker, pla
 from tierstate.log.batch import TRANSACTIONAL, BatchHeader, iter_batches
 from tierstate.log.folder import open_log
 from tierstate.log.isolation import AbortFilter
-from tierstate.log.markers import ABORT, COMMIT
-from tierstate.log.transaction_check import OpenBefore, TransactionIndexCheck, open_before
-from tierstate.log.transaction_index import ENTRY_BYTES, AbortedTransaction, format_transaction_index
-from tierstate.log.transactions import decide
+from tierstate.log.transaction_index import (
+    ENTRY,
+    AbortedTransaction,
+    OpenBefore,
+    TransactionIndexCheck,
+    format_transaction_index,
+    open_before,
+)
+from tierstate.log.transactions import ABORT, COMMIT, decide
 from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange
@@ -81,7 +86,7 @@ WITH_INDEX = [segment for segment in SEGMENTS if segment.index]
 
 
 def test_the_markers_of_a_real_log_make_the_very_index_that_the_broker_wrote() -> None:
-    assert sum(len(segment.index) for segment in SEGMENTS) == ENTRY_BYTES * 63
+    assert sum(len(segment.index) for segment in SEGMENTS) == ENTRY.size * 63
     for segment in SEGMENTS:
         check = segment.check()
         assert check.opening_complete
@@ -105,7 +110,7 @@ def test_every_flipped_bit_of_a_real_index_is_found(segment: Segment) -> None:
         assert check.bytes() == segment.index
         if check.difference() is None:
             # a replica may have written this other value there: all transactions below it are decided
-            at = bit // 8 // ENTRY_BYTES * ENTRY_BYTES
+            at = bit // 8 // ENTRY.size * ENTRY.size
             assert bytes(bad[: at + 26]) == segment.index[: at + 26]
             assert bytes(bad[at + 34 :]) == segment.index[at + 34 :]
             last, stable = struct.unpack(">qq", bad[at + 18 : at + 34])
@@ -133,7 +138,7 @@ def test_without_a_producer_snapshot_only_what_lies_below_the_segment_goes_unnot
         if check.difference() is None:
             unnoticed += 1
             assert hidden(check) == hidden(good)
-    assert unnoticed < 16 * len(segment.index) // ENTRY_BYTES
+    assert unnoticed < 16 * len(segment.index) // ENTRY.size
 
 
 @pytest.mark.parametrize("segment", WITH_INDEX, ids=lambda segment: str(segment.base))
@@ -143,8 +148,8 @@ def test_an_index_that_is_gone_cut_off_reordered_or_too_long_is_found(segment: S
         b"",
         *(segment.index[:cut] for cut in range(1, size, 17)),
         segment.index + format_transaction_index([extra]),
-        segment.index + segment.index[-ENTRY_BYTES:],
-        segment.index[ENTRY_BYTES:] + segment.index[:ENTRY_BYTES],
+        segment.index + segment.index[-ENTRY.size :],
+        segment.index[ENTRY.size :] + segment.index[: ENTRY.size],
         bytes(size),
     ]
     for index in others:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from tests.state.conftest import KNOWN, NOW, Build
-from tierstate.rules.erase import Erase, NothingToErase, next_erasure
-from tierstate.state.facts import LiveFact
+from tierstate.rules.erase import Erase, next_erasure
+from tierstate.state.facts import IntegrityHold, LiveFact, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset, Position, TimestampMs
-from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKind
 
 build = Build()
 OLD, TERM = build.term(1, 0), build.term(2, 10)
 BASE = (build.leader(10, 2), build.log_start(11, TERM, 0))
 """Facts that stay for good: the term in force and its log start. The old term's facts have positions of their own."""
-NOTHING = NothingToErase("nothing to erase")
+NOTHING = "nothing to erase"
 PAUSE, RESUME, KEEP, DELETE = OrderKind.PAUSE, OrderKind.RESUME, OrderKind.DISABLE_KEEP, OrderKind.DISABLE_DELETE
 ELDER = build.leader(0, 1)
 
@@ -24,7 +23,7 @@ def judge(
     local_start: int = 0,
     archived_to: int | None = None,
     now: int = NOW,
-) -> Erase | NothingToErase:
+) -> Erase | str:
     view = build.view(*base, *facts)
     assert view.term is not None
     archived = None if archived_to is None else Position(archived_to)

@@ -5,18 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.state.conftest import NOW, Build
-from tierstate.rules.expire import AdvanceLogStart, NoExpiry, next_log_start
-from tierstate.rules.last_seen import Aged
+from tierstate.rules.expire import AdvanceLogStart, Aged, next_log_start
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
+from tierstate.rules.reasons import Why
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import DeleteReason, LiveFact, LogStartAdvanced, SegmentCopyFinished, SegmentDeleteStarted
+from tierstate.state.facts import (
+    DeleteReason,
+    IntegrityHold,
+    LiveFact,
+    LogStartAdvanced,
+    OperatorOrder,
+    OrderKind,
+    ReaderLease,
+    SegmentCopyFinished,
+    SegmentDeleteStarted,
+)
 from tierstate.state.ids import BrokerId
 from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.retention import TopicRetention
 from tierstate.state.routing import LocalBounds
-from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKind, ReaderLease
 
 build = Build()
 TERM = build.term(1, 0)
@@ -86,7 +95,7 @@ def moves(
     retention: TopicRetention = FOREVER,
     bounds: LocalBounds = BOUNDS,
     gone: Aged | None = None,
-) -> AdvanceLogStart | NoExpiry:
+) -> AdvanceLogStart | Why:
     return next_log_start(view, bounds, LOCAL, retention, NOW, gone)
 
 

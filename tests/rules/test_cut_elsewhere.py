@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierstate.rules.cut_elsewhere import cut_elsewhere
+from tierstate.rules.trim import cut_elsewhere
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset
 from tierstate.state.partition_view import PartitionView

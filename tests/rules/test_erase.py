@@ -23,12 +23,11 @@ from tests.rules.erasures import (
 )
 from tests.state.conftest import NOW
 from tierstate.rules.decide import standing_order
-from tierstate.rules.erase import Erase, NothingToErase, in_erasing_order
+from tierstate.rules.erase import Erase, in_erasing_order
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import LiveFact
+from tierstate.state.facts import LiveFact, OrderKind, PartitionMissing
 from tierstate.state.ids import BrokerId
-from tierstate.state.termless_facts import OrderKind, PartitionMissing
 
 
 def test_facts_in_force_stand() -> None:
@@ -227,8 +226,8 @@ def test_nothing_is_erased_while_a_person_must_resolve_a_doubt(doubt: tuple[Live
     facts = (ELDER, *deleted_segment(), build.trim(21, OLD, 5), order(22, 1, RESUME), build.lease(23, 1))
     assert isinstance(judge(*facts, now=NOW + 10**7), Erase)
     decision = judge(*facts, *doubt, now=NOW + 10**7)
-    assert isinstance(decision, NothingToErase)
-    assert decision.reason.startswith(reason)
+    assert isinstance(decision, str)
+    assert decision.startswith(reason)
 
 
 def test_nothing_is_erased_without_a_known_lineage_and_a_log_start() -> None:
@@ -236,9 +235,9 @@ def test_nothing_is_erased_without_a_known_lineage_and_a_log_start() -> None:
     copy = (build.started(12, 1, TERM), build.finished(13, 1, TERM, 0, 99, old.leader_epochs))
     lost = (build.leader(10, 2, lineage=Lineage.of((2, 100))), build.log_start(11, TERM, 0))
     decision = judge(*copy, build.trim(14, OLD, 5), base=lost)
-    assert isinstance(decision, NothingToErase)
-    assert decision.reason.startswith("lineage unknown")
-    assert judge(build.trim(14, OLD, 5), base=BASE[:1]) == NothingToErase("no term has written a log start yet")
+    assert isinstance(decision, str)
+    assert decision.startswith("lineage unknown")
+    assert judge(build.trim(14, OLD, 5), base=BASE[:1]) == "no term has written a log start yet"
 
 
 def test_holds_and_missing_partitions_are_for_people_to_erase() -> None:
@@ -258,7 +257,7 @@ def test_nothing_goes_that_the_archive_does_not_hold(archived_to: int | None, go
     decision = judge(
         *copy, build.delete_started(14, 1, TERM, 1), build.delete_finished(15, 1, TERM, 2), archived_to=archived_to
     )
-    assert isinstance(decision, Erase) if goes else decision == NothingToErase("not archived yet")
+    assert isinstance(decision, Erase) if goes else decision == "not archived yet"
 
 
 @pytest.mark.parametrize(
@@ -275,8 +274,8 @@ def test_nothing_goes_that_the_archive_does_not_hold(archived_to: int | None, go
 )
 def test_every_kind_waits_for_the_archive_and_holds_up_no_other(late: LiveFact) -> None:
     now = NOW + 10**7
-    assert judge(late, archived_to=30, now=now) == NothingToErase("not archived yet")
-    assert judge(late, archived_to=31, now=now) != NothingToErase("not archived yet")
+    assert judge(late, archived_to=30, now=now) == "not archived yet"
+    assert judge(late, archived_to=31, now=now) != "not archived yet"
     archived = build.trim(12, OLD, 5, 7)
     assert judge(late, archived, archived_to=30, now=now) == Erase((archived.key,), "fenced or superseded")
 

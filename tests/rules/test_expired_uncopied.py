@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.rules.expiring import AGES, BOUNDS, FOREVER, keep, moves, view_of
 from tests.state.conftest import NOW
-from tierstate.rules.expire import AdvanceLogStart, NoExpiry
-from tierstate.rules.last_seen import Aged
+from tierstate.rules.expire import AdvanceLogStart, Aged
+from tierstate.rules.reasons import Why
 from tierstate.state.offsets import Offset, TimestampMs
 
 GONE = Aged(Offset(300), TimestampMs(NOW - 5000))
@@ -18,10 +18,10 @@ def test_lost_uncopied_offsets_are_passed_once_they_would_have_expired() -> None
     view = view_of(log_start=200, segments=AGES[:2])
     sentence = "retention-time of offsets 200..299, which left the broker before they were copied"
     assert moves(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), sentence)
-    assert isinstance(moves(view, keep(ms=5000), gone=GONE), NoExpiry), "it would still be there"
+    assert isinstance(moves(view, keep(ms=5000), gone=GONE), Why), "it would still be there"
     for forever in (FOREVER, keep(size=0)):
-        assert isinstance(moves(view, forever, gone=GONE), NoExpiry), "no time is too long"
-    assert isinstance(moves(view, keep(ms=4999)), NoExpiry), "nobody saw how old it was"
+        assert isinstance(moves(view, forever, gone=GONE), Why), "no time is too long"
+    assert isinstance(moves(view, keep(ms=4999)), Why), "nobody saw how old it was"
 
 
 def test_nothing_readable_is_passed_with_what_left_the_broker_uncopied() -> None:
@@ -30,7 +30,7 @@ def test_nothing_readable_is_passed_with_what_left_the_broker_uncopied() -> None
         Offset(100), "retention-time"
     ), "its own age, its own fact"
     kept = view_of(log_start=100, segments=AGES[:2])
-    assert isinstance(moves(kept, keep(ms=8500), gone=old), NoExpiry), "100..199 is not that old"
+    assert isinstance(moves(kept, keep(ms=8500), gone=old), Why), "100..199 is not that old"
 
 
 def test_only_offsets_that_the_broker_lost_are_passed() -> None:
@@ -39,4 +39,4 @@ def test_only_offsets_that_the_broker_lost_are_passed() -> None:
         bounds = replace(BOUNDS, local_start=Offset(start))
         assert isinstance(moves(view, keep(ms=4999), bounds, GONE), AdvanceLogStart)
     back = replace(BOUNDS, local_start=Offset(250))
-    assert isinstance(moves(view, keep(ms=4999), back, GONE), NoExpiry), "a new leader still has some of it"
+    assert isinstance(moves(view, keep(ms=4999), back, GONE), Why), "a new leader still has some of it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierstate.rules.last_seen import Aged, LastSeen
+from tierstate.rules.expire import Aged, LastSeen
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, TimestampMs

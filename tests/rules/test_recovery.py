@@ -15,7 +15,7 @@ from tierstate.state.coverage import Coverage
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import LeaderElected, LogStartAdvanced
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
-from tierstate.state.object_name import ObjectName
+from tierstate.state.object_keys import ObjectName
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRanges, Compression, RemoteSegment, SegmentState, Term
 

@@ -12,15 +12,13 @@ from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed
 from tierstate.rules.reasons import Reason, Why
 from tierstate.rules.trim import NoTrim, TrimBefore, TrimPolicy, trim_before
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import LiveFact
+from tierstate.state.facts import IntegrityHold, LiveFact
 from tierstate.state.ids import BrokerId
 from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.partition_view import PartitionView
-from tierstate.state.retention import TopicRetention
+from tierstate.state.retention import TopicConfig, TopicRetention
 from tierstate.state.routing import LocalBounds
-from tierstate.state.termless_facts import IntegrityHold
-from tierstate.state.topics import TopicConfig
 
 build = Build()
 TERM = build.term(1, 0)

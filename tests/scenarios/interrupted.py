@@ -25,9 +25,9 @@ from tests.scenarios.story_kafka import Writer
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.runtime.operation import Operation
+from tierstate.state.facts import OrderKind
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.object_keys import ObjectKind, object_key
-from tierstate.state.termless_facts import OrderKind
 from tierstate.storage.directory import DirectoryStore
 
 PER_SEGMENT, SEGMENTS = 4, 3

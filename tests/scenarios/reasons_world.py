@@ -33,11 +33,10 @@ from tierstate.rules.reasons import Reason
 from tierstate.runtime.operation import run
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import Fact
+from tierstate.state.facts import Fact, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId, FactId, TopicIdPartition
 from tierstate.state.lineage import below
 from tierstate.state.offsets import Offset
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import ObjectStore
 

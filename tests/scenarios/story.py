@@ -34,10 +34,10 @@ from tierstate.runtime import listener as events
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.facts import OrderKind
 from tierstate.state.lineage import below
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
-from tierstate.state.termless_facts import OrderKind
 
 Test = TypeVar("Test", bound=Callable[..., None])
 HUGE = 10**15

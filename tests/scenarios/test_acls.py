@@ -20,7 +20,7 @@ from tests.docs.page_shell import PageShell
 from tests.sampled import sampled
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
 from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right, table
-from tierstate.consumer.records import read_records
+from tierstate.consumer.connect import read_records
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import BatchReader
 from tierstate.spark.options import parse_options

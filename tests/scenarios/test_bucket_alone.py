@@ -143,7 +143,7 @@ def test_python_reads_the_bucket_alone(burned: Burned, caplog: pytest.LogCapture
         rows = 0
         for batch in read_records({}, burned.house.store.as_uri(), burned.topic, number, 0, end, settings=settings):
             assert "view from the bucket alone" in caplog.text
-            digest.update_arrow(batch)
+            digest.update(batch)
             rows += batch.num_rows
         assert rows == end
         whole = burned.json("digest", f"{burned.topic}:{number}")

@@ -16,12 +16,11 @@ from tierstate.runtime.id_source import RandomIds
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import TERMINAL_EPOCH, LeaderEpoch, Lineage
-from tierstate.state.facts import Fact, LeaderElected, PartitionDeleted
+from tierstate.state.facts import Fact, IntegrityHold, LeaderElected, PartitionDeleted, PartitionMissing, ReaderLease
 from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import Term
-from tierstate.state.termless_facts import IntegrityHold, PartitionMissing, ReaderLease
 
 pytestmark = pytest.mark.kafka
 

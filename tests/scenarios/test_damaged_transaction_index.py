@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.scenarios.house import House, eventually
-from tierstate.log.transaction_index import ENTRY_BYTES
+from tierstate.log.transaction_index import ENTRY
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -71,7 +71,7 @@ def test_a_flipped_bit_in_a_transaction_index_is_told_and_not_copied(house: Hous
     eventually(lambda: len(house.lines("consume", topic)) == committed)
     folder = house.log_dir / f"{topic}-0"
     house.kafka.stop(0)
-    index = next(file for file in sorted(folder.glob("*.txnindex")) if file.stat().st_size >= 2 * ENTRY_BYTES)
+    index = next(file for file in sorted(folder.glob("*.txnindex")) if file.stat().st_size >= 2 * ENTRY.size)
     assert index.with_suffix(".log") != house.logs(topic)[-1], "not of a rolled segment"
     good = index.read_bytes()
     index.write_bytes(good[:PRODUCER_ID_AT] + bytes([good[PRODUCER_ID_AT] ^ 4]) + good[PRODUCER_ID_AT + 1 :])

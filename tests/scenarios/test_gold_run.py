@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.scenarios.house import House, eventually
 from tests.scenarios.kip405 import DELETED, FINISHED, KafkaSegment, kafka_segments, read_from_beginning, stored
 from tests.scenarios.workload import Workload, max_timestamp, without_marker_times
-from tierstate.log.producer_snapshot import parse_producer_snapshot
+from tierstate.log.transaction_index import parse_producer_snapshot
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.sandbox.properties import kafkas_own_tiers
 from tierstate.state.segment import RemoteSegment

@@ -11,7 +11,7 @@ import pytest
 
 from tests.leader.real import eventually
 from tests.scenarios.story import Effect, Story, observes
-from tierstate.state.termless_facts import OrderKind
+from tierstate.state.facts import OrderKind
 
 pytestmark = pytest.mark.kafka
 

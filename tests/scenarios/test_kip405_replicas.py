@@ -10,7 +10,7 @@ import pytest
 
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.test_kip405_offload import CHECKPOINTS
-from tierstate.state.termless_facts import OrderKind
+from tierstate.state.facts import OrderKind
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from tests.scenarios.house import House, eventually, opened_house
-from tierstate.consumer.records import read_records
+from tierstate.consumer.connect import read_records
 from tierstate.consumer.tiered_consumer import TieredConsumer
 from tierstate.sandbox.kafka import KafkaSandbox
 

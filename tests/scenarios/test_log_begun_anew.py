@@ -9,8 +9,8 @@ import pytest
 from tests.leader.real import eventually
 from tests.scenarios.story import Effect, Story, observes
 from tierstate.state.errors import LineageUnconfirmed, OffsetOutOfRange
+from tierstate.state.facts import OrderKind
 from tierstate.state.routing import log_start, route
-from tierstate.state.termless_facts import OrderKind
 
 pytestmark = pytest.mark.kafka
 

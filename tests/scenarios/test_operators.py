@@ -16,7 +16,7 @@ from tests.scenarios.story_agents import StoryAgent
 from tests.scenarios.story_kafka import ClusterAdmin
 from tierstate.runtime.listener import OrphansFound
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.state.termless_facts import OrderKind
+from tierstate.state.facts import OrderKind
 
 pytestmark = pytest.mark.kafka
 

@@ -16,10 +16,10 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.runtime.id_source import RandomIds
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact
+from tierstate.state.facts import ReaderLease
 from tierstate.state.ids import FactId, TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
-from tierstate.state.termless_facts import ReaderLease
 
 pytestmark = pytest.mark.kafka
 RECORDS = 3_000

@@ -48,14 +48,13 @@ from tierstate.runtime.listener import (
 )
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import decode_fact, encode_fact
-from tierstate.state.facts import DeleteReason, LocalTrimIntended, SegmentCopyFinished
+from tierstate.state.facts import DeleteReason, LocalTrimIntended, OperatorOrder, OrderKind, SegmentCopyFinished
 from tierstate.state.ids import FactId, TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.lineage import below
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import RemoteSegment, Term
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 from tierstate.state.view import MemoryView, ViewStore
 
 pytestmark = [pytest.mark.kafka, pytest.mark.essential]

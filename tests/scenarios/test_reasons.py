@@ -17,9 +17,8 @@ from tierstate.rules.reasons import Reason
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import AccessDenied
-from tierstate.state.facts import LeaderElected
+from tierstate.state.facts import LeaderElected, OrderKind, ReaderLease
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
-from tierstate.state.termless_facts import OrderKind, ReaderLease
 from tierstate.storage.directory import DirectoryStore
 
 pytestmark = pytest.mark.kafka

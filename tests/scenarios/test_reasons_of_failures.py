@@ -18,10 +18,9 @@ from tierstate.broker.tier_topic_setup import create_tier_topic
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.facts import LeaderElected, SegmentCopyFinished
+from tierstate.state.facts import IntegrityHold, LeaderElected, SegmentCopyFinished
 from tierstate.state.ids import RemoteSegmentId
 from tierstate.state.offsets import Offset
-from tierstate.state.termless_facts import IntegrityHold
 
 pytestmark = pytest.mark.kafka
 

@@ -11,8 +11,8 @@ from tests.scenarios.story import Effect, Story, observes
 from tierstate.leader.backoff import MAX_BACKOFF_S
 from tierstate.rules.reasons import Reason
 from tierstate.state.errors import AccessDenied, TierstateError
+from tierstate.state.facts import OrderKind
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OrderKind
 from tierstate.storage.contract import PROMISES, certify
 
 HOURS = 3

@@ -20,8 +20,8 @@ from tierstate.api.service import FetchService
 from tierstate.leader.observe import PROBLEM_AGE_S
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.errors import ViewBehind
+from tierstate.state.facts import OrderKind
 from tierstate.state.segment import SegmentState
-from tierstate.state.termless_facts import OrderKind
 from tierstate.state.view import READY_AGE_S
 
 pytestmark = pytest.mark.kafka

@@ -15,7 +15,7 @@ from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
-from tierstate.state.termless_facts import OrderKind
+from tierstate.state.facts import OrderKind
 
 pytestmark = pytest.mark.kafka
 

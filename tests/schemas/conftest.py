@@ -11,13 +11,11 @@ import pytest
 from hypothesis import strategies as st
 
 from tierstate.state import facts as said
-from tierstate.state import termless_facts
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.facts import DeleteReason, Fact
+from tierstate.state.facts import DeleteReason, Fact, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId, FactId, KafkaUuid, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
-from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 SMALL = {LeaderEpoch, BrokerId}  # Avro "int"
@@ -135,21 +133,19 @@ def samples() -> dict[str, Fact]:
         "OperatorOrder with an offset": OperatorOrder(
             partition, number, OrderKind.DELETE_RECORDS, Offset(44), True, "ops@example", at
         ),
-        "ReaderLease": termless_facts.ReaderLease(partition, number, plain, "spark-1", at),
-        "IntegrityHold": termless_facts.IntegrityHold(partition, number, broker, "second value", "00ff", "01ff", at),
+        "ReaderLease": said.ReaderLease(partition, number, plain, "spark-1", at),
+        "IntegrityHold": said.IntegrityHold(partition, number, broker, "second value", "00ff", "01ff", at),
         "LogStartAdvanced in a lineage": said.LogStartAdvanced(
             partition, Offset(4_100_000_000), term, 1, "first term", at, Lineage.of((0, 0), (3, 4_000_000_000))
         ),
         "OperatorOrder in a lineage": OperatorOrder(
             partition, number, OrderKind.DELETE_RECORDS, Offset(44), False, "ops@example", at, Lineage.of((0, 0))
         ),
-        "LineageSettled": termless_facts.LineageSettled(partition, number, lineage, "ops@example", at),
-        "ContradictionSettled": termless_facts.ContradictionSettled(
+        "LineageSettled": said.LineageSettled(partition, number, lineage, "ops@example", at),
+        "ContradictionSettled": said.ContradictionSettled(
             partition, number, "a at 7 is not what b at 6 began", True, "ops@example", at
         ),
-        "GapAccepted": termless_facts.GapAccepted(
-            partition, number, offsets, lineage, "retention came first", "ops@example", at
-        ),
-        "PartitionMissing": termless_facts.PartitionMissing(partition, number, "cluster-1", broker, at),
+        "GapAccepted": said.GapAccepted(partition, number, offsets, lineage, "retention came first", "ops@example", at),
+        "PartitionMissing": said.PartitionMissing(partition, number, "cluster-1", broker, at),
         "PartitionDeleted": said.PartitionDeleted(partition, term, at),
     }

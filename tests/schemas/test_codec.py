@@ -27,7 +27,6 @@ from tierstate.schemas.codec import (
 from tierstate.schemas.registry import encode_record
 from tierstate.schemas.release import RELEASE
 from tierstate.state import facts as said
-from tierstate.state import termless_facts
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import Fact, UnknownFact
@@ -97,7 +96,7 @@ def test_a_later_release_says_which_releases_may_ignore_its_fact(
     since: str | None, ignorable: bool, samples: dict[str, Fact]
 ) -> None:
     fact = samples["LineageSettled"]
-    assert isinstance(fact, termless_facts.LineageSettled)
+    assert isinstance(fact, said.LineageSettled)
     unknown = b"\xc3\x01" + b"\x00" * 8 + encode_fact(fact)[10:]
     key = f"{partition_prefix(fact.partition)}omen/{FactId.of(bytes(16))}"
     decoded_fact = decode_fact(key, in_envelope(unknown, "7.1.0", since))
@@ -176,9 +175,9 @@ def test_a_foreign_key_makes_any_value_unknown(key: str, samples: dict[str, Fact
     assert isinstance(decode_fact(key, encode_fact(samples["LeaderElected"])), UnknownFact)
 
 
-def hold(samples: dict[str, Fact], quoted: str) -> termless_facts.IntegrityHold:
+def hold(samples: dict[str, Fact], quoted: str) -> said.IntegrityHold:
     fact = samples["IntegrityHold"]
-    assert isinstance(fact, termless_facts.IntegrityHold)
+    assert isinstance(fact, said.IntegrityHold)
     return replace(fact, first=quoted)
 
 

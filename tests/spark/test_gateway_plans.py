@@ -28,10 +28,9 @@ from tierstate.fetch.split import read_split
 from tierstate.lake.log import gateway_log
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import PlannedRangeLost, SegmentExpired
-from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
+from tierstate.state.facts import DeleteReason, ReaderLease, SegmentDeleteStarted
 from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation
-from tierstate.state.termless_facts import ReaderLease
 from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
 

@@ -14,10 +14,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tests.plain_digest import PlainDigest
 from tests.spark.conftest import record
 from tests.spark.streams import Batches, ends, offsets_of, places_of, records_of, run
 from tests.spark.tiers import Record, Tiers
-from tierstate.log.record_digest import RecordDigest
 from tierstate.spark.digest import DigestRange, digest_via_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -34,8 +34,7 @@ with local_session("job", 2, memory="512m") as spark:
 
 
 def digest_of(records: list[Record]) -> tuple[int, str]:
-    digest = RecordDigest()
-    digest.update_records((each[4], each[5], each[6], each[0], each[1], each[7] or ()) for each in records)
+    digest = PlainDigest((each[4], each[5], each[6], each[0], each[1], each[7] or ()) for each in records)
     return digest.count, digest.hexdigest()
 
 

@@ -15,8 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, open_tier_topic
 from tierstate.log.batch import BatchHeader, iter_batches
-from tierstate.log.epoch_checkpoint import format_epoch_checkpoint
-from tierstate.log.partition import PartitionFolder, open_partition
+from tierstate.log.partition import PartitionFolder, format_epoch_checkpoint, open_partition
 from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact

@@ -14,7 +14,10 @@ from tierstate.state.facts import (
     LiveFact,
     LocalTrimIntended,
     LogStartAdvanced,
+    OperatorOrder,
+    OrderKind,
     PartitionDeleted,
+    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
@@ -24,11 +27,10 @@ from tierstate.state.facts import (
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
 from tierstate.state.meaning import meaning
-from tierstate.state.object_name import ObjectName
+from tierstate.state.object_keys import ObjectName
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
-from tierstate.state.termless_facts import OperatorOrder, OrderKind, ReaderLease
 
 NOW = TimestampMs(1_700_000_000_000)
 KNOWN = Lineage.of((0, 0))

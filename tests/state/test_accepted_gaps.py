@@ -10,11 +10,10 @@ from tests.state.conftest import NOW
 from tests.state.test_routing import HERE, bounds, short
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import LineageUnconfirmed, LogGap
-from tierstate.state.facts import LiveFact, UnknownFact
+from tierstate.state.facts import GapAccepted, LiveFact, UnknownFact
 from tierstate.state.offsets import Offset, OffsetRange, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import Tier, route
-from tierstate.state.termless_facts import GapAccepted
 
 if TYPE_CHECKING:
     from tests.state.conftest import Build

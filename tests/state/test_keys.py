@@ -12,12 +12,20 @@ from hypothesis import strategies as st
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.facts import (
+    ContradictionSettled,
     DeleteReason,
     Fact,
+    GapAccepted,
+    IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
+    OperatorOrder,
+    OrderKind,
     PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
@@ -38,16 +46,6 @@ from tierstate.state.keys import (
 )
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import Term
-from tierstate.state.termless_facts import (
-    ContradictionSettled,
-    GapAccepted,
-    IntegrityHold,
-    LineageSettled,
-    OperatorOrder,
-    OrderKind,
-    PartitionMissing,
-    ReaderLease,
-)
 
 if TYPE_CHECKING:
     from tests.state.conftest import Build

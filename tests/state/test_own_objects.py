@@ -17,7 +17,7 @@ from tierstate.state.facts import (
     SegmentDeleteStarted,
 )
 from tierstate.state.ids import TopicId, TopicIdPartition
-from tierstate.state.object_name import ObjectName, not_own, require_own
+from tierstate.state.object_keys import ObjectName, not_own, require_own
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState
 

@@ -8,9 +8,8 @@ import pytest
 
 from tests.log.batches import Batch, marker, record
 from tierstate.log.batch import TRANSACTIONAL, iter_batches
-from tierstate.log.markers import ABORT
-from tierstate.log.transaction_check import OpenBefore, TransactionIndexCheck
-from tierstate.log.transaction_index import parse_transaction_index
+from tierstate.log.transaction_index import OpenBefore, TransactionIndexCheck, parse_transaction_index
+from tierstate.log.transactions import ABORT
 from tierstate.state.offsets import Offset
 from tierstate.tail.spool import NO_EPOCH, Spool
 

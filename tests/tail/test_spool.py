@@ -9,7 +9,7 @@ import pytest
 
 from tests.log.batches import marker, plain_batch
 from tierstate.log.batch import TRANSACTIONAL
-from tierstate.log.transaction_check import OpenBefore
+from tierstate.log.transaction_index import OpenBefore
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import CorruptData, NotTiered
 from tierstate.state.offsets import Offset

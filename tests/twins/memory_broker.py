@@ -29,8 +29,8 @@ from tierstate.state.errors import (
 )
 from tierstate.state.ids import BrokerId, TopicId
 from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.retention import TopicConfig
 from tierstate.state.routing import LocalBounds
-from tierstate.state.topics import TopicConfig
 
 V = TypeVar("V")
 

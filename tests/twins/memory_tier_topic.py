@@ -10,10 +10,9 @@ from contextlib import suppress
 from tierstate.broker.tier_reader import UNKNOWN_EPOCH, TierBatch, TierReader, check_head, lost_heads
 from tierstate.broker.tier_topic import AppendTime
 from tierstate.runtime.clock import Clock, SystemClock
-from tierstate.state.anchor import Anchor
 from tierstate.state.errors import PositionLost, TierstateError
 from tierstate.state.offsets import Position, TimestampMs
-from tierstate.state.view import Entry
+from tierstate.state.view import Anchor, Entry
 
 NAME = "_tier-state"
 WAITED_S = 0.02
