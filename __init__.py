@@ -32,7 +32,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'tierstate' has no attribute {name!r}")
     if name != "TierView":
-        import_module("tierstate.runtime.columns_extra").require_columns(f"tierstate.{name}")
+        import_module("tierstate.runtime.extras").require_columns(f"tierstate.{name}")
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -22,10 +22,10 @@ from jwt import PyJWKClient, PyJWKSet
 from jwt.exceptions import PyJWKClientConnectionError, PyJWKClientError, PyJWTError
 
 from ..broker.sasl import OAUTHBEARER, Login
-from ..runtime.changed_file import changes_of
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import GatewayJwt
-from ..runtime.keyed_digest import keyed_digest
+from ..runtime.id_source import keyed_digest
+from ..runtime.live_secret import changes_of
 from ..state.errors import InvalidSettings, Unavailable
 from .problems import NotAuthenticated
 

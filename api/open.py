@@ -15,11 +15,10 @@ from ..broker.sasl import DEFAULT_MECHANISM
 from ..log import loaded_kernels as loaded_kernels  # at import, not at the first call: compiling takes seconds
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
-from ..runtime.gateway_settings import Gateway
+from ..runtime.gateway_settings import Gateway, Registry
 from ..runtime.listener import Listener, ignore
 from ..runtime.live_tls import LiveTls
 from ..runtime.metrics import Metrics
-from ..runtime.registry_settings import Registry
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
 from ..runtime.watchdog import alive, loop

@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field
 
 from ..app.looking.overview import addresses_of, facts_lost, overview, worst_first
 from ..app.looking.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
-from ..app.looking.remote_records import record_count
-from ..app.looking.segment_listing import segments_as_json
+from ..app.looking.remote_records import record_count, segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..rules.trim import cut_elsewhere
 from ..runtime.pool import Pool

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from ..runtime.clock import SystemClock
-from ..runtime.id_source import RandomIds
-from ..runtime.retry import Retry
 from ..schemas.codec import MAX_FACT_BYTES, decode_fact, encode_fact
 from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierStateLost, UnknownTopic
 from ..state.facts import TopicMeta
@@ -24,7 +22,9 @@ from .kafka_access import access_of
 from .tier_reader import lost_heads
 from .tier_topic import KafkaTierTopic, describe_topic_id
 
+A = TypeVar("A")
 DAY_MS = 24 * 3600 * 1000
+KNOWN_S, AGAIN_S = 15.0, 0.2
 LARGEST_BATCH = 1_048_588
 """The largest record batch in the created topic, in bytes: Kafka's default, even if the brokers have another one."""
 LARGEST_FACT = 2 * MAX_FACT_BYTES
@@ -69,11 +69,9 @@ def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: Timest
     if not created:
         existing = look_at_tier_topic(kafka, spec)
         (existing if existing.wrong else replace(existing, nameless=False)).require_safe()
-    # brokers learn of a created topic a moment later, and each request may go to another broker
-    patient, late = Retry(SystemClock(), RandomIds(), 15.0), (UnknownTopic, BrokerUnavailable)
-    topic = KafkaTierTopic(kafka, spec.name, patient.call(lambda: describe_topic_id(admin, spec.name), late), 0)
+    topic = KafkaTierTopic(kafka, spec.name, _once_known(lambda: describe_topic_id(admin, spec.name)), 0)
     try:
-        if patient.call(lambda: read_meta(topic), late) is None:
+        if _once_known(lambda: read_meta(topic)) is None:
             cluster_id = admin.list_topics(timeout=10).cluster_id
             partitions = partition_count(admin, spec.name)
             meta = TopicMeta(partitions, cluster_id, now)
@@ -82,6 +80,20 @@ def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: Timest
     finally:
         topic.close()
     return created
+
+
+def _once_known(ask: Callable[[], A]) -> A:
+    """Return what ``ask`` returns. Brokers learn of a created topic a moment later, and each request may go to another
+    one: it is repeated for `KNOWN_S`. Raises its last error."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + KNOWN_S
+    while True:
+        try:
+            return ask()
+        except (UnknownTopic, BrokerUnavailable):
+            if clock.monotonic() > deadline:
+                raise
+            clock.sleep(AGAIN_S)
 
 
 def _create(admin: Any, spec: TierTopicSpec) -> bool:

@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.id_source import RandomIds
 from ..runtime.units import counted
+from ..state.errors import InvalidRequest
+from ..state.keys import key_of
+from ..state.offsets import Offset, OffsetRange
 from .context import Context
-from .flags import acts, pass_context
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare
+from .parameter_types import TopicArgument
 
 if TYPE_CHECKING:
     from ..app.operating.gap_acceptance import Gaps
-    from ..state.offsets import OffsetRange
-
-EXAMPLE = """\b
-Example: tierstate accept-gap orders:0
-         tierstate accept-gap orders:0 --from 41 --to 44 --reason "deleted on the broker" --execute
-"""
 
 
 NO_GAP = "no gap; an object that is missing is none: tierstate verify names it"
 
 
-@click.command("accept-gap", epilog=EXAMPLE)
-@click.argument("topic", type=TopicType(partition=True))
+@declare(
+    "accept-gap orders:0",
+    'accept-gap orders:0 --from 41 --to 44 --reason "deleted on the broker" --execute',
+    topic="T:P",
+    execute=False,
+)
 @click.option("--from", "first", type=click.IntRange(min=0), metavar="N", help="The first offset that is gone.")
 @click.option("--to", "last", type=click.IntRange(min=0), metavar="N", help="The last offset that is gone.")
 @click.option("--reason", metavar="TEXT", help="Why the records are gone. It is kept in the fact.")
 @click.option("--withdraw", is_flag=True, help="Take back what was accepted: readers fail at the gap again.")
-@acts(unasked=False)
-@pass_context
 def command(
     context: Context,
     topic: TopicArgument,
@@ -50,10 +50,6 @@ def command(
     from ..app.opening.partitions import partitions_of
     from ..app.operating.gap_acceptance import acceptance, gaps_now, require_gone
     from ..app.operating.orders import give, take_back
-    from ..runtime.id_source import RandomIds
-    from ..state.errors import InvalidRequest
-    from ..state.keys import key_of
-    from ..state.offsets import Offset, OffsetRange
 
     if (first is None) is not (last is None):
         raise InvalidRequest("name both ends of the gap: --from and --to")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import declare
 from .serving import serve, service_logs
 
 
-@click.command("agent", epilog="Example: tierstate agent --config /etc/tierstate/tierstate.toml")
+@declare("agent --config /etc/tierstate/tierstate.toml")
 @click.option("--once", is_flag=True, help="Do what there is to do now, then end.")
-@pass_context
 def command(context: Context, once: bool) -> None:
     """Copy, and trim, the partitions that this broker leads; with agent.source=fetch those of every broker.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..rules.lost_facts import Aftermath
 from ..runtime.units import counted
+from ..state.errors import CorruptData, Difference
+from ..state.segment import RemoteSegment
 from .context import Context
 
 if TYPE_CHECKING:
-    from ..app.operating.history import Break
+    from ..app.operating.recovery import Break
     from ..follower.parting import Parting
-    from ..rules.lost_facts import Aftermath
-    from ..state.segment import RemoteSegment
 
 KEYS_SHOWN = 20
 
@@ -24,7 +25,7 @@ def begin(context: Context, execute: bool) -> None:
     that the topic calls readable were deleted, or Difference if only the lost history knew some segments. Raises
     Fenced while another command has the lock of the bucket prefix.
     """
-    from ..app.operating.history import begin_after, find_break
+    from ..app.operating.recovery import begin_after, find_break
 
     with context.alone("recover --begin-history", execute) as (connection, _):
         history_break = find_break(connection)
@@ -117,8 +118,6 @@ def _show_aftermath(context: Context, each: Aftermath) -> None:
 
 
 def _judge(break_: Break) -> None:
-    from ..state.errors import CorruptData, Difference
-
     gone, left = sum(len(each.gone) for each in break_.after), sum(len(each.left) for each in break_.after)
     if gone:
         raise CorruptData("not everything is there that the topic calls readable", segments=gone)

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runtime.clock import SystemClock
+from ..runtime.id_source import RandomIds
+from ..state.errors import Difference, InvalidRequest, TierstateError
+from ..state.offsets import moment
 from .context import Context
-from .flags import acts, pass_context
+from .flags import declare
 
 if TYPE_CHECKING:
-    from ..state.errors import TierstateError
     from ..storage.contract_evidence import Promise
     from ..storage.contract_trial import Trial
 
 PREFIX = "tierstate-certify-"
 
 
-@click.command("certify", epilog="Example: tierstate certify s3://bucket/prefix")
+@declare("certify s3://bucket/prefix", execute=True)
 @click.argument("url", required=False)
 @click.option("--promise", "names", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
 @click.option("--all", "go_on", is_flag=True, help="Go on after the first broken promise.")
-@acts(unasked=True)
-@pass_context
 def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bool, execute: bool) -> None:
     """Certify that an object store keeps every promise that tierstate relies on.
 
@@ -50,7 +51,6 @@ def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bo
 def _chosen(names: Sequence[str]) -> list[Promise]:
     from difflib import get_close_matches
 
-    from ..state.errors import InvalidRequest
     from ..storage.contract import STORE_PROMISES
 
     promises_by_name = {promise.name: promise for promise in STORE_PROMISES}
@@ -62,16 +62,12 @@ def _chosen(names: Sequence[str]) -> list[Promise]:
 
 
 def _trial(store: Any) -> Trial:
-    from ..runtime.id_source import RandomIds
     from ..storage.contract_trial import Trial
 
     return Trial(store, f"{PREFIX}{RandomIds().uuid().hex()}/")  # lower case: one promise tests case sensitivity
 
 
 def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: bool) -> None:
-    from ..runtime.clock import SystemClock
-    from ..state.errors import Difference
-
     clock = SystemClock()
     try:
         trial.reach()
@@ -122,7 +118,6 @@ class _Certificate:
     def finish(self, left: list[str], now_ms: int) -> None:
         from importlib.metadata import version
 
-        from ..state.offsets import moment
         from ..storage.contract import STORE_PROMISES
 
         kept, all_of_them = len(self._rows) - len(self.broken), len(STORE_PROMISES)

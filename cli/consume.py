@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..app.opening.positions import Position, offset_of
+from ..app.opening.positions import Latest, Position
+from ..runtime.clock import SystemClock
 from ..runtime.units import counted
 from ..state.errors import Unavailable
 from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import pass_context, view_source
-from .positions import PositionType
-from .reading import chosen_partitions, isolation_option, opened_search
-from .topic_argument import TopicArgument, TopicType
-from .unread_partitions import UnreadPartitions
+from .flags import declare, view_source
+from .parameter_types import POSITION, TopicArgument
+from .reading import TopicReads, UnreadPartitions, chosen_partitions, isolation_option, opened_search
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..fetch.search import Search
-    from ..fetch.source import RecordSource, SearchedSource
+    from ..fetch.source import SearchedSource
 
 FOLLOW_POLL_S, AGAIN_S = 0.25, 1.0
 SAID_EVERY_S = 5.0
@@ -37,10 +36,9 @@ _PARTS = re.compile(r"%[tpoksTh%]|\\[ntr0\\]|%.?")
 Writer = Callable[["pa.RecordBatch", Tier], None]
 
 
-@click.command("consume", epilog="Example: tierstate consume user_events:0 --from @-1h --format '%o %k %s\\n'")
-@click.argument("topic", type=TopicType())
-@click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
-@click.option("--to", "end", type=PositionType(), help="Where to end, not included; else the end seen at the start.")
+@declare("consume user_events:0 --from @-1h --format '%o %k %s\\n'", topic="T[:P]")
+@click.option("--from", "start", type=POSITION, default="earliest", show_default=True, help="Where to begin.")
+@click.option("--to", "end", type=POSITION, help="Where to end, not included; else the end seen at the start.")
 @click.option("-n", "limit", type=click.IntRange(0), help="At most so many records.")
 @click.option("--key", help="Only records with exactly this key; with --encoding base64, given in base64.")
 @click.option("--contains", help="Only records with this in their key, their value, or a header's name or value.")
@@ -60,7 +58,6 @@ Writer = Callable[["pa.RecordBatch", Tier], None]
     default="utf8",
     help="Of bytes, with --json; of --key and --contains.",
 )
-@pass_context
 def command(
     context: Context,
     topic: TopicArgument,
@@ -87,12 +84,14 @@ def command(
     if follow:
         context.refuse_bucket("--follow")
     write = _json_writer(encoding) if context.as_json else _template_writer(template)
-    level = Isolation(isolation)
     looking = _search(context, topic, key, contains, encoding)
     unread = UnreadPartitions(context, topic)
-    with opened_search(context, topic) as source, looking as search:
-        extents = _extents(source, topic, start, end, level, Tier(tier), unread)
-        for batch, served in _batches(source, topic.topic, extents, level, Tier(tier), follow, search, unread):
+    with opened_search(context, topic, by_gateway=context.gateway is not None) as source, looking as search:
+        reads, extents = TopicReads(source, topic, Isolation(isolation), Tier(tier)), dict[int, Extent]()
+        for partition in chosen_partitions(source, topic):
+            with unread.reading(partition):
+                extents[partition] = reads.extent(partition, start, Latest() if end is None else end)
+        for batch, served in _batches(source, reads, extents, follow, search, unread):
             taken = batch if limit is None else batch.slice(0, limit)
             write(taken, served)
             if limit is not None:
@@ -103,38 +102,15 @@ def command(
     unread.require_none()
 
 
-def _extents(
-    source: RecordSource,
-    topic: TopicArgument,
-    start: Position,
-    end: Position | None,
-    isolation: Isolation,
-    tier: Tier,
-    unread: UnreadPartitions,
-) -> dict[int, Extent]:
-    """Return the half-open range of offsets to read, by partition. Partitions that fail are added to ``unread``."""
-    extents = {}
-    for partition in chosen_partitions(source, topic):
-        with unread.reading(partition):
-            first = offset_of(start, source, topic.topic, partition, isolation, tier)
-            _, now = source.extent(topic.topic, partition, isolation, tier)
-            last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
-            extents[partition] = Extent(first, last)
-    return extents
-
-
 def _batches(
     source: SearchedSource,
-    topic: str,
+    reads: TopicReads,
     extents: dict[int, Extent],
-    isolation: Isolation,
-    tier: Tier,
     follow: bool,
     search: Search | None,
     unread: UnreadPartitions,
 ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
-    from ..runtime.clock import SystemClock
-
+    topic, isolation, tier = reads.topic.topic, reads.isolation, reads.tier
     while True:
         for partition, (_, end) in extents.items():
             with unread.reading(partition):
@@ -180,7 +156,6 @@ def _search(
     if contains == "":
         raise click.UsageError("--contains is at least one letter")
     from ..fetch.search import Search
-    from ..runtime.clock import SystemClock
 
     clock = SystemClock()
     last_note = clock.monotonic()

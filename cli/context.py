@@ -15,7 +15,7 @@ from .deadline import Deadline
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..app.opening.bucket_connection import BucketConnection, ViewAge
+    from ..app.opening.bucket_connection import ViewAge
     from ..app.opening.connection import Connection
     from ..app.opening.open import ReadersConnection
     from ..app.operating.prefix_lock import PrefixLock
@@ -92,9 +92,7 @@ class Context:
         """
         from threading import Timer
 
-        from ..app.opening.bucket_connection import BucketConnection
-
-        if isinstance(connection, BucketConnection):
+        if self.settings.view.source == "bucket":
             return
         servers = connection.settings.kafka["bootstrap.servers"]
         note = f"Kafka at {servers} does not answer yet; Ctrl-C or --timeout ends this"
@@ -136,18 +134,6 @@ class Context:
             needed = (STORE,)
         settings = self.settings_with(*(needed or (BROKER,)))
         with open_connection(
-            settings, listener=self.note_event, progress=self.output.progress, tell=self._tell_age
-        ) as connection:
-            yield connection
-
-    @contextmanager
-    def bucket(self) -> Iterator[BucketConnection]:
-        """Yield a BucketConnection, whatever ``view.source`` is. A note shows the age of its view."""
-        from ..app.opening.bucket_connection import BucketConnection
-        from ..app.opening.connection import STORE
-
-        settings = self.settings_with(STORE)
-        with BucketConnection(
             settings, listener=self.note_event, progress=self.output.progress, tell=self._tell_age
         ) as connection:
             yield connection

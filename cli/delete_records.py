@@ -9,36 +9,32 @@ import click
 
 from ..app.opening.positions import AtOffset, AtTime, Position, offset_before, offset_of
 from ..runtime.units import counted
-from ..state.offsets import moment
+from ..state.offsets import Offset, moment
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import acts, pass_context
-from .positions import PositionType
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare
+from .parameter_types import POSITION, TopicArgument
 
 if TYPE_CHECKING:
     from ..app.opening.connection import Connection
     from ..app.operating.deletion import DeletePlan
     from ..follower.follower import Follower
-    from ..state.offsets import Offset
 
 SHOWN = 20
 """Number of segments that are listed. The counts include all segments."""
-EXAMPLE = """\b
-Example: tierstate delete-records orders:0 --before 40000
-         tierstate delete-records orders:0 --before @-30d --execute
-"""
 
 
-@click.command("delete-records", epilog=EXAMPLE)
-@click.argument("topic", type=TopicType(partition=True))
+@declare(
+    "delete-records orders:0 --before 40000",
+    "delete-records orders:0 --before @-30d --execute",
+    topic="T:P",
+    execute=False,
+)
 @click.option(
-    "--before", type=PositionType(), required=True, help="The new beginning: earliest, latest, N, -N or a time, as -3d."
+    "--before", type=POSITION, required=True, help="The new beginning: earliest, latest, N, -N or a time, as -3d."
 )
 @click.option("--force", is_flag=True, help="Delete objects under readers' leases too.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until agents obey.")
-@acts(unasked=False)
-@pass_context
 def command(
     context: Context, topic: TopicArgument, before: Position, force: bool, no_wait: bool, execute: bool
 ) -> None:

@@ -2,127 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.clock import SystemClock
 from ..runtime.units import counted
+from ..state.errors import CorruptData
+from ..state.ids import TopicIdPartition
+from ..state.view import TierView
 from .context import Context
-from .flags import pass_context, view_source
-from .gateway_access import gateway_client
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare, view_source
+from .parameter_types import TopicArgument
+from .reading import gateway_client
 
 if TYPE_CHECKING:
     from ..app.looking.partition_facts import PartitionFacts
     from ..app.opening.bucket_connection import BucketConnection
+    from ..app.opening.connection import Connection
     from ..app.opening.kip405_connection import Kip405Connection
-    from ..state.ids import TopicIdPartition
+    from ..follower.follower import Follower
 
 WATCH_S = 2.0
 SHOWN_OF_A_KIND = 20
 """Largest number of lines of one kind (gaps, contradictions and others) that are shown to people."""
 
 
-@click.command("describe", epilog="Example: tierstate describe user_events:0 --watch")
-@click.argument("topic", type=TopicType())
+@declare("describe user_events:0 --watch", topic="T[:P]")
 @click.option("--watch", is_flag=True, help="Again every two seconds, until interrupted.")
 @view_source()
-@pass_context
 def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     """Both tiers of a topic or partition: bounds, gaps, why not copied, why not trimmed.
 
     What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
     Exit code 4 for GAP and FACTS LOST, and when its daily look at the store missed objects of readable segments.
     """
-    if context.gateway is not None:
-        _by_gateway(context, topic, watch)
-        return
-    from ..app.looking.lost_state import why_lost
-    from ..app.looking.partition_facts import look_at, never_led, why_untiered
-    from ..app.looking.topics_now import agent_addresses
-    from ..app.opening.connection import Connection
-    from ..app.opening.partitions import both_tiers_now, partitions_of
-
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
+    if context.gateway is not None:
+        from ..app.looking.partition_facts import facts_by_gateway
+
+        with closing(gateway_client(context)) as client:
+            _watch(context, lambda: list(facts_by_gateway(client, topic.topic, topic.partition, bootstrap)), watch)
+        return
+    from ..app.opening.connection import Connection
+    from ..app.opening.partitions import partitions_of
+
     if watch:
         context.refuse_bucket("--watch")
     with context.reading() as connection:
         partitions = partitions_of(connection.control, topic.topic, topic.partition)
-        if not isinstance(connection, Connection):
-            _without_agents(context, connection, partitions, topic.topic, watch)
-            return
-        broker = connection.control
-        follower = connection.view(partitions)
-        while True:
-            untiered = why_untiered(broker, context.settings, topic.topic)
-            leaders = {each.partition: each.leader for each in broker.topic(topic.topic).partitions}
-            facts = []
-            for partition in partitions:
-                bounds, view = both_tiers_now(broker, follower, topic.topic, partition)
-                lost = why_lost(connection, follower, topic.topic, view, bounds)
-                leader = leaders.get(view.partition.partition)
-                facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
-            if untiered is None and context.settings.tiering.covers(topic.topic):
-                agents = agent_addresses(connection) if any(each.agent is None for each in facts) else {}
-                for number, partition_facts in enumerate(facts):
-                    if partition_facts.agent is None:
-                        leader = leaders.get(partition_facts.partition)
-                        address = None if leader is None else agents.get(leader)
-                        agent = never_led(topic.topic, partition_facts.partition, leader, address)
-                        facts[number] = replace(partition_facts, agent=agent)
-            _show(context, facts)
-            if not watch:
-                _judge(facts)
-                return
-            connection.clock.sleep(WATCH_S)
-            context.output.line()
+        if isinstance(connection, Connection):
+            follower = connection.view(partitions)
+            _watch(context, lambda: _with_agents(context, connection, follower, partitions, topic.topic), watch)
+        else:
+            view = connection.view(partitions)
+            _watch(context, lambda: _without_agents(connection, view, partitions, topic.topic), watch)
 
 
-def _without_agents(
-    context: Context,
-    connection: BucketConnection | Kip405Connection,
-    partitions: Sequence[TopicIdPartition],
-    topic: str,
-    watch: bool,
-) -> None:
-    from ..app.looking.partition_facts import look_at_kafkas, look_at_past
-    from ..app.opening.bucket_connection import BucketConnection
-
-    view = connection.view(partitions)
+def _watch(context: Context, look: Callable[[], list[PartitionFacts]], watch: bool) -> None:
     while True:
-        facts = []
-        for each in partitions:
-            if isinstance(connection, BucketConnection):
-                facts.append(look_at_past(view.partition(each), topic))
-            else:
-                bounds = connection.bounds(topic, each.partition)
-                view.require_fresh(view.tier_partition(each), 0.0)
-                facts.append(look_at_kafkas(view.partition(each), bounds, topic))
+        facts = look()
         _show(context, facts)
         if not watch:
             _judge(facts)
             return
-        connection.clock.sleep(WATCH_S)
+        SystemClock().sleep(WATCH_S)
         context.output.line()
 
 
-def _by_gateway(context: Context, topic: TopicArgument, watch: bool) -> None:
-    from ..app.looking.gateway_facts import facts_by_gateway
-    from ..runtime.clock import SystemClock
+def _with_agents(
+    context: Context, connection: Connection, follower: Follower, partitions: Sequence[TopicIdPartition], topic: str
+) -> list[PartitionFacts]:
+    from ..app.looking.lost_state import why_lost
+    from ..app.looking.overview import agent_addresses
+    from ..app.looking.partition_facts import look_at, never_led, why_untiered
+    from ..app.opening.partitions import both_tiers_now
 
-    bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
-    with closing(gateway_client(context)) as client:
-        while True:
-            facts = list(facts_by_gateway(client, topic.topic, topic.partition, bootstrap))
-            _show(context, facts)
-            if not watch:
-                _judge(facts)
-                return
-            SystemClock().sleep(WATCH_S)
-            context.output.line()
+    broker, settings = connection.control, context.settings
+    bootstrap = settings.kafka.get("bootstrap.servers", "HOST:PORT")
+    untiered = why_untiered(broker, settings, topic)
+    leaders = {each.partition: each.leader for each in broker.topic(topic).partitions}
+    facts = []
+    for partition in partitions:
+        bounds, view = both_tiers_now(broker, follower, topic, partition)
+        lost = why_lost(connection, follower, topic, view, bounds)
+        leader = leaders.get(view.partition.partition)
+        facts.append(look_at(view, bounds, topic, untiered, bootstrap, lost, leader))
+    if untiered is None and settings.tiering.covers(topic):
+        agents = agent_addresses(connection) if any(each.agent is None for each in facts) else {}
+        for number, partition_facts in enumerate(facts):
+            if partition_facts.agent is None:
+                leader = leaders.get(partition_facts.partition)
+                address = None if leader is None else agents.get(leader)
+                agent = never_led(topic, partition_facts.partition, leader, address)
+                facts[number] = replace(partition_facts, agent=agent)
+    return facts
+
+
+def _without_agents(
+    connection: BucketConnection | Kip405Connection, view: TierView, partitions: Sequence[TopicIdPartition], topic: str
+) -> list[PartitionFacts]:
+    from ..app.looking.partition_facts import look_at_kafkas, look_at_past
+    from ..app.opening.bucket_connection import BucketConnection
+
+    facts = []
+    for each in partitions:
+        if isinstance(connection, BucketConnection):
+            facts.append(look_at_past(view.partition(each), topic))
+        else:
+            bounds = connection.bounds(topic, each.partition)
+            view.require_fresh(view.tier_partition(each), 0.0)
+            facts.append(look_at_kafkas(view.partition(each), bounds, topic))
+    return facts
 
 
 def _show(context: Context, facts: list[PartitionFacts]) -> None:
@@ -134,8 +128,6 @@ def _show(context: Context, facts: list[PartitionFacts]) -> None:
 
 
 def _judge(facts: list[PartitionFacts]) -> None:
-    from ..state.errors import CorruptData
-
     wrong = {
         "objects of readable segments are missing: tierstate verify names them": sum(map(missing_objects, facts)),
         "facts are lost": sum(each.lost is not None for each in facts),

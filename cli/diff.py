@@ -6,25 +6,23 @@ import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from ..state.errors import Difference, InvalidRequest
+from ..state.offsets import Position
+from ..state.view import ViewStore
 from .context import Context
-from .flags import pass_context
-from .positions import TimeType
-
-if TYPE_CHECKING:
-    from ..state.view import ViewStore
+from .flags import declare
+from .parameter_types import TIME
 
 TOPIC = "topic"
 _PLACE = re.compile("([0-9]{1,9})/([0-9]{1,18})")
 
 
-@click.command("diff", epilog="Example: tierstate diff @-3d topic")
+@declare("diff @-3d topic")
 @click.argument("one")
 @click.argument("two")
-@pass_context
 def command(context: Context, one: str, two: str) -> None:
     """Compare two views, each one of these:
 
@@ -38,7 +36,6 @@ def command(context: Context, one: str, two: str) -> None:
     """
     from ..follower.diff import differences
     from ..follower.digests import live_set_digest
-    from ..state.errors import Difference
 
     only = _one_partition(one, two)
     with _view(context, one) as left, _view(context, two) as right:
@@ -63,8 +60,6 @@ def command(context: Context, one: str, two: str) -> None:
 
 def _one_partition(*names: str) -> int | None:
     """Return the tier-state partition that a name restricts the comparison to. Raises InvalidRequest for two."""
-    from ..state.errors import InvalidRequest
-
     numbers = {int(place[1]) for name in names if (place := _PLACE.fullmatch(name))}
     if len(numbers) > 1:
         raise InvalidRequest("these are positions of different tier-state partitions", one=names[0], two=names[1])
@@ -75,7 +70,6 @@ def _one_partition(*names: str) -> int | None:
 def _view(context: Context, name: str) -> Iterator[ViewStore]:
     from ..app.opening.rebuilt import archived_view, stored_view
     from ..follower.time_travel import Target
-    from ..state.offsets import Position
 
     place = _PLACE.fullmatch(name)
     if name == TOPIC:
@@ -87,7 +81,7 @@ def _view(context: Context, name: str) -> Iterator[ViewStore]:
         if place is not None:
             target, number = Target(position=Position(int(place[2]))), int(place[1])
         elif archived:
-            target, number = Target(time=TimeType().convert(name, None, None)), None
+            target, number = Target(time=TIME.convert(name, None, None)), None
         else:
             with closing(stored_view(connection, Path(name))) as view:
                 yield view

@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..app.opening.positions import Position, offset_of
-from ..state.errors import InvalidRequest, MissingExtra, TierstateError
+from ..app.opening.positions import Position
+from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import pass_context, view_source
-from .positions import PositionType
-from .reading import chosen_partitions, isolation_option, note_skipped, opened_reader, opened_source
-from .topic_argument import TopicArgument, TopicType
-from .unread_partitions import UnreadPartitions
+from .flags import declare, view_source
+from .parameter_types import POSITION, TopicArgument
+from .reading import (
+    TopicReads,
+    UnreadPartitions,
+    chosen_partitions,
+    isolation_option,
+    note_skipped,
+    opened_reader,
+    opened_source,
+)
 
 if TYPE_CHECKING:
     from ..fetch.plan import PlannedRange
@@ -39,15 +45,14 @@ class Counted:
     digest: str
 
 
-@click.command("digest", epilog="Example: tierstate digest user_events --via broker --json")
-@click.argument("topic", type=TopicType())
+@declare("digest user_events --via broker --json", topic="T[:P]")
 @click.option(
     "--via",
     type=click.Choice(["reader", "consumer", "broker", "gateway", "spark"]),
     help="Who reads, consumer unless --gateway is given: broker is Kafka's own client, the local tier only.",
 )
-@click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
-@click.option("--to", "end", type=PositionType(), default="latest", show_default=True, help="Where to end, exclusive.")
+@click.option("--from", "start", type=POSITION, default="earliest", show_default=True, help="Where to begin.")
+@click.option("--to", "end", type=POSITION, default="latest", show_default=True, help="Where to end, exclusive.")
 @isolation_option(Isolation.READ_COMMITTED)
 @view_source()
 @click.option("--per-segment", is_flag=True, help="Also the digest of each remote segment's range.")
@@ -56,7 +61,6 @@ class Counted:
     type=click.Path(path_type=Path, dir_okay=False),
     help='Ranges too: {"0": [[0, 100], …]}, end exclusive.',
 )
-@pass_context
 def command(
     context: Context,
     topic: TopicArgument,
@@ -86,13 +90,13 @@ def command(
     with opened_source(context, topic, "reader" if via in ("consumer", "spark") else via, level) as source:
         if per_segment:
             ranges |= _segment_ranges(context, topic, source)
-        requests = []
+        reads, requests = TopicReads(source, topic, level), []
         for partition in chosen_partitions(source, topic):
             with unread.reading(partition):
-                extent, inner = _extent(source, topic.topic, partition, start, end, level), ranges.get(partition, [])
-                gaps = list(_skipped(source, topic.topic, partition, extent, level))
+                extent, inner = reads.extent(partition, start, end), ranges.get(partition, [])
+                gaps = list(_skipped(reads, partition, extent))
                 if via != "spark":
-                    whole, ranged = _count(source, topic.topic, partition, extent, level, inner)
+                    whole, ranged = _count(reads, partition, extent, inner)
                     wholes.append(whole)
                     parts += ranged
                 skipped += gaps
@@ -124,29 +128,19 @@ def command(
     unread.require_none()
 
 
-def _extent(
-    source: RecordSource, topic: str, partition: int, start: Position, end: Position, isolation: Isolation
-) -> Extent:
-    first = offset_of(start, source, topic, partition, isolation, Tier.AUTO)
-    last = offset_of(end, source, topic, partition, isolation, Tier.AUTO)
-    return Extent(first, max(first, last))
-
-
-def _skipped(
-    source: RecordSource, topic: str, partition: int, extent: Extent, isolation: Isolation
-) -> Iterator[Skipped]:
+def _skipped(reads: TopicReads, partition: int, extent: Extent) -> Iterator[Skipped]:
     """Yield the accepted gaps within the extent. Kafka's own client has none, because it reads the local tier only."""
     from ..fetch.gateway import GatewayClient
     from ..fetch.gateway_plans import asked_plan
     from ..fetch.plan import planned
     from ..fetch.source import ReaderSource
 
-    ranges = {(topic, partition): extent}
+    source, ranges = reads.source, {(reads.topic.topic, partition): extent}
     plan: list[PlannedRange] = []
     if extent.start < extent.end and isinstance(source, ReaderSource):
-        plan = planned(source.reader, ranges, isolation=isolation, tier=Tier.AUTO)
+        plan = planned(source.reader, ranges, isolation=reads.isolation, tier=Tier.AUTO)
     elif extent.start < extent.end and isinstance(source, GatewayClient):
-        _, plan = asked_plan(source, ranges, isolation, Tier.AUTO, 0.0)
+        _, plan = asked_plan(source, ranges, reads.isolation, Tier.AUTO, 0.0)
     for planned_range in plan:
         yield from planned_range.whole.skipped
 
@@ -158,18 +152,13 @@ def _inside(extent: Extent, ranges: list[tuple[int, int]]) -> list[tuple[int, in
 
 
 def _count(
-    source: RecordSource,
-    topic: str,
-    partition: int,
-    extent: Extent,
-    isolation: Isolation,
-    ranges: list[tuple[int, int]],
+    reads: TopicReads, partition: int, extent: Extent, ranges: list[tuple[int, int]]
 ) -> tuple[Counted, list[Counted]]:
     from ..log.record_digest import RangeDigests
 
     inside = _inside(extent, ranges)
     digests = RangeDigests(inside)
-    for batch, _ in source.records(topic, partition, extent, isolation, Tier.AUTO):
+    for batch, _ in reads.source.records(reads.topic.topic, partition, extent, reads.isolation, Tier.AUTO):
         digests.update(batch)
     whole = Counted(partition, *extent, digests.whole.count, digests.whole.hexdigest())
     parts = [
@@ -190,11 +179,8 @@ def _count_by_spark(
 
     If that job fails, one job for each partition follows. Partitions that fail then are added to ``unread``.
     """
-    try:
-        from ..spark.digest import DigestRange, digest_via_spark
-        from ..spark.sessions import local_session
-    except ImportError as error:
-        raise MissingExtra("spark", "digest --via spark") from error
+    from ..spark.digest import DigestRange, digest_via_spark
+    from ..spark.sessions import local_session
 
     options = _spark_options(context, isolation)
     wholes = {partition: DigestRange(topic, partition, *extent) for partition, extent, _ in selections}

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..state.errors import CorruptData, InvalidRequest
 from ..state.object_keys import base_of
 from ..state.routing import Isolation
 from .context import Context
 from .exit_codes import CORRUPT, DONE, FINDING
-from .flags import pass_context
+from .flags import declare
 from .reading import isolation_option
 
 if TYPE_CHECKING:
@@ -45,14 +46,13 @@ class Dumped:
             yield batch[1] if isinstance(batch, tuple) else batch
 
 
-@click.command("dump-log", epilog="Example: tierstate dump-log /var/lib/kafka/user_events-0 --json")
+@declare("dump-log /var/lib/kafka/user_events-0 --json")
 @click.argument("path", type=click.Path(readable=False))
 @click.option("--encoding", type=click.Choice(["utf8", "base64"]), default="utf8", show_default=True, help="Of bytes.")
 @isolation_option(Isolation.READ_UNCOMMITTED)
 @click.option("--batches", is_flag=True, help="Batch headers, control batches too, instead of records.")
 @click.option("--indexes", is_flag=True, help="Index entries instead of records.")
 @click.option("--keyring", type=click.Path(path_type=Path, dir_okay=False), help="Key ring of an encrypted segment.")
-@pass_context
 def command(
     context: Context, path: str, encoding: str, isolation: str, batches: bool, indexes: bool, keyring: Path | None
 ) -> None:
@@ -89,7 +89,6 @@ def _another_log(log: LogFiles | CopiedSegment) -> str | None:
     record.
     """
     from ..log.folder import LogFiles
-    from ..state.errors import CorruptData
 
     block = None if isinstance(log, LogFiles) else log.reader.manifest.tierstate
     if isinstance(log, LogFiles) or block is None:
@@ -121,7 +120,6 @@ def _undecided(context: Context, log: LogFiles | CopiedSegment) -> int:
 def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumped]:
     if not path.endswith(MANIFEST):
         from ..log.folder import open_log
-        from ..state.errors import InvalidRequest
 
         file = Path(path).absolute()
         if not file.exists():
@@ -160,7 +158,7 @@ def _keys(context: Context, keyring: Path | None) -> KeyUnwrapper | None:
 
 def _print_records(dumped: Dumped, pieces: Iterable[LogPiece], encoding: str) -> None:
     from ..log.record_lines import Encoding, record_line
-    from ..runtime.columns_extra import columns_installed
+    from ..runtime.extras import columns_installed
 
     out, printed, start = sys.stdout.buffer, 0, 0
     few = FEW_RECORDS if columns_installed() else sys.maxsize

@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-from ..state.errors import (
-    AccessDenied,
-    BatchTooLarge,
-    CorruptData,
-    Difference,
-    Fenced,
-    IllegalTransition,
-    InvalidRequest,
-    LogGap,
-    ObjectExists,
-    ObjectNotFound,
-    OffsetOutOfRange,
-    PlannedRangeLost,
-    SegmentExpired,
-    TierstateError,
-    TierStateLost,
-    Unavailable,
-    UpgradeNeeded,
-)
+from ..state import errors
 
 DONE = 0
 FINDING = 1
@@ -31,23 +13,23 @@ REFUSED = 5
 BUG = 70
 INTERRUPTED = 130
 
-OF_ERROR: dict[type[TierstateError], int] = {
-    Difference: FINDING,
-    InvalidRequest: USAGE,
-    ObjectNotFound: USAGE,  # reaches the top only when the user named the object
-    Unavailable: UNAVAILABLE,
-    CorruptData: CORRUPT,
-    LogGap: CORRUPT,
-    IllegalTransition: CORRUPT,
-    TierStateLost: CORRUPT,
-    UpgradeNeeded: REFUSED,
-    OffsetOutOfRange: REFUSED,
-    AccessDenied: REFUSED,
-    BatchTooLarge: REFUSED,
-    Fenced: REFUSED,
-    ObjectExists: REFUSED,
-    SegmentExpired: REFUSED,
-    PlannedRangeLost: REFUSED,
+OF_ERROR: dict[type[errors.TierstateError], int] = {
+    errors.Difference: FINDING,
+    errors.InvalidRequest: USAGE,
+    errors.ObjectNotFound: USAGE,  # reaches the top only when the user named the object
+    errors.Unavailable: UNAVAILABLE,
+    errors.CorruptData: CORRUPT,
+    errors.LogGap: CORRUPT,
+    errors.IllegalTransition: CORRUPT,
+    errors.TierStateLost: CORRUPT,
+    errors.UpgradeNeeded: REFUSED,
+    errors.OffsetOutOfRange: REFUSED,
+    errors.AccessDenied: REFUSED,
+    errors.BatchTooLarge: REFUSED,
+    errors.Fenced: REFUSED,
+    errors.ObjectExists: REFUSED,
+    errors.SegmentExpired: REFUSED,
+    errors.PlannedRangeLost: REFUSED,
 }
 
 

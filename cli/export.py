@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 from click.core import ParameterSource
 
-from ..app.opening.positions import Position, offset_of
-from ..runtime.columns_extra import require_columns
+from ..app.opening.positions import Position
+from ..runtime.extras import require_columns
+from ..runtime.operation import run
 from ..runtime.units import counted
-from ..state.errors import Difference, InvalidRequest, UnknownTopic
-from ..state.offsets import Extent, Offset
-from ..state.routing import Isolation, Tier
+from ..state.errors import Difference, InvalidRequest
+from ..state.routing import Isolation
 from .context import Context
-from .flags import SizeType, acts, pass_context, view_source
-from .gateway_access import gateway_access
-from .positions import PositionType
-from .reading import isolation_option, note_skipped
-from .task_runs import by_processes, by_spark
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare, view_source
+from .lake import by_spark
+from .parameter_types import POSITION, SIZE, TopicArgument
+from .reading import TopicReads, chosen_partitions, gateway_access, isolation_option, note_skipped
 from .typed_flags import TypedFlags, latest_schema, typed_options
 
 if TYPE_CHECKING:
@@ -31,29 +29,26 @@ if TYPE_CHECKING:
     from ..lake.export import Export, FailedRange, Wanted
     from ..lake.export_open import Into
 
-EXAMPLE = """\b
-Example: tierstate export orders --from @2026-01-01 --into s3://lake/kafka
-         tierstate export orders --into s3://lake/kafka --check
-"""
 
-
-@click.command("export", epilog=EXAMPLE)
-@click.argument("topic", type=TopicType())
+@declare(
+    "export orders --from @2026-01-01 --into s3://lake/kafka",
+    "export orders --into s3://lake/kafka --check",
+    topic="T[:P]",
+    execute=True,
+)
 @click.option("--into", required=True, metavar="URL", help="Where to: file:///…, s3://, gs://, az://.")
-@click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
-@click.option("--to", "end", type=PositionType(), default="latest", show_default=True, help="Where to end, exclusive.")
+@click.option("--from", "start", type=POSITION, default="earliest", show_default=True, help="Where to begin.")
+@click.option("--to", "end", type=POSITION, default="latest", show_default=True, help="Where to end, exclusive.")
 @isolation_option(Isolation.READ_COMMITTED)
 @view_source()
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @typed_options()
 @click.option("--processes", type=click.IntRange(1, 256), help="How many at a time. Without it one for each processor.")
 @click.option("--spark", is_flag=True, help="By the tasks of a Spark job, wherever spark-submit says.")
-@click.option("--file-bytes", type=SizeType(), default="128MiB", show_default=True, help="Log bytes of a file, about.")
-@click.option("--row-group-bytes", type=SizeType(), default="32MiB", show_default=True, help="Of keys and values.")
+@click.option("--file-bytes", type=SIZE, default="128MiB", show_default=True, help="Log bytes of a file, about.")
+@click.option("--row-group-bytes", type=SIZE, default="32MiB", show_default=True, help="Of keys and values.")
 @click.option("--check", is_flag=True, help="Hold what was exported against the log, row by row; write nothing.")
 @click.option("--give-up", is_flag=True, help="End what was begun as it is; what is missing is said. Needs --execute.")
-@acts(unasked=True)
-@pass_context
 def command(
     context: Context,
     topic: TopicArgument,
@@ -83,7 +78,12 @@ def command(
         raise InvalidRequest("--spark or --processes, not both")
     count = processes or os.cpu_count() or 1
     # before the imports, so that worker processes load their modules at the same time; a dry run needs no workers
-    run = by_spark("export --spark") if spark else by_processes(count if execute and not give_up else 1)
+    if spark:
+        run = by_spark()
+    else:
+        from ..lake.runs import in_processes
+
+        run = in_processes(count if execute and not give_up else 1)
 
     from ..lake.export import Wanted
     from ..lake.export_open import Into
@@ -102,7 +102,8 @@ def command(
         if give_up:
             _give_up(context, export, topic.topic)
             return
-        ranges = _ranges(export, topic, start, end, level)
+        reads = TopicReads(export.log.source, topic, level)
+        ranges = {each: reads.extent(each, start, end) for each in chosen_partitions(reads.source, topic)}
         shape = Shape(_columns(context, export, typed, names, topic.topic), level, row_group_bytes, WRITER)
         request = Wanted(topic.topic, ranges, shape, file_bytes)
         if execute:
@@ -122,21 +123,6 @@ def _opened(context: Context, topic: TopicArgument, into: Into) -> Iterator[Expo
     needed = () if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
     with context.reading(*needed) as connection, open_export(connection, topic.topic, topic.partition, into) as opened:
         yield opened
-
-
-def _ranges(
-    export: Export, topic: TopicArgument, start: Position, end: Position, isolation: Isolation
-) -> dict[int, Extent]:
-    source = export.log.source
-    numbers = source.partitions(topic.topic)
-    if topic.partition is not None and topic.partition not in numbers:
-        raise UnknownTopic("no such partition", topic=topic.topic, partition=topic.partition, partitions=len(numbers))
-    ranges = {}
-    for number in numbers if topic.partition is None else [topic.partition]:
-        first = offset_of(start, source, topic.topic, number, isolation, Tier.AUTO)
-        last = offset_of(end, source, topic.topic, number, isolation, Tier.AUTO)
-        ranges[number] = Extent(first, Offset(max(first, last)))
-    return ranges
 
 
 def _columns(context: Context, export: Export, typed: TypedFlags, names: list[str], topic: str) -> Columns:
@@ -215,8 +201,6 @@ def _give_up(context: Context, export: Export, topic: str) -> None:
 
     The default of the command, which is to execute, is only for adding files.
     """
-    from ..runtime.operation import run
-
     current = click.get_current_context()
     execute = current.params["execute"] and current.get_parameter_source("execute") is ParameterSource.COMMANDLINE
     columns, rows = ("export", "partition", "start", "end"), []

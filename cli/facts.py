@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 
-import click
-
+from ..state.keys import partition_prefix
 from .context import Context
-from .flags import pass_context
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare
+from .parameter_types import TopicArgument
 
 
-@click.command("facts", epilog="Example: tierstate facts user_events:0 --json | jq .fact")
-@click.argument("topic", type=TopicType(), required=False)
-@pass_context
+@declare("facts user_events:0 --json | jq .fact", topic="[T[:P]]")
 def command(context: Context, topic: TopicArgument | None) -> None:
     """The tier-state topic as it stands: position, key, decoded fact. With --json one object a line."""
     from ..app.opening.partitions import partitions_of
     from ..schemas.codec import decode_fact, fact_to_json
-    from ..state.keys import partition_prefix
 
     prefixes, partitions = None, None
     with context.connected() as connection:

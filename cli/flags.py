@@ -11,39 +11,11 @@ import click
 
 from ..state.errors import InvalidRequest, UnknownTopic
 from .context import Context
-from .gateway_access import COMMANDS
-from .topic_argument import TopicArgument, partition_meant
+from .parameter_types import DURATION, TopicArgument, partition_meant, topic_type
 
+COMMANDS = ("consume", "describe", "digest", "export", "leases", "segments", "status", "topics")
+"""Commands that can ask a gateway; any other command refuses ``--gateway``."""
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-class DurationType(click.ParamType[float]):
-    """A click type that parses ``30s`` or ``5m`` into seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from ..runtime.units import parse_duration
-
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class SizeType(click.ParamType[int]):
-    """A click type that parses ``64MiB`` into bytes."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from ..runtime.units import parse_size
-
-        try:
-            size = parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return size if size > 0 else self.fail("a size above 0", param, ctx)
 
 
 def global_options(*, hidden: bool) -> list[click.Option]:
@@ -64,7 +36,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         option("--cert-file", type=click.Path(path_type=Path), metavar="FILE", help="Our certificate for the gateway."),
         option("--key-file", type=click.Path(path_type=Path), metavar="FILE", help="Its key, if not in there."),
         option("--json", "as_json", is_flag=True, help="One JSON document; streams: one object a line."),
-        option("--timeout", type=DurationType(), metavar="DURATION", help="Give up after so long (30s, 5m)."),
+        option("--timeout", type=DURATION, metavar="DURATION", help="Give up after so long (30s, 5m)."),
         option("--quiet", is_flag=True, help="Only data and errors."),
         option("--no-color", is_flag=True, help="No colours."),
         click.Option(
@@ -146,7 +118,39 @@ def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         ctx.exit()
 
 
-def pass_context(function: Callable[..., Any]) -> Callable[..., Any]:
+def declare(
+    *examples: str,
+    name: str = "",
+    epilog: str = "",
+    topic: str | None = None,
+    execute: bool | None = None,
+    group: click.Group | None = None,
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return the decorator of a command function. Without ``name``, the first of the ``examples`` has it.
+
+    ``topic``: the form of the first argument, as for `topic_type`, in brackets if it is optional; None: there is none.
+    ``execute``: the default of `acts`; None: there is no such option. ``epilog``: is shown instead of the examples.
+    """
+    lines = "\n         ".join(f"tierstate {example}" for example in examples)
+    shown = epilog or (f"\b\nExample: {lines}\n" if len(examples) > 1 else f"Example: {lines}")
+
+    def decorated(function: Any) -> click.Command:
+        if execute is not None:
+            acts(unasked=execute)(function)
+            function.__click_params__.insert(0, function.__click_params__.pop())  # it is listed last
+        if topic is not None:
+            form, required = topic.strip("[]") if topic.startswith("[") else topic, not topic.startswith("[")
+            click.argument("topic", type=topic_type(form), required=required)(function)
+        words = examples[0].split() if examples else []
+        made = click.command(name or words[group is not None], epilog=shown)(_with_context(function))
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return decorated
+
+
+def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
     """Pass the `Context` as a command function's first argument.
 
     Raises InvalidRequest for ``--gateway`` if the command is not in `COMMANDS`.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.extras import importing
 from .context import Context
-from .flags import pass_context
+from .flags import declare
 from .serving import keep_files_private, serve, service_logs
 
 if TYPE_CHECKING:
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.", "::1", "localhost")
 
 
-@click.command("gateway", epilog="Example: tierstate gateway --listen 127.0.0.1:8080")
+@declare("gateway --listen 127.0.0.1:8080")
 @click.option("--listen", metavar="HOST:PORT", help="Instead of [gateway] listen; port 0 takes a free one.")
 @click.option("--workers", hidden=True)
-@pass_context
 def command(context: Context, listen: str | None, workers: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress.
 
     A gateway takes one core. For more, start several behind a reverse proxy: docs/http.md.
     """
-    _gateway()
+    with importing("gateway", "the gateway", "fastapi", "jwt", "uvicorn", "starlette"):
+        from ..api.open import feed_gateway_metrics
     from ..app.operating.services import open_serving_parts
     from ..runtime.allocator import keep_buffers_of_reads
 
@@ -41,8 +42,9 @@ def command(context: Context, listen: str | None, workers: str | None) -> None:
         context.overrides += (f"gateway.workers={workers}",)
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     logger = service_logs(context)
-    with open_serving_parts(settings, logger, "gateway", settings.management.of_gateway) as parts:
+    with open_serving_parts(settings, logger, "gateway") as parts:
         with closing(_opened_gateway(parts, settings)) as server:
+            feed_gateway_metrics(parts.metrics, server)
             _announce(context, server.url, str(parts.management.address), settings)
             context.deadline.cancel()
             parts.services.append(server.process())
@@ -50,13 +52,13 @@ def command(context: Context, listen: str | None, workers: str | None) -> None:
 
 
 def _opened_gateway(parts: ServingParts, settings: Settings) -> GatewayServer:
-    """Return the server with its metrics, and freeze the garbage collector. Raises as `api.open.open_gateway`."""
-    open_gateway, feed_gateway_metrics = _gateway()
+    """Return the server, and freeze the garbage collector. Raises as `api.open.open_gateway`."""
+    from ..api.open import open_gateway
     from ..broker.callers import Callers, callers_of
 
     callers = callers_of(parts.kafka, parts.clock, parts.brokers.values())
     groups = callers or Callers(parts.kafka, parts.clock, tuple(parts.brokers.values()))
-    server: GatewayServer = open_gateway(
+    server = open_gateway(
         parts.reader,
         settings.gateway,
         parts.clock,
@@ -67,24 +69,9 @@ def _opened_gateway(parts: ServingParts, settings: Settings) -> GatewayServer:
         groups,
         settings.registry,
     )
-    feed_gateway_metrics(parts.metrics, server)
     gc.collect()
     gc.freeze()  # else a full collection scans all imported modules and delays answers by 0.1 s
     return server
-
-
-def _gateway() -> tuple[Any, Any]:
-    """Return ``open_gateway`` and ``feed_gateway_metrics``. Raises MissingExtra if the extra is not installed."""
-    from ..runtime.columns_extra import MODULES
-    from ..state.errors import MissingExtra
-
-    try:
-        from ..api.open import feed_gateway_metrics, open_gateway
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("fastapi", "jwt", "uvicorn", "starlette", *MODULES):
-            raise MissingExtra("gateway", "the gateway") from error
-        raise
-    return open_gateway, feed_gateway_metrics
 
 
 def _announce(context: Context, url: str, management: str, settings: Settings) -> None:

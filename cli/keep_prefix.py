@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import click
-
+from ..state.errors import Difference
+from ..state.offsets import moment
 from .context import Context
-from .flags import acts, pass_context
+from .flags import declare
 
 if TYPE_CHECKING:
     from ..app.operating.prefix import Sides
 
 
-@click.command("keep-prefix", epilog="Example: tierstate keep-prefix --execute")
-@acts(unasked=False)
-@pass_context
+@declare("keep-prefix --execute", execute=False)
 def command(context: Context, execute: bool) -> None:
     """Show which agents write below the bucket prefix, of this cluster and of copies of it, and keep it for this one.
 
@@ -27,7 +25,6 @@ def command(context: Context, execute: bool) -> None:
     Exit code 1 when another cluster writes here and nothing was decided.
     """
     from ..app.operating.prefix import look_at_sides, take_prefix
-    from ..state.errors import Difference
 
     with context.alone("keep-prefix", execute) as (connection, _):
         sides = look_at_sides(connection)
@@ -39,8 +36,6 @@ def command(context: Context, execute: bool) -> None:
 
 
 def _show(context: Context, sides: Sides, executed: bool) -> None:
-    from ..state.offsets import moment
-
     rows = [
         (
             "this cluster" if side.ours else "another cluster",

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..runtime.units import counted
+from ..state.errors import AccessDenied, CorruptData, Fenced, InvalidRequest
 from .context import Context
-from .flags import acts, pass_context
-from .topic_argument import TopicArgument, TopicType
+from .flags import acts, declare
+from .parameter_types import TopicArgument
 
 if TYPE_CHECKING:
     from ..storage.segment.keyring import KeyRing
@@ -32,15 +33,13 @@ def command() -> None:
     """The key ring that encrypts copied segments: RSA key pairs that wrap a data key of each segment."""
 
 
-@command.command("new", epilog="Example: tierstate keys new key2 --dir /etc/tierstate/keys")
+@declare("keys new key2 --dir /etc/tierstate/keys", execute=True, group=command)
 @click.argument("key_id", metavar="ID")
 @click.option(
     "--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help=f"Where {RING_NAME} and PEM files lie."
 )
 @click.option("--bits", type=int, default=3072, show_default=True, help="Length of the RSA key.")
 @click.option("--activate", is_flag=True, help="Let it wrap from now on. A ring's first key does.")
-@acts(unasked=True)
-@pass_context
 def new(context: Context, key_id: str, folder: Path | None, bits: int, activate: bool, execute: bool) -> None:
     """Make a key pair and add it to the key ring, which is begun when there is none.
 
@@ -64,10 +63,9 @@ def new(context: Context, key_id: str, folder: Path | None, bits: int, activate:
     context.output.note("keep the private key where it cannot be lost" if execute else "nothing was written: --dry-run")
 
 
-@command.command("list", epilog="Example: tierstate keys list --segments")
+@declare("keys list --segments", group=command)
 @_keyring
 @click.option("--segments", is_flag=True, help="Count the store's segments by key: reads every manifest.")
-@pass_context
 def show(context: Context, keyring: Path | None, segments: bool) -> None:
     """List the keys of the key ring. A key that the ring lacks and segments need is listed too."""
     ring = _ring(context, keyring)
@@ -87,12 +85,10 @@ def show(context: Context, keyring: Path | None, segments: bool) -> None:
         context.output.note(f"{counted(counts[None], 'segment is', 'segments are')} not encrypted")
 
 
-@command.command("rotate", epilog="Example: tierstate keys rotate --from key1 --execute")
-@click.argument("topic", type=TopicType(), required=False)
+@declare("keys rotate --from key1 --execute", topic="[T[:P]]", group=command)
 @click.option("--from", "from_id", metavar="ID", help="Only segments under this key.")
 @acts(unasked=False)
 @_keyring
-@pass_context
 def rotate(
     context: Context, topic: TopicArgument | None, from_id: str | None, execute: bool, keyring: Path | None
 ) -> None:
@@ -137,7 +133,6 @@ def _said(outcome: str, execute: bool) -> str:
 
 
 def _judge(counts: Counter[tuple[Outcome, str | None]]) -> None:
-    from ..state.errors import AccessDenied, CorruptData, Fenced
     from ..storage.segment.rotate import Outcome
 
     def of(*outcomes: Outcome) -> int:
@@ -176,8 +171,6 @@ def _ring(context: Context, option: Path | None) -> KeyRing:
 
 
 def _path(context: Context, option: Path | None) -> Path:
-    from ..state.errors import InvalidRequest
-
     path = option or context.settings.encryption.keyring
     if path is None:
         raise InvalidRequest("no key ring: set encryption.keyring, or name it on the command line")

@@ -10,16 +10,17 @@ import click
 
 from ..runtime.clock import SystemClock
 from ..state.errors import InvalidRequest, UnknownTopic
+from ..state.facts import ReaderLease
+from ..state.ids import TopicIdPartition
+from ..state.keys import key_of
 from ..state.offsets import OffsetRange, moment
 from .context import Context
-from .flags import acts, pass_context
-from .gateway_access import gateway_client
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare
+from .parameter_types import TopicArgument
+from .reading import gateway_client
 
 if TYPE_CHECKING:
     from ..follower.follower import Follower
-    from ..state.facts import ReaderLease
-    from ..state.ids import TopicIdPartition
 
 EXAMPLE = """\b
 Example: tierstate leases orders:0
@@ -28,11 +29,8 @@ orders  0          0..4711  spark job 993  2026-03-01T12:00:00Z  3h 12m      KzQ
 """
 
 
-@click.command("leases", epilog=EXAMPLE)
-@click.argument("topic", type=TopicType(), required=False)
+@declare(name="leases", epilog=EXAMPLE, topic="[T[:P]]", execute=False)
 @click.option("--end", metavar="ID", help="End this lease: what it keeps may be deleted under its reader.")
-@acts(unasked=False)
-@pass_context
 def command(context: Context, topic: TopicArgument | None, end: str | None, execute: bool) -> None:
     """Who pins what of the remote tier, and until when.
 
@@ -49,7 +47,6 @@ def command(context: Context, topic: TopicArgument | None, end: str | None, exec
 
     from ..app.opening.partitions import follow_facts
     from ..app.operating.orders import take_back
-    from ..state.keys import key_of
 
     with context.connected() as connection:
         name, number = (topic.topic, topic.partition) if topic else (None, None)

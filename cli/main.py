@@ -42,7 +42,7 @@ class Commands(click.Group):
         entry = BY_NAME.get(cmd_name)
         if entry is None:
             return None
-        command = importlib.import_module(f"{__package__}.{entry.module}").command
+        command = getattr(importlib.import_module(f"{__package__}.{entry.module}"), entry.function)
         assert isinstance(command, click.Command)
         add_global_options(command)
         return command
@@ -144,15 +144,10 @@ def _bug(context: Context, error: Exception) -> int:
 
 def _invoke(ctx: click.Context) -> None:
     """Run the command. Raises MissingExtra if a module of the extra ``columns`` is missing."""
-    try:
-        root.invoke(ctx)
-    except ModuleNotFoundError as error:
-        from ..runtime.columns_extra import columns_missing
+    from ..runtime.extras import importing
 
-        missing = columns_missing(error, "this command")
-        if missing is None:
-            raise
-        raise missing from error
+    with importing("columns", "this command"):
+        root.invoke(ctx)
 
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:

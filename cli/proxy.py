@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import declare
 from .serving import keep_files_private, serve, service_logs
 
 
-@click.command(
-    "proxy",
+@declare(
+    name="proxy",
     epilog="""\b
 Examples:
   tierstate proxy --listen 127.0.0.1:9192
@@ -20,7 +20,6 @@ Examples:
 @click.option(
     "--listen", metavar="HOST:PORT", help="Instead of [proxy] listen: the first port, one more a broker; 0: free ones."
 )
-@pass_context
 def command(context: Context, listen: str | None) -> None:
     """Let any Kafka client read both tiers, unchanged: it names this address in bootstrap.servers.
 
@@ -38,7 +37,7 @@ def command(context: Context, listen: str | None) -> None:
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     logger = service_logs(context)
     with (
-        open_serving_parts(settings, logger, "proxy", settings.management.of_proxy) as parts,
+        open_serving_parts(settings, logger, "proxy") as parts,
         open_proxy(parts.reader, parts.brokers, settings, parts.clock, logger.warning) as server,
     ):
         feed_proxy_metrics(parts.metrics, server)

@@ -1,20 +1,25 @@
-"""Open the reader or the source that the flags of `consume` and `digest` choose."""
+"""Open the gateway, the reader or the source that the flags of a command choose."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from ..state.routing import Isolation
+from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
+from ..state.offsets import Extent
+from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import Decorator
-from .gateway_access import gateway_client
-from .topic_argument import TopicArgument
+from .parameter_types import TopicArgument
 
 if TYPE_CHECKING:
+    from ..app.opening.gateway_access import GatewayAccess
+    from ..app.opening.positions import Position
+    from ..fetch.gateway import GatewayClient
     from ..fetch.planned_split import Skipped
     from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource, SearchedSource
@@ -31,6 +36,32 @@ def isolation_option(default: Isolation) -> Decorator:
     )
 
 
+def gateway_client(context: Context) -> GatewayClient:
+    """Return a client of the gateway, which the caller must close. Raises as `gateway_access`."""
+    return gateway_access(context).client()
+
+
+def gateway_access(context: Context) -> GatewayAccess:
+    """Return URL and login of the gateway of ``--gateway``, by default that of ``gateway.listen``.
+
+    Raises InvalidRequest if the URL is invalid, the login is incomplete or given twice, or the source is the bucket.
+    """
+    from ..app.opening.gateway_access import GATEWAY_TIMEOUT_S, access_of
+
+    if context.settings.view.source == "bucket":
+        raise InvalidRequest("--gateway or --source bucket, not both")
+    return access_of(
+        context.gateway or f"http://{context.settings.gateway.listen}",
+        lambda name: f"--{name.replace('_', '-')}",
+        token_file=context.token_file,
+        user=context.user,
+        ca=context.ca_file,
+        cert_file=context.cert_file,
+        key_file=context.key_file,
+        timeout_s=context.timeout or GATEWAY_TIMEOUT_S,
+    )
+
+
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
     """Yield a reader of both tiers, or of the bucket alone if ``view.source`` is ``bucket``.
@@ -44,9 +75,9 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
 
 
 @contextmanager
-def opened_search(context: Context, topic: TopicArgument) -> Iterator[SearchedSource]:
-    """Yield a source that reads and searches both tiers, through the gateway if ``--gateway`` is set."""
-    if context.gateway:
+def opened_search(context: Context, topic: TopicArgument, *, by_gateway: bool) -> Iterator[SearchedSource]:
+    """Yield a source that reads and searches both tiers, through the gateway or directly."""
+    if by_gateway:
         with closing(gateway_client(context)) as client:
             yield client
     else:
@@ -59,22 +90,17 @@ def opened_search(context: Context, topic: TopicArgument) -> Iterator[SearchedSo
 @contextmanager
 def opened_source(context: Context, topic: TopicArgument, via: str, isolation: Isolation) -> Iterator[RecordSource]:
     """Yield a source of records. ``via`` is ``gateway``, ``broker`` (Kafka's own client) or ``reader``."""
-    if via == "gateway":
-        with closing(gateway_client(context)) as client:
-            yield client
-    elif via == "broker":
-        from ..broker.plain_reads import PlainConsumer
-        from ..fetch.source import ConsumerSource
+    if via != "broker":
+        with opened_search(context, topic, by_gateway=via == "gateway") as source:
+            yield source
+        return
+    from ..broker.plain_reads import PlainConsumer
+    from ..fetch.source import ConsumerSource
 
-        with context.connected(only_kafka=True) as connection:
-            context.wait_for_kafka(connection)
-            with closing(PlainConsumer(connection.reachable.kafka, isolation, connection.clock)) as consumer:
-                yield ConsumerSource(consumer)
-    else:
-        with opened_reader(context, topic) as reader:
-            from ..fetch.source import ReaderSource
-
-            yield ReaderSource(reader)
+    with context.connected(only_kafka=True) as connection:
+        context.wait_for_kafka(connection)
+        with closing(PlainConsumer(connection.reachable.kafka, isolation, connection.clock)) as consumer:
+            yield ConsumerSource(consumer)
 
 
 def note_skipped(context: Context, skipped: Iterable[Skipped]) -> None:
@@ -82,13 +108,76 @@ def note_skipped(context: Context, skipped: Iterable[Skipped]) -> None:
         context.output.note(f"partition {partition}: {start}..{end - 1} is lost and was skipped, as a person accepted")
 
 
+@dataclass(frozen=True, slots=True)
+class TopicReads:
+    """How a command reads one topic."""
+
+    source: RecordSource
+    topic: TopicArgument
+    isolation: Isolation
+    tier: Tier = Tier.AUTO
+
+    def extent(self, partition: int, start: Position, end: Position) -> Extent:
+        """Return the half-open range of offsets between two positions. Raises as `offset_of`."""
+        from ..app.opening.positions import offset_of
+
+        name = self.topic.topic
+        first, last = (
+            offset_of(each, self.source, name, partition, self.isolation, self.tier) for each in (start, end)
+        )
+        return Extent(first, max(first, last))
+
+
 def chosen_partitions(source: RecordSource, topic: TopicArgument) -> list[int]:
     """Return the numbers of the chosen partitions. Raises UnknownTopic if the topic lacks the named partition."""
-    from ..state.errors import UnknownTopic
-
     numbers = source.partitions(topic.topic)
     if topic.partition is None:
         return numbers
     if topic.partition not in numbers:
         raise UnknownTopic("no such partition", topic=topic.topic, partition=topic.partition, partitions=len(numbers))
     return [topic.partition]
+
+
+class UnreadPartitions:
+    """The partitions that a command could not read to their end, each with its error. The command reads the others."""
+
+    def __init__(self, context: Context, topic: TopicArgument) -> None:
+        self._output, self._topic = context.output, topic
+        self.errors: dict[int, TierstateError] = {}
+        self._waiting: str | None = None
+
+    @contextmanager
+    def reading(self, partition: int) -> Iterator[None]:
+        """Record an error of tierstate in the ``with`` block as the partition's error. Prints a note for whole topics.
+
+        The error ends the block, but is not raised.
+        """
+        try:
+            yield
+        except TierstateError as error:
+            self.errors[partition] = error
+            if self._topic.partition is None:  # for a single named partition, `require_none` reports the error
+                self._output.note(f"{self._topic.topic}-{partition} is not read to its end: {error}")
+
+    def wait(self, error: TierstateError) -> None:
+        """Print a note that the command waits for Kafka or the store, unless the last such note had the same reason."""
+        if str(error) != self._waiting:
+            self._waiting = str(error)
+            self._output.note(f"{error}: waiting until it answers")
+
+    def as_json(self) -> list[dict[str, object]]:
+        """Return the partitions by ascending number, each with class and message of its error."""
+        return [
+            {"partition": partition, "error": type(error).__name__, "message": str(error)}
+            for partition, error in sorted(self.errors.items())
+        ]
+
+    def require_none(self) -> None:
+        """Raise the error of the lowest partition, if any. If there are several, it names all of the partitions."""
+        if not self.errors:
+            return
+        partitions = sorted(self.errors)
+        error = self.errors[partitions[0]]
+        if len(partitions) > 1:
+            error.facts["not_read"] = ",".join(f"{self._topic.topic}-{each}" for each in partitions)
+        raise error

@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..rules.recovery import PartitionPlan
 from ..runtime.units import counted
+from ..state.errors import CorruptData, Difference, InvalidRequest
 from ..state.facts import OperatorOrder, OrderKind
+from ..state.ids import TopicId, TopicIdPartition
+from ..state.offsets import OffsetRange
 from .begin_history import begin
 from .context import Context
-from .flags import acts, pass_context
-from .topic_argument import TopicArgument, TopicType
+from .flags import acts, declare
+from .parameter_types import TopicArgument, topic_type
 
 if TYPE_CHECKING:
     from ..app.operating.recovery import Recovery
     from ..leader.recover_scan import Bucket
-    from ..rules.recovery import PartitionPlan
-    from ..state.ids import TopicIdPartition
-    from ..state.offsets import OffsetRange
     from .output import Output
 
 
-@click.command("recover", epilog="Example: tierstate recover --store s3://bucket/prefix")
+@declare("recover --store s3://bucket/prefix")
 @acts(unasked=False)
-@click.argument("partitions", nargs=-1, type=TopicType(), metavar="[TOPIC[:PARTITION]]...")
+@click.argument("partitions", nargs=-1, type=topic_type(), metavar="[TOPIC[:PARTITION]]...")
 @click.option("--resume", is_flag=True, help="Go on with a recovery that was interrupted.")
 @click.option(
     "--from-archive/--without-archive",
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 @click.option(
     "--begin-history", is_flag=True, help="Settle that the topic parted from its archive: the topic counts from now on."
 )
-@pass_context
 def command(
     context: Context,
     partitions: tuple[TopicArgument, ...],
@@ -70,8 +70,6 @@ def command(
         write_lost_facts,
         write_recovery,
     )
-    from ..state.errors import InvalidRequest
-    from ..state.ids import TopicId
 
     if begin_history:
         if resume or topic_ids or cluster_id or from_archive is not None or history is not None:
@@ -104,8 +102,6 @@ def command(
 
 
 def _judge(recovery: Recovery) -> None:
-    from ..state.errors import CorruptData, Difference
-
     if recovery.corrupt or recovery.gaps:
         raise CorruptData("not everything is there", damaged_or_missing=recovery.corrupt, gaps=recovery.gaps)
     if recovery.left_out:

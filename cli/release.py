@@ -6,17 +6,16 @@ from dataclasses import asdict
 
 import click
 
+from ..state.errors import InvalidRequest
+from ..state.keys import key_of
 from ..state.offsets import moment
 from .context import Context
-from .flags import acts, pass_context
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare
+from .parameter_types import TopicArgument
 
 
-@click.command("release", epilog="Example: tierstate release orders:0 KzQeK0bVSB6RjzJm1yCqDw --execute")
-@click.argument("topic", type=TopicType(partition=True))
+@declare("release orders:0 KzQeK0bVSB6RjzJm1yCqDw --execute", topic="T:P", execute=False)
 @click.argument("hold", metavar="[HOLD_ID]", required=False)
-@acts(unasked=False)
-@pass_context
 def command(context: Context, topic: TopicArgument, hold: str | None, execute: bool) -> None:
     """Show the integrity holds of a partition, or release one, after a person has looked at both facts it quotes.
 
@@ -25,8 +24,6 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
     """
     from ..app.opening.partitions import follow_facts
     from ..app.operating.orders import take_back
-    from ..state.errors import InvalidRequest
-    from ..state.keys import key_of
 
     with context.connected() as connection:
         follower, partitions = follow_facts(connection, topic.topic, topic.partition)

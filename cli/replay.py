@@ -9,32 +9,30 @@ from typing import TYPE_CHECKING
 import click
 
 from ..runtime.units import counted
+from ..state.errors import InvalidRequest
+from ..state.ids import TopicIdPartition
+from ..state.offsets import Position, TimestampMs
+from ..state.view import ViewStore
 from .context import Context
-from .flags import pass_context
-from .positions import TimeType
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare
+from .parameter_types import TIME, TopicArgument
 
 if TYPE_CHECKING:
     from ..follower.time_travel import Replayed
-    from ..state.ids import TopicIdPartition
-    from ..state.offsets import TimestampMs
-    from ..state.view import ViewStore
 
 TOPIC, ARCHIVE = "topic", "archive"
 NOT_SURE = "Kafka does not answer: what was said just before that time may not be archived"
 
 
-@click.command("replay", epilog="Example: tierstate replay --source archive --to-time -3d --out /tmp/view")
-@click.argument("topic", type=TopicType(), required=False)
+@declare("replay --source archive --to-time -3d --out /tmp/view", topic="[T[:P]]")
 @click.option("--to-position", type=click.IntRange(0), help="Only facts below this position; needs T:P.")
-@click.option("--to-time", type=TimeType(), help="Only facts before this time: ISO 8601, epoch ms, -3d.")
+@click.option("--to-time", type=TIME, help="Only facts before this time: ISO 8601, epoch ms, -3d.")
 @click.option(
     "--source", type=click.Choice([TOPIC, ARCHIVE]), default=TOPIC, show_default=True, help="Where facts are read."
 )
 @click.option("--history", type=click.IntRange(0), help="Of the archive; by default the newest.")
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the view in this new folder.")
 @click.option("--without", metavar="KEY", help="Withhold the fact under this key: how a damaged view looks to `diff`.")
-@pass_context
 def command(
     context: Context,
     topic: TopicArgument | None,
@@ -53,8 +51,6 @@ def command(
     from ..app.opening.partitions import partitions_of
     from ..app.opening.rebuilt import archive_identity, rebuild_into, replay_from_archive, replay_from_topic
     from ..follower.time_travel import Target
-    from ..state.errors import InvalidRequest
-    from ..state.offsets import Position
 
     if to_position is not None and (topic is None or topic.partition is None):
         raise InvalidRequest("--to-position is a place in one tier-state partition: name T:P")

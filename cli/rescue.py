@@ -9,18 +9,18 @@ import click
 
 from ..rules.reasons import about_size
 from ..runtime.units import counted
+from ..state.errors import CorruptData, Difference, ObjectNotFound
 from .context import Context
-from .flags import SizeType, acts, pass_context
+from .flags import declare
+from .parameter_types import SIZE
 
 if TYPE_CHECKING:
     from ..app.operating.rescue import LeadingSegment, RescuedPartition
 
 
-@click.command("rescue", epilog="Example: tierstate rescue /var/lib/kafka --free 20GiB --execute")
+@declare("rescue /var/lib/kafka --free 20GiB --execute", execute=False)
 @click.argument("log_dir", metavar="LOG-DIR", type=click.Path(path_type=Path))
-@click.option("--free", type=SizeType(), metavar="SIZE", help="Stop when so much is free again; without it all goes.")
-@acts(unasked=False)
-@pass_context
+@click.option("--free", type=SIZE, metavar="SIZE", help="Stop when so much is free again; without it all goes.")
 def command(context: Context, log_dir: Path, free: int | None, execute: bool) -> None:
     """Take copied segments from the full disk of a broker that is down, so that it starts.
 
@@ -31,10 +31,10 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
     it read through the proxy, or by tierstate's own clients. Exit code 1 when a copy is damaged.
     """
     from ..app.operating.rescue import broker_is_down, look_into_folders, prove, take_away
-    from ..state.errors import CorruptData, Difference, ObjectNotFound
 
     damaged = list[str]()
-    with broker_is_down(log_dir), context.bucket() as connection:
+    context.overrides += ("view.source=bucket",)
+    with broker_is_down(log_dir), context.reading() as connection:
         partitions = list(look_into_folders(log_dir, connection.view()))
         gone: dict[Path, LeadingSegment] = {}
         left = free

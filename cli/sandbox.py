@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..sandbox.artifacts import NEWEST, RELEASES
+from ..state.errors import Unavailable
 from .context import Context
-from .flags import pass_context
+from .flags import declare
 
 if TYPE_CHECKING:
     from ..sandbox.detached import DetachedSandbox
@@ -24,11 +25,10 @@ def command() -> None:
     """A real local Kafka to play with. It keeps running until `down`."""
 
 
-@command.command("up", epilog="Example: tierstate sandbox up --brokers 3")
+@declare("sandbox up --brokers 3", group=command)
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="How many brokers.")
 @click.option("--release", type=click.Choice(RELEASES), default=NEWEST, show_default=True, help="Of Kafka.")
 @_folder
-@pass_context
 def up(context: Context, brokers: int, release: str, folder: Path | None) -> None:
     """Start it and print its address."""
     from ..sandbox import detached
@@ -40,10 +40,9 @@ def up(context: Context, brokers: int, release: str, folder: Path | None) -> Non
     context.output.note(f"Stop it with: tierstate sandbox down{_dir_flag(folder)}")
 
 
-@command.command("down", epilog="Example: tierstate sandbox down")
+@declare("sandbox down", group=command)
 @_folder
 @click.option("--keep", is_flag=True, help="Keep its files.")
-@pass_context
 def down(context: Context, folder: Path | None, keep: bool) -> None:
     """Stop it and remove its files."""
     from ..sandbox import detached
@@ -56,13 +55,11 @@ def down(context: Context, folder: Path | None, keep: bool) -> None:
         context.output.note("Stopped." if stopped else f"No sandbox in {where}.")
 
 
-@command.command("status", epilog="Example: tierstate sandbox status --json")
+@declare("sandbox status --json", group=command)
 @_folder
-@pass_context
 def status(context: Context, folder: Path | None) -> None:
     """Show its brokers and whether they answer; exit code 3 when it does not run."""
     from ..sandbox import detached
-    from ..state.errors import Unavailable
 
     where = (folder or detached.default_folder()).absolute()
     sandbox = detached.status(where)

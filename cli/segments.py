@@ -9,16 +9,14 @@ import click
 
 from ..state.segment import SegmentState
 from .context import Context
-from .flags import pass_context, view_source
-from .gateway_access import gateway_client
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare, view_source
+from .parameter_types import TopicArgument
+from .reading import gateway_client
 
 
-@click.command("segments", epilog="Example: tierstate segments user_events:0 --json")
-@click.argument("topic", type=TopicType(partition=True))
+@declare("segments user_events:0 --json", topic="T:P")
 @click.option("--all", "every", is_flag=True, help="Also segments that are not readable: started, deleted, abandoned.")
 @view_source()
-@pass_context
 def command(context: Context, topic: TopicArgument, every: bool) -> None:
     """The remote segments of a partition, oldest first, with states, offsets, sizes and object keys.
 
@@ -33,7 +31,7 @@ def command(context: Context, topic: TopicArgument, every: bool) -> None:
 
 
 def _of_view(context: Context, topic: TopicArgument) -> list[dict[str, Any]]:
-    from ..app.looking.segment_listing import segments_as_json
+    from ..app.looking.remote_records import segments_as_json
     from ..app.opening.partitions import find_partitions
 
     with context.reading() as connection:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
+from ..state.errors import InvalidRequest, TimedOut
 from .exit_codes import DONE, exit_code
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ def require_open_files() -> None:
 
     Raises InvalidRequest if the limit is below ``FEWEST_FILES`` then.
     """
-    from ..state.errors import InvalidRequest
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < allowed:
@@ -117,7 +116,6 @@ def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
     ``warn`` gets one line then. The exit code is 0 after a stop request, else that of the error that stopped services.
     """
     from ..runtime.service import STOP_SECONDS, run_services
-    from ..state.errors import TimedOut
 
     if not context.own_process:
         run_services(services, STOP_SECONDS)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..rules.lineages import Unknown, unknown_of
+from ..runtime.clock import SystemClock
+from ..runtime.id_source import RandomIds
 from ..runtime.units import counted
+from ..state.errors import InvalidRequest, NotTiered
+from ..state.facts import ContradictionSettled, LineageSettled
+from ..state.ids import FactId
+from ..state.partition_view import PartitionView
 from .context import Context
-from .flags import acts, pass_context
-from .topic_argument import TopicArgument, TopicType
-
-if TYPE_CHECKING:
-    from ..rules.lineages import Unknown
-    from ..state.facts import ContradictionSettled, LineageSettled
-    from ..state.partition_view import PartitionView
+from .flags import declare
+from .parameter_types import TopicArgument
 
 CONTINUES = (
     "--continues: the log goes on where that ends. Right unless an election was unclean, or a log folder was lost, "
@@ -28,14 +30,11 @@ KEEP = "--keep: the segment's objects are never deleted, whatever its facts say.
 GO_ON = "--go-on: what its state says goes on: a segment that is not readable is swept or deleted in the end."
 
 
-@click.command("settle", epilog="Example: tierstate settle orders:0 --continues --execute")
-@click.argument("topic", type=TopicType(partition=True))
+@declare("settle orders:0 --continues --execute", topic="T:P", execute=False)
 @click.option("--continues", "lineage", flag_value="continues", help="The log goes on where the newest known one ends.")
 @click.option("--anew", "lineage", flag_value="anew", help="What is remote below the broker's log is of another log.")
 @click.option("--contradiction", metavar="N|TEXT", help="The contradiction to settle: its number here, or its text.")
 @click.option("--keep/--go-on", "keep", default=None, help="What becomes of the segment's objects.")
-@acts(unasked=False)
-@pass_context
 def command(
     context: Context,
     topic: TopicArgument,
@@ -51,8 +50,6 @@ def command(
     from ..app.opening.connection import view_now
     from ..app.opening.partitions import follow_facts
     from ..app.operating.orders import give
-    from ..rules.lineages import unknown_of
-    from ..state.errors import InvalidRequest, NotTiered
 
     if (contradiction is None) is not (keep is None):
         raise InvalidRequest("a contradiction is settled with --contradiction and --keep or --go-on")
@@ -87,11 +84,6 @@ def _decided(
     Raises InvalidRequest if the lineage is known, or the contradiction does not exist.
     """
     from ..app.operating.orders import issuer
-    from ..runtime.clock import SystemClock
-    from ..runtime.id_source import RandomIds
-    from ..state.errors import InvalidRequest
-    from ..state.facts import ContradictionSettled, LineageSettled
-    from ..state.ids import FactId
 
     new, now = FactId.of(RandomIds().uuid()), SystemClock().now_ms()
     if lineage is not None:

@@ -6,19 +6,17 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
-import click
-
 from ..rules.reasons import about_size
+from ..state.errors import CorruptData, TierStateLost
 from .context import Context
-from .flags import pass_context, view_source
-from .gateway_access import gateway_client
+from .flags import declare, view_source
+from .reading import gateway_client
 
 UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
-@click.command("status", epilog="Example: tierstate status")
+@declare("status")
 @view_source(bucket=False)
-@pass_context
 def command(context: Context) -> None:
     """All tiered topics in one table, those in trouble first: sizes, what waits to be copied, what is wrong.
 
@@ -26,11 +24,9 @@ def command(context: Context) -> None:
     Exit code 4 when facts of the tier-state topic are lost, objects are missing, or offsets are in no tier. A topic
     without any facts is looked for in the bucket.
     """
-    from ..app.looking.overview import FACTS_LOST, GAP, MISSING, worst_first
-    from ..app.looking.topics_now import kafkas_topics, topics_now
+    from ..app.looking.overview import FACTS_LOST, GAP, MISSING, kafkas_topics, topics_now, worst_first
     from ..app.opening.bucket_connection import BucketConnection
     from ..app.opening.connection import Connection
-    from ..state.errors import CorruptData, TierStateLost
 
     if context.gateway is not None:
         with closing(gateway_client(context)) as client:

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from ..state.errors import Difference
 from .context import Context
-from .flags import acts, pass_context
-from .topic_argument import TopicArgument, TopicType
+from .flags import acts, declare
+from .parameter_types import TopicArgument
 
 if TYPE_CHECKING:
     from ..app.operating.sweeping import Row, SweepByHand
 
 
-@click.command("sweep", epilog="Example: tierstate sweep orders --execute")
-@click.argument("topic", type=TopicType(), required=False)
+@declare("sweep orders --execute", topic="[T[:P]]")
 @acts(unasked=False)
 @click.option("--orphan", "orphans", multiple=True, metavar="KEY", help="Delete this too, though no fact names it.")
 @click.option("--orphans-from", type=click.File(), metavar="FILE", help="And what is listed here, one key a line.")
-@pass_context
 def command(
     context: Context,
     topic: TopicArgument | None,
@@ -99,8 +98,6 @@ def _show(context: Context, sweep: SweepByHand, swept: set[str], execute: bool) 
 
 
 def _judge(rows: list[Row], swept: set[str]) -> None:
-    from ..state.errors import Difference
-
     left = [row for row in rows if row.item is not None and row.key not in swept]
     if left:
         raise Difference("objects are left that no segment needs", objects=len(left))

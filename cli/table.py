@@ -1,6 +1,6 @@
 """The table of all commands: section, name, one-line help and module of each.
 
-The module `tierstate.cli.<module>` has a click command (or group) named ``command``. The help is here so that
+The click command (or group) is ``function`` of the module `tierstate.cli.<module>`. The help is here so that
 ``tierstate --help`` imports no command module.
 """
 
@@ -14,17 +14,18 @@ class CommandEntry(NamedTuple):
     name: str
     help: str
     module: str
+    function: str = "command"
 
 
 SECTIONS = ("Run", "Look", "Read", "State", "Change", "Store", "Play")
 
 ENTRIES = (
-    CommandEntry("Run", "init", "Create and check the tier-state topic.", "init"),
-    CommandEntry("Run", "check", "Check everything before an agent starts.", "check"),
+    CommandEntry("Run", "init", "Create and check the tier-state topic.", "setup", "init"),
+    CommandEntry("Run", "check", "Check everything before an agent starts.", "setup", "check"),
     CommandEntry("Run", "agent", "Copy and trim what this broker leads.", "agent"),
     CommandEntry("Run", "gateway", "Serve both tiers over HTTP.", "gateway"),
     CommandEntry("Run", "proxy", "Let any Kafka client read both tiers, unchanged.", "proxy"),
-    CommandEntry("Run", "config", "Show the effective settings and where each came from.", "config"),
+    CommandEntry("Run", "config", "Show the effective settings and where each came from.", "setup", "config"),
     CommandEntry("Look", "status", "Show all tiered topics, those in trouble first.", "status"),
     CommandEntry("Look", "topics", "List the tiered topics.", "topics"),
     CommandEntry("Look", "describe", "Show both tiers of a topic or partition, and why not more.", "describe"),
@@ -41,9 +42,9 @@ ENTRIES = (
     CommandEntry("State", "diff", "Compare two views, fact by fact.", "diff"),
     CommandEntry("State", "recover", "Rebuild the tier-state topic from the bucket alone.", "recover"),
     CommandEntry("Change", "delete-records", "Delete the records below an offset, from both tiers.", "delete_records"),
-    CommandEntry("Change", "pause", "Leave a topic or partition as it is, until resumed.", "pause"),
-    CommandEntry("Change", "resume", "Go on with what was paused or disabled.", "resume"),
-    CommandEntry("Change", "disable", "Tier a topic no more; keep or delete its remote tier.", "disable"),
+    CommandEntry("Change", "pause", "Leave a topic or partition as it is, until resumed.", "orders", "pause"),
+    CommandEntry("Change", "resume", "Go on with what was paused or disabled.", "orders", "resume"),
+    CommandEntry("Change", "disable", "Tier a topic no more; keep or delete its remote tier.", "orders", "disable"),
     CommandEntry("Change", "sweep", "Show what no segment needs in the store, and delete what may go.", "sweep"),
     CommandEntry("Change", "rescue", "Make room on the full disk of a broker that is down.", "rescue"),
     CommandEntry("Change", "undelete", "Take back that a topic is missing.", "undelete"),

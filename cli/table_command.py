@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.clock import SystemClock
 from ..state.errors import Difference, InvalidRequest, TierstateError
+from ..state.offsets import TimestampMs
 from ..state.routing import Isolation
-from .catalog import NEEDED, catalog_of
 from .context import Context
-from .flags import DurationType, acts, pass_context, view_source
+from .flags import declare, view_source
+from .lake import NEEDED, by_spark, catalog_of
+from .parameter_types import DURATION, TopicArgument
 from .reading import isolation_option, note_skipped
-from .table_list import show, show_made
+from .table_look import show, show_made, show_one
 from .table_repair import repair
-from .table_show import show_one
-from .task_runs import by_processes, by_spark
-from .topic_argument import TopicArgument, TopicType
 from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
 
 if TYPE_CHECKING:
@@ -42,15 +42,12 @@ command.add_command(show)
 command.add_command(show_one)
 
 
-@command.command("create", epilog="Example: tierstate table create orders --name kafka.orders --keep")
-@click.argument("topic", type=TopicType())
+@declare("table create orders --name kafka.orders --keep", topic="T[:P]", execute=True, group=command)
 @click.option("--name", metavar="NAMESPACE.TABLE", help="Of the table; without it kafka and the topic's name.")
 @isolation_option(Isolation.READ_COMMITTED)
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
 @typed_options()
-@acts(unasked=True)
-@pass_context
 def create(
     context: Context,
     topic: TopicArgument,
@@ -86,7 +83,7 @@ def create(
         context.output.note("nothing was made: this is --dry-run")
 
 
-@command.command("check", epilog="Example: tierstate table check kafka.orders")
+@declare("table check kafka.orders", group=command)
 @click.argument("table")
 @click.option("--local", is_flag=True, help="The local tier counts too, where the table followed it (follow --local).")
 @click.option(
@@ -98,7 +95,6 @@ def create(
     help="Exit code 1 where the table has less than the topic by more offsets than these.",
 )
 @view_source()
-@pass_context
 def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     """Hold every row of a table against the log, partition by partition. Exit code 1 where they differ.
 
@@ -135,12 +131,10 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
         raise Difference("a table is behind its topic", table=target.name, behind=done.behind, max_behind=max_behind)
 
 
-@command.command("evolve", epilog="Example: tierstate table evolve kafka.orders --value-schema orders.ddl --execute")
+@declare("table evolve kafka.orders --value-schema orders.ddl --execute", execute=False, group=command)
 @click.argument("table")
 @click.option("--value-schema", metavar="FILE|TEXT", help="What values have by now: DDL or Avro, as the table's.")
 @click.option("--key-schema", metavar="FILE|TEXT", help="Of keys, likewise.")
-@acts(unasked=False)
-@pass_context
 def evolve(context: Context, table: str, value_schema: str | None, key_schema: str | None, execute: bool) -> None:
     """Add fields to a typed table's columns, and widen types. Nothing is taken away, and rows that are there stay.
 
@@ -181,10 +175,8 @@ def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None
     return {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}
 
 
-@command.command("drop", epilog="Example: tierstate table drop kafka.orders --execute")
+@declare("table drop kafka.orders --execute", execute=False, group=command)
 @click.argument("table")
-@acts(unasked=False)
-@pass_context
 def drop(context: Context, table: str, execute: bool) -> None:
     """Take a table out of the catalog. Its files stay where they are: delete the folder that is named."""
     with catalog_of(context) as catalog:
@@ -203,13 +195,12 @@ def drop(context: Context, table: str, execute: bool) -> None:
     context.output.note("dropped; its files stay" if execute else "nothing was done: --execute drops it")
 
 
-@command.command("follow", epilog="Example: tierstate table follow")
+@declare("table follow", group=command)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @click.option("--once", is_flag=True, help="Until every table has what is there now; then end.")
 @click.option("--local", is_flag=True, help="Up to the last stable offset, not only what was copied.")
 @click.option("--processes", type=click.IntRange(1, 256), help="With --once: so many make a commit's files at a time.")
 @click.option("--spark", is_flag=True, help="With --once: the tasks of a Spark job make them; see spark-submit.")
-@pass_context
 def follow(
     context: Context, tables: tuple[str, ...], once: bool, local: bool, processes: int | None, spark: bool
 ) -> None:
@@ -222,17 +213,15 @@ def follow(
         raise InvalidRequest("--processes and --spark go with --once: a service reads little at a time")
     if spark and processes:
         raise InvalidRequest("--spark or --processes, not both")
-    if once:
-        run = (
-            by_spark("table follow --spark")
-            if spark
-            else by_processes(processes, "table_commit")
-            if processes
-            else None
-        )
-        _follow_once(context, tables, local, run)
-    else:
+    if not once:
         _follow(context, tables, local)
+        return
+    run = by_spark() if spark else None
+    if processes:
+        from ..lake.runs import in_processes
+
+        run = in_processes(processes, "table_commit")
+    _follow_once(context, tables, local, run)
 
 
 def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: Run | None) -> None:
@@ -275,8 +264,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
         from ..lake.table_open import limits_of, log_of, pace_of
         from ..runtime.service import Service
 
-        listens = settings.management.of_table
-        with open_serving_parts(settings, logger, "table", listens) as parts:
+        with open_serving_parts(settings, logger, "table") as parts:
             keeper = Keeper(
                 catalog,
                 tables,
@@ -295,20 +283,15 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
             serve(context, parts.services, logger.warning)
 
 
-@command.command("compact", epilog="Example: tierstate table compact kafka.orders --execute")
+@declare("table compact kafka.orders --execute", execute=False, group=command)
 @click.argument("table")
 @click.option("--keep-snapshots", type=click.IntRange(1), default=10, show_default=True, help="The newest, at least.")
-@click.option("--older-than", type=DurationType(), help="Snapshots that may go; without it `table.snapshot_age`.")
-@acts(unasked=False)
-@pass_context
+@click.option("--older-than", type=DURATION, help="Snapshots that may go; without it `table.snapshot_age`.")
 def compact(context: Context, table: str, keep_snapshots: int, older_than: float | None, execute: bool) -> None:
     """Make large files of small ones, expire old snapshots, and remove what dead attempts left for a day.
 
     Rows stay the same: what is written is read again beside what it was made of. Run again it does nothing.
     """
-    from ..runtime.clock import SystemClock
-    from ..state.offsets import TimestampMs
-
     now = SystemClock().now_ms()
     with catalog_of(context) as catalog, context.output.progress("compacting") as advance:
         from ..lake.table_metadata import foreign_metadata

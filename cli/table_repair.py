@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 import click
 
 from ..state.errors import Difference
-from .catalog import NEEDED, catalog_of
 from .context import Context
-from .flags import acts, pass_context
-from .table_list import cell, ends_of
+from .flags import declare
+from .lake import NEEDED, catalog_of
+from .table_look import cell, ends_of
 
 if TYPE_CHECKING:
     from ..lake.table import LakeTable
     from ..lake.table_catalog import LakeCatalog
 
 
-@click.command("repair", epilog="Example: tierstate table repair kafka.orders --execute")
+@declare("table repair kafka.orders --execute", name="repair", execute=False)
 @click.argument("table")
 @click.option("--location", metavar="URL", help="Folder of the table, where the catalog cannot load it or lost it.")
 @click.option("--local", is_flag=True, help="The local tier counts too, where the table followed it (follow --local).")
-@acts(unasked=False)
-@pass_context
 def repair(context: Context, table: str, location: str | None, local: bool, execute: bool) -> None:
     """Bring a table back after a restored catalog, or after another engine expired its snapshots.
 

@@ -7,11 +7,9 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from .context import Context
-from .flags import pass_context, view_source
-from .gateway_access import gateway_client
+from .flags import declare, view_source
+from .reading import gateway_client
 
 if TYPE_CHECKING:
     from ..app.looking.partition_facts import PartitionFacts
@@ -21,15 +19,14 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "partitions", "remote_segments", "remote_bytes", "remote_records", "partitions_in_trouble")
 
 
-@click.command("topics", epilog="Example: tierstate topics --json")
+@declare("topics --json")
 @view_source()
-@pass_context
 def command(context: Context) -> None:
     """List the tiered topics: what both tiers hold, and how many partitions are in trouble.
 
     `tierstate status` has the same topics, and names the trouble.
     """
-    from ..app.looking.topics_now import topics_now
+    from ..app.looking.overview import topics_now
     from ..app.opening.connection import Connection
 
     if context.gateway is not None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from ..rules.custody import ending, withdrawable
+from ..state.errors import Fenced, InvalidRequest
+from ..state.ids import TopicId
 from ..state.offsets import moment
+from ..state.partition_view import PartitionView
 from .context import Context
-from .flags import acts, pass_context
-from .topic_argument import TopicArgument, TopicType
-
-if TYPE_CHECKING:
-    from ..state.partition_view import PartitionView
+from .flags import declare
+from .parameter_types import TopicArgument, topic_type
 
 AGAIN = (
     "While the topic stays away the custodian declares it missing again within minutes, and its partitions end "
@@ -23,10 +22,8 @@ AGAIN = (
 COLUMNS = ("topic", "partition", "missing_since", "remote_segments", "remote_bytes")
 
 
-@click.command("undelete", epilog="Example: tierstate undelete KzQeK0bVSB6RjzJm1yCqDw --execute")
-@click.argument("topic_id", type=TopicType(), metavar="T_ID[:P]")
-@acts(unasked=False)
-@pass_context
+@declare("undelete KzQeK0bVSB6RjzJm1yCqDw --execute", execute=False)
+@click.argument("topic_id", type=topic_type(), metavar="T_ID[:P]")
 def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
     """Take back that a topic is missing, so that its remote tier is not deleted when custodian.grace is over.
 
@@ -34,9 +31,6 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
     """
     from ..app.opening.partitions import partitions_with_facts, to_follow
     from ..app.operating.orders import take_back
-    from ..rules.custody import ending, withdrawable
-    from ..state.errors import Fenced, InvalidRequest
-    from ..state.ids import TopicId
 
     topic = TopicId(topic_id.topic)
     with context.connected() as connection:
@@ -67,8 +61,6 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
 
 
 def _show(context: Context, views: list[PartitionView], execute: bool) -> None:
-    from ..rules.custody import withdrawable
-
     rows, documents = [], []
     for view in views:
         since = max((fact.at for fact in view.missing), default=None)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..state.errors import CorruptData, Difference
 from .context import Context
-from .flags import pass_context, view_source
-from .topic_argument import TopicArgument, TopicType
+from .flags import declare, view_source
+from .parameter_types import TopicArgument
 
 if TYPE_CHECKING:
     from ..app.looking.verification import Verification
@@ -25,11 +26,9 @@ class _Level(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-@click.command("verify", epilog="Example: tierstate verify user_events:0 --level 2")
-@click.argument("topic", type=TopicType())
+@declare("verify user_events:0 --level 2", topic="T[:P]")
 @click.option("--level", type=_Level(0, 3), default=2, show_default=True, help="See above; each adds to the last.")
 @view_source(bucket=False)
-@pass_context
 def command(context: Context, topic: TopicArgument, level: int) -> None:
     """Verify what the tier-state topic says of a topic or partition, and what lies behind it.
 
@@ -90,7 +89,6 @@ def _row(finding: Finding) -> dict[str, Any]:
 
 def _judge(findings: list[Finding]) -> None:
     from ..fetch.verify import Severity
-    from ..state.errors import CorruptData, Difference
 
     counts = Counter(each.severity for each in findings)
     if counts[Severity.CORRUPT] or counts[Severity.GAP]:

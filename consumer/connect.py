@@ -73,7 +73,7 @@ def connect(
             raise InvalidRequest("gateway stands alone: it knows its brokers and its store", gateway=gateway)
         if (user is None) != (password is None) or (token and user):
             raise InvalidRequest("a gateway takes a token, or user and password, or neither", gateway=gateway)
-        from ..app.opening.gateway_login import client_certificate
+        from ..app.opening.gateway_access import client_certificate
         from ..fetch.gateway import GatewayClient
 
         basic = None if user is None or password is None else (user, password)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches, read_header
-from ..runtime.columns_extra import columns_installed
+from ..runtime.extras import columns_installed
 from ..state.errors import CorruptData
 from ..state.offsets import Offset, OffsetRange
 from .batch_order import NO_OFFSET, BatchOrder

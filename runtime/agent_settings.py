@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from .remote_retention import FOREVER, TOPIC, RemoteRetention, parse_retention, parse_rule
-from .section import Section
-from .setting_types import Duration, Folders, Patterns, Size
+from .setting_types import SEVERAL, Duration, Folders, Patterns, Section, Size
 
 
 def _retention(text: str) -> str:
@@ -22,11 +21,7 @@ def _rule(text: str) -> str:
     return text
 
 
-Rules = Annotated[
-    tuple[Annotated[str, AfterValidator(_rule)], ...],
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
-    WithJsonSchema({"x-type": "rules"}),
-]
+Rules = Annotated[tuple[Annotated[str, AfterValidator(_rule)], ...], SEVERAL]
 
 
 class Agent(Section):

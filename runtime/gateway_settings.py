@@ -1,4 +1,4 @@
-"""The HTTP gateway's sections of `settings.py`: its address, how it authenticates callers, the limits of a call."""
+"""The HTTP gateway's sections of `settings.py`: address, authentication of callers, limits of a call, registry."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import ipaddress
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr, model_validator
 
-from .section import Section
-from .setting_types import Address, Duration, Listen, Names, Patterns, Size
+from .setting_types import Address, Duration, HttpUrl, Listen, Names, Patterns, Section, Size
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -155,3 +154,29 @@ class Gateway(Section):
             return ipaddress.ip_address(self.listen.host).is_loopback
         except ValueError:
             return self.listen.host == "localhost"
+
+
+class Registry(Section):
+    """A schema registry, for a gateway that shows values as JSON, and for exports and tables of typed columns."""
+
+    url: HttpUrl = Field(default="", description="Its address, the only one that is asked; empty: none.")
+    user: str = Field(default="", description="Name for HTTP Basic; empty: none is sent.")
+    password: SecretStr | None = Field(
+        default=None, description="Password, or the secret of an API key, beside `user`."
+    )
+    ca: Path | None = Field(default=None, description="Authorities of its certificate, PEM; unset: the system's.")
+    certificate: Path | None = Field(default=None, description="Our certificate, where it asks for one, PEM.")
+    key: Path | None = Field(default=None, description="Private key of `certificate`, PEM.")
+    timeout: Duration = Field(
+        default=3.0,
+        gt=0,
+        le=60,
+        description="How long one answer of a gateway waits for all its schemas, and an export or a table for one.",
+    )
+    cache: Size = Field(default=16 * 2**20, description="Bytes of schemas that a gateway keeps.")
+
+    @model_validator(mode="after")
+    def _together(self) -> Registry:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key are needed together")
+        return self

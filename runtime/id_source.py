@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import threading
 from collections.abc import Callable
@@ -11,6 +12,12 @@ RandomBytes = Callable[[int], bytes]
 """A function that returns the given number of unpredictable bytes. Encryption keys are made of them."""
 
 system_random: RandomBytes = os.urandom
+_KEY = system_random(32)
+
+
+def keyed_digest(*parts: str) -> bytes:
+    """Return a digest of secrets that is useless outside this process. No part may contain a NUL character."""
+    return hmac.digest(_KEY, "\0".join(parts).encode(), "sha256")
 
 
 class IdSource(Protocol):

@@ -10,16 +10,37 @@ from dataclasses import dataclass
 
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
-from .login_watch import LoginAccepted as LoginAccepted
-from .login_watch import LoginRefused as LoginRefused
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentCopied:
-    """A segment became readable remotely. ``seconds``: from `copy-started` until `copy-finished` was applied."""
+class Event:
+    """An event. It is logged as information unless it is a `Warned` or a `Detail`."""
+
+
+class Warned(Event):
+    """An event that is logged as a warning."""
+
+    __slots__ = ()
+
+
+class Detail(Event):
+    """A frequent event, which is logged for debugging only."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OfPartition(Event):
+    """An event of one partition, whose topic is named ``topic``."""
 
     partition: TopicIdPartition
     topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCopied(OfPartition):
+    """A segment became readable remotely. ``seconds``: from `copy-started` until `copy-finished` was applied."""
+
     segment_id: RemoteSegmentId
     offsets: OffsetRange
     log_bytes: int
@@ -28,88 +49,72 @@ class SegmentCopied:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyFailed:
+class CopyFailed(OfPartition, Warned):
     """A copy attempt ended without a segment."""
 
-    partition: TopicIdPartition
-    topic: str
     offsets: OffsetRange
     error: str
     consecutive_failures: int
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionIndexRebuilt:
+class TransactionIndexRebuilt(OfPartition, Warned):
     """The broker's transaction index ``file`` contradicts the markers in its log; the copy's index is built from these.
 
     The broker still uses ``file``: it returns aborted records or hides committed ones.
     """
 
-    partition: TopicIdPartition
-    topic: str
     offsets: OffsetRange
     file: str
     difference: str
 
 
 @dataclass(frozen=True, slots=True)
-class LocalTrimmed:
+class LocalTrimmed(OfPartition):
     """The broker's log start moved to ``offset``."""
 
-    partition: TopicIdPartition
-    topic: str
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
-class TrimRefused:
+class TrimRefused(OfPartition, Detail):
     """The local tier was not trimmed; ``reason`` is why."""
 
-    partition: TopicIdPartition
-    topic: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class LogStartMoved:
+class LogStartMoved(OfPartition):
     """The log begins at ``log_start_offset`` from now on; ``reason`` is the fact's reason."""
 
-    partition: TopicIdPartition
-    topic: str
     log_start_offset: Offset
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentDeleteBegan:
+class SegmentDeleteBegan(OfPartition):
     """A segment is marked for deletion: it is no longer readable, and its objects are deleted after the grace."""
 
-    partition: TopicIdPartition
-    topic: str
     segment_id: RemoteSegmentId
     offsets: OffsetRange
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentDeleted:
+class SegmentDeleted(OfPartition):
     """A segment's objects were deleted. ``object_bytes`` is from its descriptor; 0 if its copy was never finished."""
 
-    partition: TopicIdPartition
-    topic: str
     segment_id: RemoteSegmentId
     offsets: OffsetRange
     object_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class OrphansFound:
+class OrphansFound(OfPartition):
     """All objects of a partition were listed: ``objects`` and ``bytes`` count those that no fact names and that are
     kept, ``condemned`` those that an accepted delete marked. ``missing`` counts absent objects of readable segments.
     """
 
-    partition: TopicIdPartition
-    topic: str
     objects: int
     bytes: int
     condemned: int
@@ -117,52 +122,44 @@ class OrphansFound:
 
 
 @dataclass(frozen=True, slots=True)
-class FactsErased:
+class FactsErased(OfPartition):
     """Tombstones were written for facts that can never matter again; ``why`` is a short reason."""
 
-    partition: TopicIdPartition
-    topic: str
     facts: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class OperationFailed:
+class OperationFailed(OfPartition, Warned):
     """An operation other than a copy or a trim ended early (``operation``: expire, sweep, erase)."""
 
-    partition: TopicIdPartition
-    topic: str
     operation: str
     error: str
 
 
 @dataclass(frozen=True, slots=True)
-class ClocksDiffer:
+class ClocksDiffer(Warned):
     """The clocks of this machine, the brokers or the store began to differ by more than a few seconds."""
 
     said: str
 
 
 @dataclass(frozen=True, slots=True)
-class CustodyStepTaken:
+class CustodyStepTaken(OfPartition, Warned):
     """The custodian took a step for a partition whose topic was deleted or seemed to be deleted."""
 
-    partition: TopicIdPartition
-    topic: str
     step: str
 
 
 @dataclass(frozen=True, slots=True)
-class HoldReported:
+class HoldReported(OfPartition, Warned):
     """An agent saw two facts contradict each other. Nothing of the partition is deleted until a person decides."""
 
-    partition: TopicIdPartition
-    topic: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class ChoreFailed:
+class ChoreFailed(Warned):
     """A chore of a tier-state partition failed and is repeated later (``chore``: archive, checkpoint, custody).
 
     ``tier_partition`` -1: the chore is for no partition in particular. ``again``: the last failure had the same reason.
@@ -175,42 +172,36 @@ class ChoreFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class TermStarted:
+class TermStarted(OfPartition):
     """A term began and its `LeaderElected` is in the view."""
 
-    partition: TopicIdPartition
-    topic: str
     term: str
 
 
 @dataclass(frozen=True, slots=True)
-class TermEnded:
+class TermEnded(OfPartition, Warned):
     """A term ended; ``reason`` is why (fenced, unknown append outcome, broker no longer leads)."""
 
-    partition: TopicIdPartition
-    topic: str
     term: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRefused:
+class PartitionRefused(OfPartition, Warned):
     """A partition is not tiered; ``reason`` is why."""
 
-    partition: TopicIdPartition
-    topic: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class ViewRebuilt:
+class ViewRebuilt(Warned):
     """A follower deleted its view and replays the topic; ``reason`` is why."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointUsed:
+class CheckpointUsed(Event):
     """An empty view was filled with the ``facts`` of checkpoints instead of the first part of the topic.
 
     ``positions``: the position of each tier-state partition's checkpoint, by number; -1 if it has none.
@@ -221,7 +212,7 @@ class CheckpointUsed:
 
 
 @dataclass(frozen=True, slots=True)
-class FactsApplied:
+class FactsApplied(Detail):
     """A follower applied facts of one tier-state partition, about ``partitions``. ``said_by_people``: the batch has
     orders, holds or decisions of people, or tombstones for them, also if the follower does not keep such facts.
     """
@@ -234,7 +225,7 @@ class FactsApplied:
 
 
 @dataclass(frozen=True, slots=True)
-class SecondValueSeen:
+class SecondValueSeen(Warned):
     """A follower read a second value under a key that is written only once: an integrity alarm."""
 
     tier_partition: int
@@ -244,7 +235,7 @@ class SecondValueSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreThrottled:
+class StoreThrottled(Warned):
     """The object store asks to slow down: the request for ``object_key`` is sent again after ``seconds``."""
 
     store: str
@@ -253,7 +244,7 @@ class StoreThrottled:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRepeated:
+class RequestRepeated(Detail):
     """The object store failed or did not answer: the request for ``object_key`` is sent again after ``seconds``."""
 
     store: str
@@ -263,7 +254,7 @@ class RequestRepeated:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteRepeated:
+class WriteRepeated(Event):
     """A write failed, and the same ``bytes`` are about to be sent to the object store again."""
 
     store: str
@@ -272,14 +263,14 @@ class WriteRepeated:
 
 
 @dataclass(frozen=True, slots=True)
-class ConditionalPutIgnored:
+class ConditionalPutIgnored(Warned):
     """The object store overwrote an object despite If-None-Match. This alone loses nothing: keys are never reused."""
 
     store: str
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRingRead:
+class KeyRingRead(Event):
     """The key ring's file changed and was read again: new segments are encrypted under ``active``."""
 
     file: str
@@ -288,7 +279,7 @@ class KeyRingRead:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRingRefused:
+class KeyRingRefused(Warned):
     """The key ring's file changed and cannot be used: the previous ring, with ``active``, stays in use."""
 
     file: str
@@ -297,7 +288,7 @@ class KeyRingRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class LogFolderLost:
+class LogFolderLost(Warned):
     """The agent continues without one of the broker's log folders."""
 
     folder: str
@@ -305,14 +296,14 @@ class LogFolderLost:
 
 
 @dataclass(frozen=True, slots=True)
-class LogFolderBack:
+class LogFolderBack(Event):
     """A log folder that was lost belongs to the broker again."""
 
     folder: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFetched:
+class RemoteFetched(Detail):
     """One request that read the object store for readers: a manifest, an index, a run of chunks."""
 
     object_key: str
@@ -321,7 +312,7 @@ class RemoteFetched:
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayAnswered:
+class GatewayAnswered(Detail):
     """A gateway finished one call. ``bytes`` of the body were sent; ``seconds`` count from the end of the call's head.
 
     ``user``: the authenticated user. ``topic_read``, ``tier``: what was read, empty if no topic was read.
@@ -336,50 +327,39 @@ class GatewayAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkCacheOff:
+class ChunkCacheOff(Warned):
     """The disk cache of chunks is off, from the start or from now on; reads continue without it."""
 
     folder: str
     reason: str
 
 
-Event = (
-    SegmentCopied
-    | CopyFailed
-    | TransactionIndexRebuilt
-    | LocalTrimmed
-    | TrimRefused
-    | LogStartMoved
-    | SegmentDeleteBegan
-    | SegmentDeleted
-    | OrphansFound
-    | FactsErased
-    | OperationFailed
-    | ChoreFailed
-    | CustodyStepTaken
-    | HoldReported
-    | TermStarted
-    | TermEnded
-    | PartitionRefused
-    | ViewRebuilt
-    | CheckpointUsed
-    | ClocksDiffer
-    | FactsApplied
-    | SecondValueSeen
-    | StoreThrottled
-    | RequestRepeated
-    | WriteRepeated
-    | ConditionalPutIgnored
-    | KeyRingRead
-    | KeyRingRefused
-    | LogFolderLost
-    | LogFolderBack
-    | LoginAccepted
-    | LoginRefused
-    | GatewayAnswered
-    | RemoteFetched
-    | ChunkCacheOff
-)
+@dataclass(frozen=True, slots=True)
+class LoginRefused(Warned):
+    """``server`` of ``service`` (``kafka``, ``store``) refused ``user``. ``again``: its last refusal was the same."""
+
+    service: str
+    server: str
+    user: str
+    mechanism: str
+    reason: str
+    again: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"the login at {self.service} fails. server={self.server} user={self.user} mechanism={self.mechanism} "
+            f"reason={self.reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAccepted(Event):
+    """A login that was refused is accepted again."""
+
+    service: str
+    server: str
+    user: str
+
 
 Listener = Callable[[Event], None]
 

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .changed_file import changes_of
-
 COMMAND_S = 30.0
 AGAIN_S = 2.0
 """Seconds after a run within which a command is not run again."""
@@ -76,6 +74,11 @@ class LiveSecret:
 def current(value: str | LiveSecret) -> str:
     """Return the text of a plain value or of a live secret."""
     return value if isinstance(value, str) else value.now()
+
+
+def changes_of(status: os.stat_result) -> tuple[int, int, int]:
+    """Return a value that differs once a file is replaced or written: modification time in ns, size, inode."""
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def files_state(files: Sequence[Path | str]) -> tuple[tuple[int, int, int] | None, ...]:

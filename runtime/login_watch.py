@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from collections.abc import Container
+from dataclasses import replace
 
-
-@dataclass(frozen=True, slots=True)
-class LoginRefused:
-    """``server`` of ``service`` (``kafka``, ``store``) refused ``user``. ``again``: its last refusal was the same."""
-
-    service: str
-    server: str
-    user: str
-    mechanism: str
-    reason: str
-    again: bool = False
-
-    def __str__(self) -> str:
-        return (
-            f"the login at {self.service} fails. server={self.server} user={self.user} mechanism={self.mechanism} "
-            f"reason={self.reason}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LoginAccepted:
-    """A login that was refused is accepted again."""
-
-    service: str
-    server: str
-    user: str
+from .listener import Listener, LoginAccepted, LoginRefused
 
 
 class LoginWatch:
     """The logins of this process at one service. Thread-safe."""
 
-    def __init__(self, service: str, listener: Callable[[LoginRefused | LoginAccepted], None]) -> None:
+    def __init__(self, service: str, listener: Listener) -> None:
         self._service, self._listener = service, listener
         self._refused: dict[str, LoginRefused] = {}
         self.count = 0

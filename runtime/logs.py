@@ -14,32 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ..state.errors import InvalidSettings, apart
 from ..state.offsets import OffsetRange
-from .listener import (
-    ChoreFailed,
-    ChunkCacheOff,
-    ClocksDiffer,
-    ConditionalPutIgnored,
-    CopyFailed,
-    CustodyStepTaken,
-    Event,
-    FactsApplied,
-    GatewayAnswered,
-    HoldReported,
-    KeyRingRefused,
-    Listener,
-    LogFolderLost,
-    LoginRefused,
-    OperationFailed,
-    PartitionRefused,
-    RemoteFetched,
-    RequestRepeated,
-    SecondValueSeen,
-    StoreThrottled,
-    TermEnded,
-    TransactionIndexRebuilt,
-    TrimRefused,
-    ViewRebuilt,
-)
+from .listener import Detail, Event, Listener, Warned
 from .visible import visible
 
 FORMAT_VARIABLE = "TIERSTATE_LOG"
@@ -48,26 +23,6 @@ SHORTEST_SECRET = 4
 _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
 _OURS = frozenset({"event", "level", "timestamp"})
 """Fields whose text comes from tierstate's code. In a library's line, ``event`` is the library's whole message."""
-_WARNINGS = (
-    OperationFailed,
-    ChoreFailed,
-    ChunkCacheOff,
-    ClocksDiffer,
-    CustodyStepTaken,
-    HoldReported,
-    ConditionalPutIgnored,
-    KeyRingRefused,
-    LogFolderLost,
-    LoginRefused,
-    CopyFailed,
-    PartitionRefused,
-    SecondValueSeen,
-    StoreThrottled,
-    TermEnded,
-    TransactionIndexRebuilt,
-    ViewRebuilt,
-)
-_DETAILS = (FactsApplied, GatewayAnswered, RemoteFetched, RequestRepeated, TrimRefused)
 
 
 def open_logs(
@@ -120,9 +75,9 @@ def log_events(logger: FilteringBoundLogger) -> Listener:
     def tell(event: Event) -> None:
         facts = apart({field.name: getattr(event, field.name) for field in fields(event)})
         name = _spaced(type(event).__name__)
-        if isinstance(event, _DETAILS) or getattr(event, "again", False):  # metrics count repeated events
+        if isinstance(event, Detail) or getattr(event, "again", False):  # metrics count repeated events
             logger.debug(name, **facts)
-        elif isinstance(event, _WARNINGS):
+        elif isinstance(event, Warned):
             logger.warning(name, **facts)
         else:
             logger.info(name, **facts)

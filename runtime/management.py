@@ -11,7 +11,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import selectors
 import socket
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,6 +25,8 @@ from .setting_types import Address
 
 REQUEST_SECONDS = 10.0
 """A client that sends nothing for this long is disconnected."""
+LOOK_SECONDS = 0.5
+"""Seconds between two checks of the port's thread whether the process stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,7 @@ class ManagementServer:
             self._server = kind((listen.host, listen.port), handler)
         except OSError as error:
             raise InvalidSettings([f"management.listen: cannot listen on {listen}, {error.strerror}"]) from error
-        self._server.timeout = 0  # a client may disconnect before it is accepted: do not wait for the next one
-        self._wakes, self._waker = socket.socketpair()
+        self._server.timeout = LOOK_SECONDS
         self.address = Address(listen.host, self._server.server_address[1])
         """The address with the port that was bound, also if ``listen`` has port 0."""
 
@@ -81,22 +81,15 @@ class ManagementServer:
     def close(self) -> None:
         """Release the port. Call it only if the server never served: otherwise its service does so."""
         self._server.server_close()
-        self._wakes.close()
-        self._waker.close()
 
     def _wake(self) -> None:
         with suppress(OSError):  # the service has already ended by itself
-            self._waker.send(b"!")
+            self._server.socket.shutdown(socket.SHUT_RDWR)  # on Linux this ends the wait for a client at once
 
     def _serve(self, stopping: threading.Event) -> None:
-        """Sleep until a client connects: `serve_forever` would wake twice a second to check whether to stop."""
         try:
-            with selectors.DefaultSelector() as calls:
-                for caller in (self._server, self._wakes):
-                    calls.register(caller, selectors.EVENT_READ)
-                while not stopping.is_set():
-                    if any(key.fileobj is self._server for key, _ in calls.select()):
-                        self._server.handle_request()
+            while not stopping.is_set():
+                self._server.handle_request()
         finally:
             self.close()
 

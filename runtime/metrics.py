@@ -9,49 +9,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from .listener import (
-    CheckpointUsed,
     ChoreFailed,
     ChunkCacheOff,
-    ClocksDiffer,
     ConditionalPutIgnored,
     CopyFailed,
     CustodyStepTaken,
     Event,
-    FactsApplied,
-    FactsErased,
     GatewayAnswered,
-    HoldReported,
-    KeyRingRead,
     KeyRingRefused,
-    LocalTrimmed,
-    LogFolderBack,
-    LogFolderLost,
-    LoginAccepted,
     LoginRefused,
-    LogStartMoved,
     OperationFailed,
-    OrphansFound,
-    PartitionRefused,
     RemoteFetched,
-    RequestRepeated,
     SecondValueSeen,
     SegmentCopied,
     SegmentDeleteBegan,
-    SegmentDeleted,
     StoreThrottled,
-    TermEnded,
     TermStarted,
     TransactionIndexRebuilt,
-    TrimRefused,
     ViewRebuilt,
-    WriteRepeated,
 )
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -89,6 +70,28 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
+COUNTED: Mapping[type[Event], tuple[str, str]] = {
+    SegmentCopied: ("tierstate_remote_copy_bytes_total", "log_bytes"),
+    CopyFailed: ("tierstate_remote_copy_errors_total", ""),
+    TransactionIndexRebuilt: ("tierstate_transaction_indexes_rebuilt_total", ""),
+    SegmentDeleteBegan: ("tierstate_remote_delete_requests_total", ""),
+    OperationFailed: ("tierstate_act_failures_total", ""),
+    ChoreFailed: ("tierstate_chore_failures_total", ""),
+    CustodyStepTaken: ("tierstate_custodian_steps_total", ""),
+    TermStarted: ("tierstate_terms_started_total", ""),
+    ViewRebuilt: ("tierstate_view_rebuilds_total", ""),
+    SecondValueSeen: ("tierstate_second_values_total", ""),
+    StoreThrottled: ("tierstate_store_throttled_seconds_total", "seconds"),
+    ConditionalPutIgnored: ("tierstate_store_conditional_puts_ignored_total", ""),
+    KeyRingRefused: ("tierstate_key_ring_refusals_total", ""),
+    LoginRefused: ("tierstate_logins_refused_total", ""),
+    RemoteFetched: ("tierstate_remote_fetch_bytes_total", "bytes"),
+    ChunkCacheOff: ("tierstate_chunk_cache_off_total", ""),
+}
+"""The counter of an event, and the field that is added to it; empty: 1 is added. The counter's labels are fields, too.
+
+The number of all other events needs no action: they are lines in the log.
+"""
 READERS = 1_000
 """Most (user, topic, tier) labels of a gateway's sent bytes. Bytes of further ones are counted under empty labels."""
 _TABLE = ("table",)
@@ -123,6 +126,11 @@ SECONDS: Mapping[str, str] = {
     "tierstate_remote_copy_seconds": "From copy-started to copy-finished, a segment.",
     "tierstate_remote_fetch_seconds": "One read of the object store.",
     "tierstate_gateway_answer_seconds": "One call of a gateway, to the last byte that was sent.",
+}
+TIMED = {
+    SegmentCopied: "tierstate_remote_copy_seconds",
+    RemoteFetched: "tierstate_remote_fetch_seconds",
+    GatewayAnswered: "tierstate_gateway_answer_seconds",
 }
 _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -258,68 +266,15 @@ class Metrics:
 
     def listen(self, event: Event) -> None:
         """Count the event: this method is a `Listener`."""
-        match event:
-            case GatewayAnswered():  # the first case: there are thousands a second
-                self._add("tierstate_gateway_answers_total", 1, str(event.status))
-                self._add("tierstate_gateway_sent_bytes_total", event.bytes, *self._reader(event))
-                self._seconds["tierstate_gateway_answer_seconds"].observe(event.seconds)
-            case SegmentCopied():
-                self._add("tierstate_remote_copy_bytes_total", event.log_bytes, event.topic)
-                self._seconds["tierstate_remote_copy_seconds"].observe(event.seconds)
-            case CopyFailed():
-                self._add("tierstate_remote_copy_errors_total", 1, event.topic)
-            case TransactionIndexRebuilt():
-                self._add("tierstate_transaction_indexes_rebuilt_total", 1, event.topic)
-            case SegmentDeleteBegan():
-                self._add("tierstate_remote_delete_requests_total", 1, event.topic)
-            case OperationFailed():
-                self._add("tierstate_act_failures_total", 1, event.topic)
-            case ChoreFailed():
-                self._add("tierstate_chore_failures_total", 1, event.chore)
-            case CustodyStepTaken():
-                self._add("tierstate_custodian_steps_total", 1, event.topic)
-            case TermStarted():
-                self._add("tierstate_terms_started_total", 1, event.topic)
-            case ViewRebuilt():
-                self._add("tierstate_view_rebuilds_total", 1)
-            case SecondValueSeen():
-                self._add("tierstate_second_values_total", 1)
-            case StoreThrottled():
-                self._add("tierstate_store_throttled_seconds_total", event.seconds)
-            case ConditionalPutIgnored():
-                self._add("tierstate_store_conditional_puts_ignored_total", 1)
-            case KeyRingRefused():
-                self._add("tierstate_key_ring_refusals_total", 1)
-            case LoginRefused():
-                self._add("tierstate_logins_refused_total", 1, event.service, event.server, event.user)
-            case RemoteFetched():
-                self._add("tierstate_remote_fetch_bytes_total", event.bytes)
-                self._seconds["tierstate_remote_fetch_seconds"].observe(event.seconds)
-            case ChunkCacheOff():
-                self._add("tierstate_chunk_cache_off_total", 1)
-            case (
-                CheckpointUsed()
-                | ClocksDiffer()
-                | FactsApplied()
-                | FactsErased()
-                | HoldReported()
-                | KeyRingRead()
-                | LocalTrimmed()
-                | LogFolderBack()
-                | LogFolderLost()
-                | LoginAccepted()
-                | LogStartMoved()
-                | OrphansFound()
-                | PartitionRefused()
-                | RequestRepeated()
-                | SegmentDeleted()
-                | TermEnded()
-                | TrimRefused()
-                | WriteRepeated()
-            ):
-                pass  # these are lines in the log: their number needs no action
-            case _:
-                assert_never(event)
+        if isinstance(event, GatewayAnswered):
+            self._add("tierstate_gateway_answers_total", 1, str(event.status))
+            self._add("tierstate_gateway_sent_bytes_total", event.bytes, *self._reader(event))
+        elif counted := COUNTED.get(type(event)):
+            name, amount = counted
+            labels = [getattr(event, label) for label in COUNTERS[name][1]]
+            self._add(name, getattr(event, amount) if amount else 1, *labels)
+        if isinstance(event, SegmentCopied | RemoteFetched | GatewayAnswered):
+            self._seconds[TIMED[type(event)]].observe(event.seconds)
 
     def gauge(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
         """Call ``read`` at every scrape, on the scraping thread. Raises KeyError for a name that is not in `GAUGES`.

@@ -7,8 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from ..state.errors import InvalidSettings
-from .section import Section
-from .setting_types import Address, Duration, Listen, Size
+from .setting_types import Address, Duration, Listen, Section, Size
 
 
 class ProxyTls(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from .units import parse_duration, parse_size
@@ -30,9 +31,10 @@ def parse_retention(text: str) -> RemoteRetention | None:
     if text == FOREVER:
         return RemoteRetention()
     if not _NUMBER.fullmatch(text):
-        for parsed in (_duration, _size):
-            if (retention := parsed(text)) is not None:
-                return retention
+        with suppress(ValueError):
+            return RemoteRetention(ms=round(parse_duration(text) * 1000))
+        with suppress(ValueError):
+            return RemoteRetention(bytes=parse_size(text))
     raise ValueError(f"not a retention: {text!r}; write topic, forever, a duration as 7y, or a size as 10TiB")
 
 
@@ -45,17 +47,3 @@ def parse_rule(text: str) -> tuple[re.Pattern[str], RemoteRetention | None]:
         return re.compile(pattern), parse_retention(retention)
     except re.error as error:
         raise ValueError(f"not a regular expression: {pattern!r}, {error}") from None
-
-
-def _duration(text: str) -> RemoteRetention | None:
-    try:
-        return RemoteRetention(ms=round(parse_duration(text) * 1000))
-    except ValueError:
-        return None
-
-
-def _size(text: str) -> RemoteRetention | None:
-    try:
-        return RemoteRetention(bytes=parse_size(text))
-    except ValueError:
-        return None

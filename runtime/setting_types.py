@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from .units import parse_duration, parse_size, show_duration, show_size
 
@@ -17,6 +16,12 @@ STORE_SCHEMES = ("file", "s3", "gs", "az")
 _SECRET_NAME = re.compile(r"password|passphrase|secret|jaas|oauthbearer\.config|(^|\.)(key|keystore)\.pem$")
 
 _SECRET_OF_CATALOG = re.compile(r"password|secret|credential|(^|[.-])token$|account-key|connection-string")
+
+
+class Section(BaseModel):
+    """A section of the settings. Unknown keys are errors, and a section is immutable after parsing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +77,6 @@ def _one_address(address: Address) -> Address:
     return address
 
 
-def _several(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
 def _store_url(url: str) -> str:
     if not url:
         return url
@@ -105,52 +106,15 @@ def _refuse_credentials(url: str) -> None:
         raise ValueError("no '?' in this URL: a query may carry credentials, and they would be printed")
 
 
-def _paths(paths: Sequence[Path]) -> list[str]:
-    return [str(path) for path in paths]
-
-
-Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    PlainSerializer(show_size, return_type=str, when_used="json"),
-    WithJsonSchema({"x-type": "size"}),
-]
+SEVERAL = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+"""Takes one text for a list of one."""
+Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(show_size, return_type=str, when_used="json")]
 READS_DURATION = BeforeValidator(parse_duration)
-Duration = Annotated[
-    float,
-    READS_DURATION,
-    PlainSerializer(show_duration, return_type=str, when_used="json"),
-    WithJsonSchema({"x-type": "duration"}),
-]
-Listen = Annotated[
-    Address,
-    BeforeValidator(Address.parse),
-    PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema({"x-type": "address"}),
-]
-Reachable = Annotated[
-    Address,
-    BeforeValidator(Address.parse),
-    AfterValidator(_one_address),
-    PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema({"x-type": "address"}),
-]
-Patterns = Annotated[
-    tuple[Annotated[str, AfterValidator(_pattern)], ...],
-    BeforeValidator(_several),
-    WithJsonSchema({"x-type": "patterns"}),
-]
-Names = Annotated[
-    tuple[str, ...],
-    BeforeValidator(_several),
-    WithJsonSchema({"x-type": "names"}),
-]
-Folders = Annotated[
-    tuple[Path, ...],
-    BeforeValidator(_several),
-    PlainSerializer(_paths, when_used="json"),
-    WithJsonSchema({"x-type": "paths"}),
-]
-StoreUrl = Annotated[str, AfterValidator(_store_url), WithJsonSchema({"x-type": "URL"})]
-HttpUrl = Annotated[str, AfterValidator(_http_url), WithJsonSchema({"x-type": "URL"})]
-Secret = Annotated[SecretStr, WithJsonSchema({"x-type": "secret"})]
+Duration = Annotated[float, READS_DURATION, PlainSerializer(show_duration, return_type=str, when_used="json")]
+Listen = Annotated[Address, BeforeValidator(Address.parse), PlainSerializer(str, return_type=str, when_used="json")]
+Reachable = Annotated[Listen, AfterValidator(_one_address)]
+Patterns = Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], SEVERAL]
+Names = Annotated[tuple[str, ...], SEVERAL]
+Folders = Annotated[tuple[Path, ...], SEVERAL, PlainSerializer(lambda paths: [*map(str, paths)], when_used="json")]
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]

@@ -1,7 +1,7 @@
 """Every setting: one frozen class for each section, as in the TOML file. Parsed once by `settings_load.py`.
 
 Sizes are bytes, durations seconds. Empty text, an empty list or None means "not set": `require` reports it to the user.
-The table in docs/settings.md is generated from the descriptions here.
+The table in docs/settings.md is made of the descriptions here (`tests/docs/settings_page.py`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from ..state.errors import InvalidSettings
 from .agent_settings import Agent, Archive, Checkpoint, Copy, Custodian, Expire, Lease, Prefix, Sweep, Trim
-from .gateway_settings import Gateway
+from .gateway_settings import Gateway, Registry
 from .live_secret import LiveSecret
 from .proxy_settings import Proxy
-from .registry_settings import Registry
-from .section import Section
 from .setting_types import (
     Address,
     Duration,
@@ -28,16 +26,19 @@ from .setting_types import (
     Names,
     Patterns,
     Reachable,
-    Secret,
+    Section,
     Size,
     StoreUrl,
 )
-from .table_settings import Tables
 
-AGENT_LISTENS = Address("127.0.0.1", 9404)
-GATEWAY_LISTENS = Address("127.0.0.1", 9405)
-PROXY_LISTENS = Address("127.0.0.1", 9406)
-TABLE_LISTENS = Address("127.0.0.1", 9407)
+Process = Literal["agent", "gateway", "proxy", "table"]
+LISTENS: Mapping[Process, Address] = {
+    "agent": Address("127.0.0.1", 9404),
+    "gateway": Address("127.0.0.1", 9405),
+    "proxy": Address("127.0.0.1", 9406),
+    "table": Address("127.0.0.1", 9407),
+}
+"""The management port of each kind of process, unless ``management.listen`` is set."""
 HIGHEST_PORT = 65_535
 
 
@@ -52,7 +53,7 @@ class Store(Section):
     access_key_id: str = Field(
         default="", description="Access key, or the Azure account's name; empty: the cloud library's own search."
     )
-    secret_access_key: Secret | None = Field(
+    secret_access_key: SecretStr | None = Field(
         default=None, description="Secret of the access key, or the Azure account's key."
     )
     connect_timeout: Duration = Field(default=5.0, gt=0, description="How long a connection may take.")
@@ -137,16 +138,6 @@ class TopicOverrides(Section):
     local_retention: Duration | None = Field(default=None, description="Instead of Kafka's local.retention.ms.")
     local_retention_bytes: Size | None = Field(default=None, description="Instead of Kafka's local.retention.bytes.")
 
-    def as_topic_config(self) -> dict[str, str]:
-        """Return the overridden settings, under Kafka's names and in Kafka's units."""
-        values = {
-            "retention.ms": None if self.retention is None else round(self.retention * 1000),
-            "retention.bytes": self.retention_bytes,
-            "local.retention.ms": None if self.local_retention is None else round(self.local_retention * 1000),
-            "local.retention.bytes": self.local_retention_bytes,
-        }
-        return {name: str(value) for name, value in values.items() if value is not None}
-
 
 class Tiering(Section):
     """Which topics are tiered."""
@@ -206,8 +197,8 @@ class Management(Section):
 
     listen: Listen | None = Field(
         default=None,
-        description=f"Where it answers; port 0 takes a free one. Unset: {AGENT_LISTENS} of an agent, {GATEWAY_LISTENS} "
-        f"of a gateway, {PROXY_LISTENS} of a proxy, {TABLE_LISTENS} of `table follow`.",
+        description=f"Where it answers; port 0 takes a free one. Unset: {LISTENS['agent']} of an agent, "
+        f"{LISTENS['gateway']} of a gateway, {LISTENS['proxy']} of a proxy, {LISTENS['table']} of `table follow`.",
     )
     advertised: Reachable | None = Field(
         default=None,
@@ -221,21 +212,9 @@ class Management(Section):
         "host of `advertised`. Empty: no others where it listens on loopback, any where it listens for others.",
     )
 
-    @property
-    def of_agent(self) -> Address:
-        return self.listen or AGENT_LISTENS
-
-    @property
-    def of_gateway(self) -> Address:
-        return self.listen or GATEWAY_LISTENS
-
-    @property
-    def of_proxy(self) -> Address:
-        return self.listen or PROXY_LISTENS
-
-    @property
-    def of_table(self) -> Address:
-        return self.listen or TABLE_LISTENS
+    def of(self, process: Process) -> Address:
+        """Return the address of this kind of process."""
+        return self.listen or LISTENS[process]
 
     def announced(self, bound: Address) -> Address:
         """Return the address that an agent announces. Raises InvalidSettings if none can connect to it."""
@@ -244,6 +223,27 @@ class Management(Section):
                 [f"management.listen: {bound} is every address; say by management.advertised which one others ask"]
             )
         return self.advertised or bound
+
+
+class Tables(Section):
+    """Iceberg tables that follow topics."""
+
+    folder: Path = Field(
+        default=Path("/var/lib/tierstate-tables"),
+        description="Where the embedded catalog (a SQLite file) and its tables are, unless `[catalog]` names others.",
+    )
+    commit_interval: Duration = Field(
+        default=60.0, ge=0, description="How long what is new waits for more of it, before it is committed."
+    )
+    commit_bytes: Size = Field(
+        default=2**30, ge=2**20, description="Log bytes of one commit, about; so much does not wait for more."
+    )
+    file_bytes: Size = Field(default=128 * 2**20, ge=2**16, description="Log bytes of one file, at most about.")
+    snapshot_age: Duration = Field(
+        default=21_600.0,
+        ge=0,
+        description="How long a table's older snapshots stay; the newest ten do. Each commit writes all of them again.",
+    )
 
 
 class Settings(Section):

@@ -10,8 +10,7 @@ from typing import get_args
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from .section import Section
-from .setting_types import READS_DURATION, is_secret_catalog_property, is_secret_property
+from .setting_types import READS_DURATION, Section, is_secret_catalog_property, is_secret_property
 from .settings import FREE, Settings, TopicOverrides
 
 TOPIC_TABLE = ("tiering", "topics")
@@ -64,7 +63,7 @@ def is_duration(path: Sequence[str]) -> bool:
 
 
 def _mentions(annotation: object, kind: object) -> bool:
-    """Return whether a type is ``kind``, or contains it: ``Secret | None``, ``tuple[Path, ...]``."""
+    """Return whether a type is ``kind``, or contains it: ``SecretStr | None``, ``tuple[Path, ...]``."""
     return annotation is kind or any(_mentions(part, kind) for part in get_args(annotation))
 
 

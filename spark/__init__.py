@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..runtime.columns_extra import columns_installed
+from ..runtime.extras import columns_installed
 from ..state.errors import MissingExtra
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..app.opening.gateway_access import GatewayAccess, gateway_url
+from ..app.opening.gateway_access import GatewayAccess, access_of
 from ..app.opening.split_reads import Access, access_by
 from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
@@ -223,9 +223,6 @@ def _given(options: Mapping[str, str]) -> dict[str, object]:
 
 def _gateway(options: Mapping[str, str]) -> GatewayAccess:
     """Return the access to a gateway. Raises InvalidRequest for options of cluster and store: a gateway has them."""
-    from ..app.opening.gateway_login import client_certificate, gateway_login
-
-    url = gateway_url(options["tierstate.gateway"], "option tierstate.gateway")
     refused = [name for name, _ in _names(options)] + [name for name in options if name.startswith("kafka.")]
     for name in refused:
         value = options.get(name, "").strip()
@@ -233,9 +230,15 @@ def _gateway(options: Mapping[str, str]) -> GatewayAccess:
             raise InvalidRequest(f"option {name}: the gateway (tierstate.gateway) knows that; leave one of them out")
     texts = {name: options.get(f"tierstate.{name}", "").strip() for name in OF_A_GATEWAY}
     token, ca, chain, key = (Path(file) if (file := texts[name]) else None for name in FILES_FOR_A_GATEWAY)
-    login = gateway_login(token, texts["user"] or None, "option tierstate.token_file", "option tierstate.user")
-    shown = client_certificate(chain, key, "option tierstate.cert_file", "option tierstate.key_file")
-    return GatewayAccess(url, login.token, login.basic, ca, shown)
+    return access_of(
+        options["tierstate.gateway"],
+        lambda name: f"option tierstate.{name}",
+        token_file=token,
+        user=texts["user"] or None,
+        ca=ca,
+        cert_file=chain,
+        key_file=key,
+    )
 
 
 def _names(options: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -15,15 +15,23 @@ from typing import TypeVar
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener, RequestRepeated, StoreThrottled, WriteRepeated
-from ..runtime.retry import RetryDelays
 from ..state.errors import StorageUnavailable, Throttled
 
 A = TypeVar("A")
 ABORT_SECONDS = 10.0
 """Time limit in seconds for all attempts of one abort. An upload that remains is found by its age and removed later."""
 _STEP_SECONDS = 1.0
-_FAILED = RetryDelays(first=0.1, most=5.0)
-_THROTTLED = RetryDelays(first=0.5, most=20.0)
+_FAILED, _THROTTLED = (0.1, 5.0), (0.5, 20.0)
+"""The first and the longest delay between two attempts, in seconds."""
+
+
+def delay_s(first: float, most: float, failures: int, jitter: float) -> float:
+    """Return the delay after ``failures`` >= 1: ``first``, then doubled each time, at most ``most``.
+
+    ``jitter`` in [0, 1) removes up to half of it.
+    """
+    # The limit of 64 avoids an OverflowError: 2.0 ** 5000 would raise it after a day of failures.
+    return min(most, first * 2.0 ** min(failures - 1, 64)) * (1 - jitter / 2)
 
 
 class NotRepeatable(StorageUnavailable):
@@ -100,13 +108,13 @@ class Attempts:
         elapsed = policy.clock.monotonic() - self._began
         if isinstance(error, Throttled):
             self._throttles += 1
-            delay = _THROTTLED.delay(self._throttles, policy.ids.jitter())
+            delay = delay_s(*_THROTTLED, self._throttles, policy.ids.jitter())
             self._throttled_for += delay
             too_long = self._throttled_for > limits.throttle_timeout
             too_long |= self._within is not None and elapsed + delay > self._within
         else:
             self._failures += 1
-            delay = _FAILED.delay(self._failures, policy.ids.jitter())
+            delay = delay_s(*_FAILED, self._failures, policy.ids.jitter())
             most = limits.request_timeout + self._throttled_for if self._within is None else self._within
             too_long = self._failures >= limits.max_attempts or elapsed + delay > most
         if too_long:

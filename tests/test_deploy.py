@@ -160,7 +160,7 @@ def test_the_state_is_a_volume_of_its_own(service: str) -> None:
 
 def test_the_agent_announces_a_management_address_that_others_reach() -> None:
     management = settings_of("agent").management
-    assert management.announced(management.of_agent) == Address("agent", management.of_agent.port)
+    assert management.announced(management.of("agent")) == Address("agent", management.of("agent").port)
 
 
 @pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
@@ -168,9 +168,9 @@ def test_the_management_port_is_the_one_that_prometheus_scrapes(service: str) ->
     """The process listens on every address of its container."""
     management, unset = settings_of(service).management, Settings().management
     listens, usual = {
-        "agent": (management.of_agent, unset.of_agent),
-        "gateway": (management.of_gateway, unset.of_gateway),
-        "proxy": (management.of_proxy, unset.of_proxy),
+        "agent": (management.of("agent"), unset.of("agent")),
+        "gateway": (management.of("gateway"), unset.of("gateway")),
+        "proxy": (management.of("proxy"), unset.of("proxy")),
     }[service]
     assert listens == Address("0.0.0.0", usual.port)
     scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]

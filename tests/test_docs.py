@@ -120,7 +120,8 @@ def test_every_command_that_is_named_exists_or_is_listed_as_missing(page: Path) 
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Yield all commands; those of a group by both words, such as ``table check``."""
     waiting = [
-        (name, importlib.import_module(f"tierstate.cli.{entry.module}").command) for name, entry in BY_NAME.items()
+        (name, getattr(importlib.import_module(f"tierstate.cli.{entry.module}"), entry.function))
+        for name, entry in BY_NAME.items()
     ]
     while waiting:
         name, command = waiting.pop()

@@ -187,8 +187,8 @@ def test_the_agent_sees_the_log_folders_and_keeps_its_state_where_the_settings_s
 def test_ports_are_those_of_the_settings(name: str) -> None:
     settings, ports = settings_of(name), {port["name"]: port["containerPort"] for port in container(name)["ports"]}
     management = settings.management
-    of = {"agent": management.of_agent, "gateway": management.of_gateway, "proxy": management.of_proxy}
-    of |= {"agent-fetch": management.of_agent, "table": management.of_table}
+    of = {"agent": management.of("agent"), "gateway": management.of("gateway"), "proxy": management.of("proxy")}
+    of |= {"agent-fetch": management.of("agent"), "table": management.of("table")}
     assert ports.pop("tierstate") == of[name].port
     if name == "proxy":
         first = settings.proxy.listen.port
@@ -206,7 +206,7 @@ def test_ports_are_those_of_the_settings(name: str) -> None:
 
 
 def test_an_agent_is_known_by_a_name_that_its_next_pod_keeps() -> None:
-    assert settings_of("agent").management.of_agent.host == "kafka-0.kafka.events.svc.cluster.local"
+    assert settings_of("agent").management.of("agent").host == "kafka-0.kafka.events.svc.cluster.local"
 
 
 @pytest.mark.parametrize("name", SERVING)

@@ -20,7 +20,7 @@ import orjson
 from fastavro._read_py import schemaless_reader
 
 from ..runtime.clock import Clock
-from ..runtime.registry_settings import Registry
+from ..runtime.gateway_settings import Registry
 from ..state.errors import CorruptData, MissingExtra, TierstateError
 from .avro_schemas import refuse_nothing, with_logical_types
 from .bounded_json import BoundedJson, TooMuchJson

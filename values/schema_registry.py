@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 import urllib3
 
 from ..runtime.clock import Clock
-from ..runtime.registry_settings import Registry
+from ..runtime.gateway_settings import Registry
 from ..state.errors import AccessDenied, CorruptData, InvalidRequest, TimedOut, Unavailable
 
 MAGIC = 0

@@ -18,7 +18,6 @@ from ...rules.lost_facts import why_lost as why_segments_lost
 from ...runtime.units import counted
 from ...state.errors import TierstateError, TierStateLost
 from ...state.ids import TopicIdPartition
-from ...state.offsets import Offset
 from ...state.partition_view import PartitionView
 from ...state.routing import LocalBounds
 from ...storage.segment.known import check_known
@@ -40,8 +39,10 @@ def why_lost(
     start = None if bounds is None else bounds.local_start
     try:
         if view.log_starts:
-            lost = _lost(connection, follower, topic, view, start) if holes(view, start) else None
-            why = None if lost is None else why_segments_lost(lost, topic)
+            if not holes(view, start):
+                return None
+            fresh = partial(view_now, follower, view.partition)
+            why = why_segments_lost(look_for_lost_facts(lost_facts_tools(connection), topic, view, fresh, start), topic)
             return None if why is None else why.text
         store, names = connection.store, connection.names
         try:
@@ -61,13 +62,6 @@ def lost_facts_tools(connection: Connection) -> LostFactsTools:
     archived = ArchivedDeletes(store, connection.identity, connection.clock, connection.listener)
     left = partial(left_behind, store, connection.topic.topic_id)
     return LostFactsTools(store, connection.names, connection.cluster_id, archived, left)
-
-
-def _lost(
-    connection: Connection, follower: Follower, topic: str, view: PartitionView, local_start: Offset | None
-) -> LostFacts:
-    fresh = partial(view_now, follower, view.partition)
-    return look_for_lost_facts(lost_facts_tools(connection), topic, view, fresh, local_start)
 
 
 @dataclass(frozen=True, slots=True)

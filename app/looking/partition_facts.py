@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...fetch.verify import out_of_lineage
 from ...rules.decide import excluded, internal, refusal
 from ...rules.orders import lost_orders, order_done, standing
-from ...rules.reasons import Reason
+from ...rules.reasons import Reason, Why
 from ...rules.trim import cut_elsewhere
+from ...runtime.settings import Settings
 from ...runtime.units import counted
+from ...state.errors import AccessDenied, UnknownTopic
 from ...state.facts import OperatorOrder, OrderKind
+from ...state.ids import BrokerId
 from ...state.offsets import Offset, OffsetRange, moment
-from ...state.routing import in_force, log_start
+from ...state.partition_view import PartitionView
+from ...state.routing import LocalBounds, in_force, log_start
 from ..opening.agent_boards import asked_of_agent, may_ask
-from .end_transaction import EndTransaction, end_transaction
 from .remote_records import record_count
 
 if TYPE_CHECKING:
     from ...broker.control import BrokerControl
-    from ...rules.reasons import Why
-    from ...runtime.settings import Settings
-    from ...state.ids import BrokerId
-    from ...state.partition_view import PartitionView
-    from ...state.routing import LocalBounds
+    from ...fetch.gateway import GatewayClient
 
 NOT_ASKED = "not asked: the bucket alone is read"
 """Replaces the agent's answer if no agent and no broker is queried."""
 NO_AGENT = "none: Kafka tiers this topic itself"
+TOOL = "kafka-transactions.sh"
+OF_GATEWAY = (
+    "topic partition topic_id log_start_offset local_log_start_offset high_watermark last_stable_offset term "
+    "highest_remote_offset remote_segments remote_bytes remote_records lineage_unknown cut_elsewhere lost_branch"
+).split()
+LISTS_OF_GATEWAY = ("accepted_gaps", "orders", "degraded", "holds", "contradictions", "kept")
+"""Fields of `PartitionFacts` that a gateway's answer has under the same names."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """The commands of Kafka's own tool for the transaction that prevents the copying of a partition.
+
+    ``find_hanging`` shows whether the coordinator still knows the transaction; ``abort`` ends it in this partition.
+
+    An abort queries no coordinator. A transaction in progress would lose this partition's part and keep the rest.
+    """
+
+    find_hanging: str
+    abort: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,19 @@ class PartitionFacts:
         return asdict(self)
 
 
+def end_transaction(agent: object, topic: str, partition: int, bootstrap: str) -> EndTransaction | None:
+    """Return the commands, or None if ``agent`` (an agent's answer) names no open transaction."""
+    by: Any = agent.get("open_transaction") if isinstance(agent, dict) else None
+    if not isinstance(by, dict) or "start_offset" not in by:
+        return None
+    tool = f"{TOOL} --bootstrap-server {shlex.quote(bootstrap)}"
+    place = f"--topic {topic} --partition {partition}"
+    return EndTransaction(
+        find_hanging=f"{tool} find-hanging {place}",
+        abort=f"{tool} abort {place} --start-offset {by['start_offset']}",
+    )
+
+
 def why_untiered(broker: BrokerControl, settings: Settings, topic: str) -> Why | None:
     """Return why every agent with these settings would refuse the topic, or None. Raises the broker's errors."""
     if broker.topic(topic).internal or topic == settings.tier_state.topic:
@@ -104,8 +137,9 @@ def look_at(
     """
     partition = view.partition.partition
     agent = _no_agent_yet(view, leader) or ask_agent(view, topic)
-    if lost is None and isinstance(agent, dict):
-        lost = agent.get("facts_lost")
+    status = agent if isinstance(agent, dict) else {}
+    lost = status.get("facts_lost") if lost is None else lost
+    archives = status.get("not_trimmed_reason") == Reason.TRIM_DISABLED.value
     start = view.log_start if bounds is None else log_start(view, bounds) if view.log_start is None else view.log_start
     local_start = bounds.local_start if bounds else None
     gaps: list[OffsetRange] = []
@@ -132,7 +166,8 @@ def look_at(
         lineage_unknown=view.lineage_unknown,
         unconfirmed=_unconfirmed(view, bounds),
         agent=agent,
-        cut_elsewhere=None if lost or _is_archive(agent) else cut_elsewhere(view, topic, local_start),
+        # an archive trims nothing, so Kafka's retention cuts the local tier all the time
+        cut_elsewhere=None if lost or archives else cut_elsewhere(view, topic, local_start),
         untiered=None if untiered is None else untiered.text,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
@@ -141,11 +176,6 @@ def look_at(
         accepted_gaps=accepted_in_words(view),
         kept=kept_in_words(view),
     )
-
-
-def _is_archive(agent: dict[str, Any] | str | None) -> bool:
-    """Return whether the agent trims nothing. Kafka's retention then cuts the local tier all the time."""
-    return isinstance(agent, dict) and agent.get("not_trimmed_reason") == Reason.TRIM_DISABLED.value
 
 
 def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
@@ -269,3 +299,43 @@ def describe_order(order: OperatorOrder) -> str:
     what = order.kind.value if order.before is None else f"{order.kind.value} before {order.before}"
     forced = " with --force" if order.force else ""
     return f"{what}{forced} since {moment(order.at)} by {order.issued_by}"
+
+
+def facts_by_gateway(
+    client: GatewayClient, topic: str, partition: int | None, bootstrap: str
+) -> Iterator[PartitionFacts]:
+    """Yield the facts of ``partition`` (None: of all partitions). ``bootstrap``: as for `look_at`.
+
+    A gateway does not report why a topic is not tiered, nor whether the leader has confirmed remote records. It reports
+    lost facts only as far as the agent knows them.
+
+    Raises UnknownTopic, AccessDenied, Unavailable.
+    """
+    described = client.described(topic)
+    if partition is not None and partition not in [each["partition"] for each in described]:
+        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=len(described))
+    for each in described:
+        if partition in (None, each["partition"]):
+            yield _of_answer(each, _agent_by_gateway(client, topic, each["partition"]), bootstrap)
+
+
+def _agent_by_gateway(client: GatewayClient, topic: str, partition: int) -> dict[str, Any] | str | None:
+    try:
+        answer = client.agent(topic, partition)
+    except AccessDenied as error:  # it may name consumer groups, which clients with only Describe may not see
+        return f"is not asked: {error.message}"
+    status: dict[str, Any] | None = answer["status"]
+    return silent(answer["broker_id"]) if answer["silent"] else status
+
+
+def _of_answer(answer: dict[str, Any], agent: dict[str, Any] | str | None, bootstrap: str) -> PartitionFacts:
+    lists: dict[str, Any] = {name: tuple(answer[name]) for name in LISTS_OF_GATEWAY}
+    return PartitionFacts(
+        **{name: answer[name] for name in OF_GATEWAY},
+        **lists,
+        gaps=tuple(OffsetRange(Offset(gap["start"]), Offset(gap["end"])) for gap in answer["gaps"]),
+        unconfirmed=None,
+        agent=agent,
+        end_transaction=end_transaction(agent, answer["topic"], answer["partition"], bootstrap),
+        lost=answer["facts_lost"],
+    )

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from ...broker.tier_reader import lost_heads
 from ...follower.view_watch import ViewWatch
+from ...runtime.clock import Clock
 from ...runtime.service import Service
+from ...runtime.settings import Settings
 from ...runtime.units import counted
 from ...state.errors import Unavailable
+from ...state.view import TierView
 from ...storage.store_watch import StoreWatch
 
 if TYPE_CHECKING:
-    from ...broker.broker_watch import BrokerWatch
     from ...broker.rights_watch import RightsWatch
     from ...broker.tier_topic import TierTopic
     from ...follower.archives import Archives
@@ -23,11 +25,8 @@ if TYPE_CHECKING:
     from ...follower.prefix_claim import PrefixClaim
     from ...leader.open import LeaderRole
     from ...leader.status import StatusBoard
-    from ...runtime.clock import Clock
     from ...runtime.metrics import Metrics
-    from ...runtime.settings import Settings
     from ...runtime.watchdog import Watchdog
-    from ...state.view import TierView
     from ...storage.object_store import ObjectStore
     from .copied_folders import FolderWatch
 
@@ -118,7 +117,9 @@ class AgentWatches:
         return why_unhealthy(self.services, self._watchdog, self._follower)
 
     def not_ready(self, leader: LeaderRole) -> list[str]:
-        reasons = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
+        reasons = why_hanging(self._watchdog)
+        reasons += [f"the tier-state topic is away: {since[0]}"] if (since := self.view.away) else []
+        reasons += lost_heads("the tier-state topic", self.view.beheaded)  # a new view will lack these records
         reasons += why_behind(self._follower, self.view, FRESH_S)
         reasons += [str(self._archives.broken)] if self._archives.broken else []
         reasons += [self._claim.contested] if self._claim.contested else []
@@ -132,7 +133,8 @@ class AgentWatches:
             )
         reasons += why_later_release(leader.board, self._follower)
         blind = leader.agent.last_error
-        return reasons + ([blind] if blind else []) + why_store_away(self.store)
+        reasons += [blind] if blind else []
+        return reasons + ([f"the object store is away: {away}"] if (away := self.store.trouble) else [])
 
     def feed(self, metrics: Metrics, leader: LeaderRole, chores: Sequence[str]) -> None:
         """Add the gauges of the process; those of its partitions are in `leader/gauges.py`."""
@@ -183,15 +185,6 @@ def why_hanging(watchdog: Watchdog) -> list[str]:
     return [str(each) for each in watchdog.hangs()]
 
 
-def why_topic_away(watch: ViewWatch) -> list[str]:
-    return [f"the tier-state topic is away: {watch.away[0]}"] if watch.away else []
-
-
-def why_beheaded(watch: ViewWatch) -> list[str]:
-    """Return problems of tier-state partitions whose first records were lost: a new view will lack these records."""
-    return lost_heads("the tier-state topic", watch.beheaded)
-
-
 def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str]:
     """Return the reasons why a reader that accepts a view of ``max_age`` seconds must not rely on this view."""
     if follower.failure is not None:
@@ -221,15 +214,6 @@ def why_later_release(board: StatusBoard, view: TierView) -> list[str]:
                 led.append(f"{status.topic}-{status.partition}: {later[0]}")
     more = f" (and {len(led) - 1} more partitions)" if len(led) > 1 else ""
     return [f"upgrade this agent: a later release wrote facts. {led[0]}{more}"] if led else []
-
-
-def why_store_away(watch: StoreWatch) -> list[str]:
-    return [] if watch.trouble is None else [f"the object store is away: {watch.trouble}"]
-
-
-def why_brokers_away(watch: BrokerWatch) -> list[str]:
-    """Return why brokers do not answer. Reads of remote records alone are still served."""
-    return [] if watch.trouble is None else [f"the brokers are away: {watch.trouble}"]
 
 
 def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,21 +16,20 @@ from ...broker.control import ClusterDescription
 from ...broker.topics import PartitionDescription, TopicDescription
 from ...follower.bucket_view import NEWEST, BucketView, Moment, find_kept, open_bucket_view
 from ...follower.time_travel import NO_TIME, Replayed, Target
-from ...runtime.listener import ChoreFailed, ignore
+from ...runtime.clock import Clock
+from ...runtime.listener import ChoreFailed, Listener, ignore
+from ...runtime.settings import Settings
 from ...runtime.units import counted
 from ...state.errors import TierstateError, UnknownTopic
-from ...state.ids import BrokerId
+from ...state.ids import BrokerId, TopicId, TopicIdPartition
+from ...state.object_keys import ObjectKeys
 from ...state.offsets import Position, TimestampMs, moment
+from ...state.view import TierView
 from .connection import BUCKET, ConnectionParts, no_progress, tier_partitions
 from .positions import parse_time
 
 if TYPE_CHECKING:
     from ...fetch.reader import LogReader
-    from ...runtime.clock import Clock
-    from ...runtime.listener import Listener
-    from ...runtime.settings import Settings
-    from ...state.ids import TopicId, TopicIdPartition
-    from ...state.view import TierView
     from .connection import ShowProgress
 
 NOBODY = BrokerId(-1)
@@ -161,7 +159,7 @@ class BucketConnection(ConnectionParts):
         progress: ShowProgress = no_progress,
         tell: Callable[[ViewAge], None] = to_log,
     ) -> None:
-        super().__init__(settings, clock, listener, progress)
+        super().__init__(settings, clock, listener=listener, progress=progress)
         self._tell = tell
 
     @cached_property
@@ -170,12 +168,13 @@ class BucketConnection(ConnectionParts):
         settings, parts = self.settings.view, self._parts
         moment = parse_moment(settings.as_of, self.clock.now_ms())
         identity, parted = find_kept(parts.store, settings.topic_id, settings.history)
-        with parts.progress("reading the view from the bucket", identity.partitions) as advance:
-            view = open_bucket_view(parts.store, identity, moment, self._refused, advance)
-        return self._opened.enter_context(closing(view)), parted
 
-    def _refused(self, key: str, error: TierstateError) -> None:
-        self._parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
+        def refused(key: str, error: TierstateError) -> None:
+            parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
+
+        with parts.progress("reading the view from the bucket", identity.partitions) as advance:
+            view = open_bucket_view(parts.store, identity, moment, refused, advance)
+        return self._keep(view), parted
 
     @cached_property
     def control(self) -> BucketTopics:
@@ -208,13 +207,12 @@ class BucketConnection(ConnectionParts):
     def reader(self, view: TierView) -> LogReader:
         """Return a reader of the remote tier that finds records by ``view``."""
         from ...fetch.open import Reading, open_past_reader
-        from ...state.object_keys import ObjectKeys
 
         form, settings = self.settings.format, self.settings
         names = ObjectKeys.minting(form.key_prefix, self._whole[0].identity.cluster_id, form.salt_bits)
         reading = Reading(settings.cache, settings.state_dir, self._parts.keys, names)
         reader = open_past_reader(view, self.control, self.store, self.clock, reading, self._parts.listener)
-        return self._opened.enter_context(closing(reader))
+        return self._keep(reader)
 
 
 def newest_of(replays: Iterable[Replayed]) -> TimestampMs:

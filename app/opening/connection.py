@@ -14,10 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from ...runtime.clock import SystemClock
-from ...runtime.listener import ignore
-from ...runtime.settings import require
-from ...state.errors import InvalidRequest
+from ...runtime.clock import Clock, SystemClock
+from ...runtime.listener import Listener, ignore
+from ...runtime.settings import Settings, require
+from ...state.errors import InvalidRequest, InvalidSettings, ViewBehind
+from ...state.ids import TopicIdPartition
+from ...state.keys import tier_partition_of
+from ...state.object_keys import ObjectKeys
+from ...state.partition_view import PartitionView
+from ...state.view import TierView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,13 +35,6 @@ if TYPE_CHECKING:
     from ...fetch.reader import LogReader
     from ...follower.follower import Follower
     from ...follower.view_identity import ViewIdentity
-    from ...runtime.clock import Clock
-    from ...runtime.listener import Listener
-    from ...runtime.settings import Settings
-    from ...state.ids import TopicIdPartition
-    from ...state.object_keys import ObjectKeys
-    from ...state.partition_view import PartitionView
-    from ...state.view import TierView
     from ...storage.object_store import ObjectStore
     from ...storage.options import StoreOptions
     from ...storage.segment.keyring_file import KeyRingFile
@@ -76,6 +74,13 @@ def no_progress(label: str, total: int | None = None, /) -> Iterator[Advance]:
     yield lambda amount: None
 
 
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+Closed = TypeVar("Closed", bound=_Closeable)
+
+
 class Opened:
     """Parts that are closed together. Use it as a context manager."""
 
@@ -93,6 +98,10 @@ class Opened:
     def close(self) -> None:
         """Close all parts, in reverse order of their opening."""
         self._opened.close()
+
+    def _keep(self, part: Closed) -> Closed:
+        self._opened.enter_context(closing(part))
+        return part
 
 
 class Connection(Opened):
@@ -175,8 +184,6 @@ class Connection(Opened):
     @cached_property
     def names(self) -> ObjectKeys:
         """Return the naming of objects that agents with these settings use."""
-        from ...state.object_keys import ObjectKeys
-
         form = self.settings.format
         return ObjectKeys.minting(form.key_prefix, self.cluster_id, form.salt_bits)
 
@@ -235,17 +242,20 @@ class Connection(Opened):
         reading = Reading(self.settings.cache, self.settings.state_dir, self.keys, self.names)
         return self._keep(open_reader(view, self.broker, self.store, self.clock, reading, self.listener))
 
-    def _keep(self, part: Closed) -> Closed:
-        self._opened.enter_context(closing(part))
-        return part
-
 
 class ConnectionParts(Opened):
     """The base of connections whose views are not the tier-state topic's: a `Connection` opens the parts."""
 
-    def __init__(self, settings: Settings, clock: Clock | None, listener: Listener, progress: ShowProgress) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        listener: Listener = ignore,
+        progress: ShowProgress = no_progress,
+    ) -> None:
         super().__init__()
-        self._parts = self._opened.enter_context(Connection(settings, clock, listener=listener, progress=progress))
+        self._parts = self._keep(Connection(settings, clock, listener=listener, progress=progress))
         self.settings, self.clock, self.progress = settings, self._parts.clock, progress
 
     @property
@@ -256,13 +266,6 @@ class ConnectionParts(Opened):
     def keys(self) -> KeyRingFile | None:
         """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
         return self._parts.keys
-
-
-class _Closeable(Protocol):
-    def close(self) -> None: ...
-
-
-Closed = TypeVar("Closed", bound=_Closeable)
 
 
 def refuse_bucket(settings: Settings) -> None:
@@ -300,7 +303,6 @@ def open_store_of(
 
 def store_options(settings: Settings) -> StoreOptions:
     """Return section ``[store]`` without its URL. Raises InvalidRequest, or InvalidSettings for half a key pair."""
-    from ...state.errors import InvalidSettings
     from ...storage.options import StoreOptions
 
     section = settings.store
@@ -334,8 +336,6 @@ def store_options(settings: Settings) -> StoreOptions:
 
 def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) -> list[int]:
     """Return, in ascending order, the tier-state partitions with the facts of ``partitions`` (None: of all)."""
-    from ...state.keys import tier_partition_of
-
     if partitions is None:
         return list(range(mapped))
     return sorted({tier_partition_of(each, mapped) for each in partitions})
@@ -349,8 +349,6 @@ def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:
 
 def _catch_up(follower: Follower, number: int, numbers: list[int]) -> None:
     """Wait until the view has read tier-state partition ``number``. Raises ViewBehind once there is no progress."""
-    from ...state.errors import ViewBehind
-
     while True:
         before = [follower.store.position(each) for each in numbers]
         try:

@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from ...state.facts import LiveFact
+from ...state.ids import TopicIdPartition
 from ...state.keys import tier_partition_of
+from ...state.offsets import Position
+from ...state.partition_view import PartitionView
+from ...state.view import SecondValue
 
 if TYPE_CHECKING:
     from ...follower.follower import Follower
-    from ...state.facts import LiveFact
-    from ...state.ids import TopicIdPartition
-    from ...state.offsets import Position
-    from ...state.partition_view import PartitionView
-    from ...state.view import SecondValue
 
 
 class GrowingView:

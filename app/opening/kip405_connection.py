@@ -4,24 +4,21 @@ written anywhere."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.clock import Clock
-from ...runtime.listener import Listener, ignore
-from ...runtime.settings import Settings, require
-from .connection import BROKER, Connection, ConnectionParts, ShowProgress, no_progress
+from ...runtime.settings import require
+from ...state.ids import TopicIdPartition
+from ...state.routing import LocalBounds
+from ...state.view import TierView
+from .connection import BROKER, Connection, ConnectionParts
 
 if TYPE_CHECKING:
     from ...broker.control import BrokerControl
     from ...fetch.reader import LogReader
     from ...kip405.topic import MetadataTopic
     from ...kip405.view import MetadataView
-    from ...state.ids import TopicIdPartition
-    from ...state.routing import LocalBounds
-    from ...state.view import TierView
 
 FOLDER = "kip405"
 
@@ -29,17 +26,6 @@ FOLDER = "kip405"
 class Kip405Connection(ConnectionParts):
     """A cluster and what Kafka tiered of it. Each property opens its part at the first use. Use it as a context
     manager."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock | None = None,
-        *,
-        listener: Listener = ignore,
-        progress: ShowProgress = no_progress,
-    ) -> None:
-        super().__init__(settings, clock, listener, progress)
-        self._listener = listener
 
     @property
     def parts(self) -> Connection:
@@ -81,7 +67,7 @@ class Kip405Connection(ConnectionParts):
             folder=None if folder is None else folder / FOLDER,
             keys=self.keys,
         )
-        return self._opened.enter_context(closing(view))
+        return self._keep(view)
 
     def growing_view(self) -> MetadataView:
         """Return a view of all partitions. It reads a metadata partition when one of its partitions is asked for."""
@@ -98,5 +84,5 @@ class Kip405Connection(ConnectionParts):
 
         reading = Reading(self.settings.cache, self.settings.state_dir, self.keys)
         broker = self._parts.broker
-        reader = open_kafkas_reader(view, broker, self.store, self.clock, reading, self._listener)
-        return self._opened.enter_context(closing(reader))
+        reader = open_kafkas_reader(view, broker, self.store, self.clock, reading, self._parts.listener)
+        return self._keep(reader)

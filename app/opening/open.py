@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...runtime.listener import ignore
+from ...runtime.clock import Clock
+from ...runtime.listener import Listener, ignore
+from ...runtime.settings import Settings
 from ...state.errors import InvalidRequest
 from .connection import BUCKET, KIP405, Connection, no_progress
 
 if TYPE_CHECKING:
-    from ...runtime.clock import Clock
-    from ...runtime.listener import Listener
-    from ...runtime.settings import Settings
     from .bucket_connection import BucketConnection, ViewAge
     from .connection import ShowProgress
     from .kip405_connection import Kip405Connection

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from ...state.errors import InvalidRequest, TierstateError, UnknownTopic
 from ...state.ids import TopicId, TopicIdPartition
+from ...state.partition_view import PartitionView
+from ...state.routing import LocalBounds
 from .connection import Connection, view_now
 
 if TYPE_CHECKING:
     from ...broker.control import BrokerControl, TopicDirectory
     from ...follower.follower import Follower
-    from ...state.partition_view import PartitionView
-    from ...state.routing import LocalBounds
 
 
 def partitions_of(broker: TopicDirectory, topic: str, partition: int | None) -> list[TopicIdPartition]:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
+from ...runtime.units import parse_duration
 from ...state.errors import InvalidRequest, OffsetOutOfRange
 from ...state.offsets import Offset, TimestampMs
+from ...state.partition_view import PartitionView
+from ...state.routing import Isolation, LocalBounds, Tier
 
 if TYPE_CHECKING:
     from ...fetch.source import RecordSource
-    from ...state.partition_view import PartitionView
-    from ...state.routing import Isolation, LocalBounds, Tier
 
 _NO_TIME = "not a time: write ISO 8601 (2026-01-31T12:00:00Z), milliseconds since the epoch, or -3d"
 _NO_POSITION = "not a position: write earliest, latest, N, -N (from the end) or a time (ISO 8601, -3d, @epoch ms)"
@@ -53,7 +54,8 @@ class AtTime:
     timestamp: TimestampMs
 
 
-Position = Earliest | Latest | AtOffset | FromEnd | AtTime
+Bounded = Earliest | Latest | AtOffset | FromEnd
+Position = Bounded | AtTime
 
 
 def parse_position(text: str, now: TimestampMs) -> Position:
@@ -83,8 +85,6 @@ def parse_time(text: str, now: TimestampMs) -> TimestampMs:
         return TimestampMs(int(body))
     try:
         if body.startswith("-") and body[1:2].isdigit():
-            from ...runtime.units import parse_duration
-
             if not body[-1].isalpha():
                 raise ValueError("a unit is missing")
             return TimestampMs(now - round(parse_duration(body[1:]) * 1000))
@@ -101,42 +101,32 @@ def offset_of(
 ) -> Offset:
     """Return the present offset of a position. A time after the last record means the end. Raises OffsetOutOfRange."""
     start, end = source.extent(topic, partition, isolation, tier)
+    if isinstance(position, AtTime):
+        first = source.first_at(topic, partition, position.timestamp)
+        return end if first is None else Offset(min(max(first, start), end))
+    offset = _between(position, start, end)
+    if not start <= offset <= end:
+        raise OffsetOutOfRange(
+            "offset out of range", valid_start=start, valid_end=end, topic=topic, partition=partition, offset=offset
+        )
+    return offset
+
+
+def offset_before(before: Bounded, view: PartitionView, bounds: LocalBounds) -> Offset:
+    """Return the offset for `delete-records`; the end is the last stable offset. `plan_delete` checks the offset."""
+    start = bounds.local_start if view.log_start is None else view.log_start
+    return _between(before, start, bounds.last_stable_offset)
+
+
+def _between(position: Bounded, start: Offset, end: Offset) -> Offset:
     match position:
         case Earliest():
             return start
         case Latest():
             return end
         case AtOffset(offset=offset):
-            if not start <= offset <= end:
-                raise OffsetOutOfRange(
-                    "offset out of range",
-                    valid_start=start,
-                    valid_end=end,
-                    topic=topic,
-                    partition=partition,
-                    offset=offset,
-                )
             return offset
         case FromEnd(count=count):
             return Offset(max(start, end - count))
-        case AtTime(timestamp=timestamp):
-            first = source.first_at(topic, partition, timestamp)
-            return end if first is None else Offset(min(max(first, start), end))
         case _:
             assert_never(position)
-
-
-def offset_before(before: Earliest | Latest | AtOffset | FromEnd, view: PartitionView, bounds: LocalBounds) -> Offset:
-    """Return the offset for `delete-records`; the end is the last stable offset. `plan_delete` checks the offset."""
-    start = bounds.local_start if view.log_start is None else view.log_start
-    match before:
-        case Earliest():
-            return start
-        case Latest():
-            return bounds.last_stable_offset
-        case AtOffset(offset=offset):
-            return offset
-        case FromEnd(count=count):
-            return Offset(max(start, bounds.last_stable_offset - count))
-        case _:
-            assert_never(before)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...runtime.clock import Clock
 from ...runtime.listener import ignore
+from ...runtime.settings import Settings
 from ...storage.open import open_store
 from ...storage.options import StoreOptions
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ...fetch.local import LocalTier
     from ...fetch.planned_split import PlannedSplit
     from ...fetch.split import LocalReads
-    from ...runtime.settings import Settings
     from ...storage.object_store import ObjectStore
     from ...storage.segment.encryption import KeyUnwrapper
     from ...storage.segment.log_chunks import ObjectReads

@@ -108,7 +108,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         proof = settings.trim.proof
         watches = AgentWatches(topic, follower, store, archives, claim, rights, source.folders, clock, watchdog, proof)
-        listen = settings.management.of_agent
+        listen = settings.management.of("agent")
         settings.management.announced(listen)  # raises before the port is bound
         server = ManagementServer(
             listen,

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from ...broker.acls import lacking, rights_of_agent
@@ -39,13 +39,12 @@ from ...state.offsets import TimestampMs, moment
 from ...storage.probe import probe_conditional_put
 from ...storage.segment.keyring import KeyRing
 from ..looking.copied_folders import require_own_folders
-from ..looking.later_facts import later_facts
 from ..looking.lost_state import facts_are_there
 from ..looking.watching import UNSEEN_NAMED
 from ..opening.connection import Connection, tier_topic_spec
+from .fact_checks import later_facts, soon_deleted
 from .log_source import leaders_that_fence
 from .prefix import check_prefix, require_one_source
-from .soon_deleted import soon_deleted
 
 ROW_S, REPLAY_S = 10.0, 300.0
 """Seconds that a check may take. The larger limit is for checks that read the whole tier-state topic (`REPLAYING`)."""
@@ -67,16 +66,24 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "proxy": ("broker",),
 }
 """Earlier checks that a check depends on, by its name. The check is skipped if one of them did not answer in time."""
+ALL = "broker, object store or topic is"
 LONGEST_FILE_NAME = 255
 """In bytes. Every usual file system has this limit."""
 Check = tuple[str, Callable[[], str]]
 """A name, and a function that returns the detail of its row. It raises a typed error if the check fails."""
 
 
-class NotAsked(str):
-    """The reason why a check was not made: an earlier one failed."""
+class NotAsked(Exception):
+    """A check was not made, because an earlier one failed."""
 
-    __slots__ = ()
+
+@contextmanager
+def _fit(parts: str) -> Iterator[None]:
+    """Raise NotAsked if the block, which opens or asks ``parts``, fails: an earlier check has reported why."""
+    try:
+        yield
+    except TierstateError as error:
+        raise NotAsked(f"not asked: {parts} not fit") from error
 
 
 class Warned(str):
@@ -104,12 +111,13 @@ def checked(connection: Connection, row_s: float = ROW_S, replay_s: float = REPL
             continue
         try:
             detail = _in_time(name, look, replay_s if name in REPLAYING else row_s, connection.clock)
+        except NotAsked as reason:
+            yield Row(name, "-", str(reason))
         except TierstateError as error:
             silent |= {name} if isinstance(error, _NoAnswer) else set()
             yield Row(name, "wrong", str(error), isinstance(error, TierStateLost))
         else:
-            state = "warning" if isinstance(detail, Warned) else "-" if isinstance(detail, NotAsked) else "ok"
-            yield Row(name, state, detail)
+            yield Row(name, "warning" if isinstance(detail, Warned) else "ok", detail)
 
 
 class _NoAnswer(TimedOut):
@@ -142,7 +150,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         return [each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
 
     def settings_are_right() -> str:
-        settings.management.announced(settings.management.of_agent)
+        settings.management.announced(settings.management.of("agent"))
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
 
     def broker_answers() -> str:
@@ -194,29 +202,23 @@ def checks(connection: Connection) -> Iterator[Check]:
         return f"{store.description}; before a trim objects are {'compared by its checksums' if own else 'read back'}"
 
     def condition_is_honoured() -> str:
-        try:
+        with _fit("the object store is"):
             if probe_conditional_put(connection.store):
                 return "honoured"
-        except TierstateError:
-            return NotAsked("not asked: the object store is not fit")
         return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
 
     def names_fit_the_store() -> str:
         if not str(settings.store.url).startswith("file:"):
             return "any name fits this store"
-        try:
+        with _fit("the broker is"):
             names = [each.name for each in chosen_topics()]
-        except TierstateError:
-            return NotAsked("not asked: the broker is not fit")
         return require_short(names)
 
     def topics_can_be_tiered() -> str:
-        try:
+        with _fit("the broker is"):
             names = {each.name for each in broker.topics() if not each.internal} - {settings.tier_state.topic}
             covered = sorted(filter(settings.tiering.covers, names))
             configs = broker.configs(covered, broker=min(broker.cluster().brokers))
-        except TierstateError:
-            return NotAsked("not asked: the broker is not fit")
         warnings = [
             f"tiering.include {pattern!r} matches no topic"
             for pattern in settings.tiering.include
@@ -246,10 +248,8 @@ def checks(connection: Connection) -> Iterator[Check]:
         return f"{settings.tier_state.topic}{more}"
 
     def topic_and_archive_agree() -> str:
-        try:
+        with _fit(ALL):
             store, topic = connection.store, connection.topic
-        except TierstateError:
-            return NotAsked("not asked: broker, object store or topic is not fit")
         identity = connection.identity
         archives = Archives(topic, store, identity, connection.clock)
         for number in range(topic.mapped_partitions):
@@ -257,13 +257,11 @@ def checks(connection: Connection) -> Iterator[Check]:
         return f"the topic goes on where its archive ends (history {identity.history})"
 
     def clocks_agree() -> str:
-        try:
+        with _fit(ALL):
             topic, store = connection.topic, connection.store
             partition = TopicIdPartition(TopicId.of(RandomIds().uuid()), 0)
             time = BrokersTime(connection.clock, topic, store)
             time.ask(partition, FactId.of(RandomIds().uuid()))
-        except TierstateError:
-            return NotAsked("not asked: broker, object store or topic is not fit")
         clocks = time.clocks()
         if clocks.apart is not None:
             raise InvalidRequest(f"{clocks.apart}; docs/on-fire.md, The clock is wrong")
@@ -271,10 +269,8 @@ def checks(connection: Connection) -> Iterator[Check]:
         return clocks.noted or f"this machine agrees with {names}"
 
     def facts_are_readable() -> str:
-        try:
+        with _fit("the topic is"):
             topic = connection.topic
-        except TierstateError:
-            return NotAsked("not asked: the topic is not fit")
         later = later_facts(topic, connection.clock)
         if later:
             more = f" (and {len(later) - 1} more)" if len(later) > 1 else ""
@@ -282,10 +278,8 @@ def checks(connection: Connection) -> Iterator[Check]:
         return "this release reads every fact, or may ignore it"
 
     def facts_are_whole() -> str:
-        try:
+        with _fit(ALL):
             _ = connection.store, connection.topic, broker.cluster()
-        except TierstateError:
-            return NotAsked("not asked: broker, object store or topic is not fit")
         chosen = [
             (topic.name, each, TopicIdPartition(topic.topic_id, each.partition))
             for topic in chosen_topics()
@@ -302,19 +296,15 @@ def checks(connection: Connection) -> Iterator[Check]:
         return Warned(f"{old}; {sentence}") if old else sentence
 
     def nobody_else_writes() -> str:
-        try:
+        with _fit(ALL):
             _ = connection.store, connection.topic
-        except TierstateError:
-            return NotAsked("not asked: broker, object store or topic is not fit")
         require_one_source(connection)
         return check_prefix(connection)
 
     def rights_are_enough() -> str:
-        try:
+        with _fit("the broker is"):
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
             internal = {each.name: each.internal for each in broker.topics()} | never
-        except TierstateError:
-            return NotAsked("not asked: the broker is not fit")
         fetches = settings.agent.source == "fetch"
         log_dirs = () if fetches else settings.agent.log_dirs
         folders = [each for folder in log_dirs if folder.is_dir() for each in folder.iterdir()]
@@ -336,12 +326,12 @@ def checks(connection: Connection) -> Iterator[Check]:
 
     def proxy_has_a_port_for_each_broker() -> str:
         """Return the addresses that a proxy would give to clients, or why no proxy can run. This check never fails."""
+        with _fit("the broker is"):
+            brokers = broker.cluster().brokers
         try:
-            brokers, host = broker.cluster().brokers, settings.proxy.reachable
+            host = settings.proxy.reachable
         except InvalidSettings as error:
             return f"cannot be run: {'; '.join(error.problems)}"
-        except TierstateError:
-            return NotAsked("not asked: the broker is not fit")
         if _by_certificate_alone(connection):
             return "cannot be run: the brokers want a certificate of every client, and TLS of clients ends at a proxy"
         if settings.proxy.sni is not None:

@@ -20,7 +20,6 @@ from ...state.facts import ReaderLease
 from ...state.ids import FactId, TopicIdPartition
 from ...state.keys import key_of
 from ...state.offsets import Extent, Offset, OffsetRange, TimestampMs
-from ...state.partition_view import PartitionView
 from ...state.view import TierView
 from ..opening.connection import Connection
 
@@ -79,21 +78,16 @@ def end_leases(topic: TierTopic, view: TierView, places: Collection[TopicIdParti
 def _wanted(
     view: TierView, ranges: Ranges, holder: str, until: TimestampMs
 ) -> Iterator[tuple[TopicIdPartition, OffsetRange]]:
+    """Yield each partition with remote records in its range that no lease of ``holder`` covers until ``until``."""
     for place, (start, end) in ranges.items():
-        partition_view = view.partition(place)
-        remote = _remote(partition_view, OffsetRange(start, Offset(end - 1)))
-        if remote is not None and not any(_covers(each, remote, holder, until) for each in partition_view.leases):
-            yield place, OffsetRange(start, Offset(end - 1))  # a local record may be remote before it is read
-
-
-def _remote(view: PartitionView, offsets: OffsetRange) -> OffsetRange | None:
-    """Return the range from the first to the last of ``offsets`` in the remote tier. Returns None if it has none."""
-    there = [part for each in view.coverage.owned if (part := each.offsets.overlap(offsets)) is not None]
-    return OffsetRange(there[0].start, there[-1].end) if there else None
-
-
-def _covers(lease: ReaderLease, offsets: OffsetRange, holder: str, until: TimestampMs) -> bool:
-    return lease.holder == holder and lease.expires_at >= until and lease.offsets.overlap(offsets) == offsets
+        partition_view, offsets = view.partition(place), OffsetRange(start, Offset(end - 1))
+        there = [part for each in partition_view.coverage.owned if (part := each.offsets.overlap(offsets)) is not None]
+        if not there:
+            continue
+        remote = OffsetRange(there[0].start, there[-1].end)
+        held = [each for each in partition_view.leases if each.holder == holder and each.expires_at >= until]
+        if not any(lease.offsets.overlap(remote) == remote for lease in held):
+            yield place, offsets  # a local record may be remote before it is read
 
 
 def _append(topic: TierTopic, view: TierView, leases: list[tuple[ReaderLease, bytes | None]]) -> None:

@@ -1,4 +1,7 @@
-"""Recovery of the tier-state topic from the bucket: plan the facts to write, show why others are left out, write."""
+"""Recovery of the tier-state topic from the bucket: plan the facts to write, show why others are left out, write.
+
+If the topic diverged from its archive: find where, and what only the lost history had; begin a new history.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,23 @@ import urllib3
 
 from ...broker.control import BrokerControl
 from ...follower.archive_chain import chain_of, read_header
-from ...follower.histories import has_parted, left_behind, newest_history, places
+from ...follower.archives import Archives
+from ...follower.histories import begin_history, has_parted, left_behind, newest_history, places
+from ...follower.parting import Parting, find_parting
 from ...follower.rocksdb_view import ViewIdentity
 from ...follower.shelf import Shelf
 from ...follower.time_travel import archived_entries
 from ...leader.recover import RecoverTools, add_lost_facts, check_target, recover_all, recover_partition
 from ...leader.recover_archive import continued, read_history
 from ...leader.recover_scan import Bucket, Found, scan_bucket, sort_out
-from ...rules.lost_facts import LostFacts
+from ...rules.lost_facts import Aftermath, LostFacts, aftermath_of
 from ...rules.recovery import ArchivedPartition, FoundSegment, PartitionPlan, Verdict, plan_partitions
 from ...runtime.id_source import RandomIds
-from ...runtime.operation import Operation
 from ...state.errors import Fenced, HistoryBroken, InvalidRequest
 from ...state.facts import LeaderElected
 from ...state.ids import RemoteSegmentId, TopicId, TopicIdPartition
 from ...state.keys import tier_partition_of
 from ...state.offsets import Offset
-from ...state.partition_view import PartitionView
 from ...storage.object_store import ObjectStore
 from ..looking.lost_state import look_at_lost
 from ..opening.connection import Connection
@@ -203,14 +206,10 @@ def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLoc
     with connection.progress("writing facts", steps) as advance:
         for partition, lost in recovery.added.items():
             # a partition without facts gets all facts of its plan, as in a fresh topic
-            act = add_lost_facts if follower.facts(partition) else _all_of
-            for _ in act(lost, tools):
+            some = bool(follower.facts(partition))
+            for _ in add_lost_facts(lost, tools) if some else recover_partition(lost.plan, tools):
                 advance(1)
                 lock.require()
-
-
-def _all_of(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionView]:
-    return recover_partition(lost.plan, tools)
 
 
 def _local_starts(
@@ -248,7 +247,7 @@ def write_recovery(connection: Connection, recovery: Recovery, lock: PrefixLock,
 
 def _require_stopped(connection: Connection, recovery: Recovery) -> None:
     require_silent(recovery.addresses)
-    port = connection.settings.management.of_agent.port
+    port = connection.settings.management.of("agent").port
     require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
 
 
@@ -275,3 +274,46 @@ def _answer(url: str) -> bytes | None:
         return urllib3.PoolManager(retries=False).request("GET", url, timeout=AGENT_TIMEOUT_S).data
     except urllib3.exceptions.HTTPError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A divergence. ``history``: the history to leave. ``why``: the evidence. ``after``: partitions after that."""
+
+    topic_id: str
+    history: int
+    why: str
+    partings: tuple[Parting, ...]
+    after: tuple[Aftermath, ...]
+
+
+def find_break(connection: Connection) -> Break:
+    """Compare the complete topic with its archive. Raises InvalidRequest if they have not diverged."""
+    store, topic = connection.store, connection.topic
+    identity = connection.identity
+    archives, numbers = Archives(topic, store, identity, connection.clock), range(topic.mapped_partitions)
+    with connection.progress("comparing topic and archive", len(numbers)) as advance:
+        for number in numbers:
+            try:
+                archives.check(number)
+            except HistoryBroken:
+                pass  # the break is what we are looking for
+            advance(1)
+    if archives.broken is None:
+        raise InvalidRequest("topic and archive have not parted: there is nothing to settle", history=identity.history)
+    partings = tuple(find_parting(topic, Shelf(store, identity, number)) for number in numbers)
+    # the bucket is read before the view, so the view names each segment that is copied between the two reads
+    bucket = sort_out(scan_bucket(store), connection.cluster_id, (TopicId(topic.topic_id),))
+    follower = connection.view()
+    after = tuple(aftermath_of([follower.partition(each) for each in follower.partitions()], bucket.ours))
+    return Break(topic.topic_id, identity.history, str(archives.broken), partings, after)
+
+
+def begin_after(connection: Connection, break_: Break) -> None:
+    """Begin a new history: the topic is now authoritative. Segments that only the lost history had are no longer used.
+
+    Raises Fenced while a process that this topic does not know writes to the bucket.
+    """
+    take_from_the_dead(connection)
+    left = [segment.segment_id for each in break_.after for segment in each.left]
+    begin_history(connection.store, break_.topic_id, break_.history + 1, connection.clock.now_ms(), break_.why, left)

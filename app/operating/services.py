@@ -23,8 +23,7 @@ from ...runtime.logs import log_events
 from ...runtime.management import Health, ManagementServer
 from ...runtime.metrics import Metrics
 from ...runtime.service import Service
-from ...runtime.setting_types import Address
-from ...runtime.settings import Settings
+from ...runtime.settings import Process, Settings
 from ...runtime.watchdog import Supervisor, Watchdog, loop
 from ...state.view import READY_AGE_S
 from ...storage.living_store import living
@@ -34,7 +33,6 @@ from ..looking.watching import (
     feed_view_gauges,
     longest_silence,
     why_behind,
-    why_brokers_away,
     why_hanging,
     why_unhealthy,
 )
@@ -63,11 +61,10 @@ class ServingParts:
 
 
 @contextmanager
-def open_serving_parts(
-    settings: Settings, logger: FilteringBoundLogger, name: str, listen: Address
-) -> Iterator[ServingParts]:
-    """Open the parts of a process. ``name``: the view's folder in state_dir, which no other process may use.
-    ``listen``: address of the management port. Raises the errors of opening each part.
+def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: Process) -> Iterator[ServingParts]:
+    """Open the parts of a process. ``name`` is also the view's folder in state_dir, which no other process may use.
+
+    Raises the errors of opening each part.
     """
     clock, metrics = SystemClock(), Metrics()
     listener = fan_out(metrics.listen, log_events(logger))
@@ -84,18 +81,18 @@ def open_serving_parts(
             more: list[Callable[[], Sequence[str]]] = []
             health = Health(
                 not_healthy=lambda: served.not_healthy(services, watchdog),
-                # reads continue with an older view, too
+                # reads continue with an older view, too, and those of remote records alone without brokers
                 not_ready=lambda: (
                     why_hanging(watchdog)
                     + connection.kafka.logins.troubles()
-                    + why_brokers_away(brokers)
+                    + ([f"the brokers are away: {away}"] if (away := brokers.trouble) else [])
                     + served.behind()
                     + [reason for why in more for reason in why()]
                 ),
                 metrics=metrics.exposition,
                 status=lambda name, partition: None,
             )
-            management = ManagementServer(listen, health, hosts=settings.management.hosts)
+            management = ManagementServer(settings.management.of(name), health, hosts=settings.management.hosts)
             stack.callback(management.close)
             services += [management.service(), Service("broker watch", brokers.run), *served.services]
             reader = served.reader

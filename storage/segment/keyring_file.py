@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from ...runtime.changed_file import changes_of
 from ...runtime.listener import KeyRingRead, KeyRingRefused, Listener
+from ...runtime.live_secret import files_state
 from ...state.errors import InvalidRequest
 from .keyring import KeyRing
 
@@ -22,7 +22,7 @@ class KeyRingFile:
         """Read the ring. Raises InvalidRequest if the file is missing or invalid now."""
         self._path, self._listener = path, listener
         self._lock = threading.Lock()
-        self._seen = _state_of(path)
+        self._seen = files_state([path])
         self._ring = KeyRing.load(path)
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
@@ -39,7 +39,7 @@ class KeyRingFile:
 
     def _current(self) -> KeyRing:
         with self._lock:
-            state = _state_of(self._path)
+            state = files_state([self._path])
             if state == self._seen:
                 return self._ring
             self._seen = state
@@ -53,11 +53,3 @@ class KeyRingFile:
             ring = self._ring
         self._listener(event)
         return ring
-
-
-def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change whenever the file changes. Returns None if there is no file."""
-    try:
-        return changes_of(path.stat())
-    except OSError:
-        return None

@@ -18,8 +18,7 @@ from tests.servers.schema_registry import registry
 from tests.values.test_registered_values import avro, framed, of_avro
 from tierstate.api.open import open_gateway
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.gateway_settings import Gateway
-from tierstate.runtime.registry_settings import Registry
+from tierstate.runtime.gateway_settings import Gateway, Registry
 from tierstate.runtime.setting_types import Address
 
 pytestmark = pytest.mark.chromium

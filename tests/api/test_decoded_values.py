@@ -21,7 +21,7 @@ from tierstate.api.open import open_gateway
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
-from tierstate.runtime.registry_settings import Registry as Settings
+from tierstate.runtime.gateway_settings import Registry as Settings
 from tierstate.state.errors import MissingExtra
 from tierstate.values.registered_values import open_registered_values
 

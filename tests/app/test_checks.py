@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tierstate.app.opening.connection import Connection
-from tierstate.app.operating.checks import NEEDS, REPLAYING, checked, checks, require_short
+from tierstate.app.operating.checks import NEEDS, REPLAYING, NotAsked, checked, checks, require_short
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest, StorageUnavailable
 from tierstate.state.ids import RemoteSegmentId, TopicId
@@ -47,7 +47,8 @@ def test_a_store_that_is_not_fit_is_wrong_once() -> None:
     store = "file:///no/such/folder"
     with pytest.raises(InvalidRequest):
         look(store, "object store")
-    assert look(store, "conditional put") == "not asked: the object store is not fit"
+    with pytest.raises(NotAsked, match="not asked: the object store is not fit"):
+        look(store, "conditional put")
 
 
 def test_a_store_that_accepts_and_never_answers_is_wrong_by_a_deadline_and_asked_once(

@@ -8,8 +8,7 @@ import pytest
 
 from tests.state.conftest import Build
 from tierstate.app.looking.overview import overview
-from tierstate.app.looking.remote_records import remote_records
-from tierstate.app.looking.segment_listing import segments_as_json
+from tierstate.app.looking.remote_records import remote_records, segments_as_json
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact, SegmentCopyFinished, SegmentCopyStarted
 from tierstate.state.offsets import Offset

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from tests.cli.test_shown_or_done import commands
-from tierstate.cli.gateway_access import COMMANDS
+from tierstate.cli.flags import COMMANDS
 from tierstate.cli.main import run
 
 NOBODY = "http://127.0.0.1:1"

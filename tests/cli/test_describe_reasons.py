@@ -9,8 +9,7 @@ import pytest
 
 from tests.state.conftest import Build
 from tests.twins.memory_broker import MemoryBroker
-from tierstate.app.looking.end_transaction import EndTransaction, end_transaction
-from tierstate.app.looking.partition_facts import look_at, silent, why_untiered
+from tierstate.app.looking.partition_facts import EndTransaction, end_transaction, look_at, silent, why_untiered
 from tierstate.cli.context import Context
 from tierstate.cli.describe import SHOWN_OF_A_KIND, print_facts
 from tierstate.cli.output import Output

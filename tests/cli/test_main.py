@@ -69,7 +69,7 @@ def test_help_imports_no_command_and_no_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: str(entry.name))
 def test_every_command_of_the_table_exists_and_shows_an_example(entry: CommandEntry) -> None:
     name, module = entry.name, entry.module
-    command = importlib.import_module(f"tierstate.cli.{module}").command
+    command = getattr(importlib.import_module(f"tierstate.cli.{module}"), entry.function)
     assert command.name == name
     for path, leaf in commands_below(command, [name]):
         assert f"tierstate {path}" in (leaf.epilog or ""), path

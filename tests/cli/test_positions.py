@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from tierstate.app.opening.positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position, parse_position
-from tierstate.cli.positions import PositionType
+from tierstate.cli.parameter_types import POSITION
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.offsets import Offset, TimestampMs
 
@@ -50,7 +50,7 @@ def test_an_offset_from_the_end_is_no_flag_to_the_command_line() -> None:
     positions: list[Position] = []
 
     @click.command()
-    @click.option("--from", "start", type=PositionType(), default="earliest")
+    @click.option("--from", "start", type=POSITION, default="earliest")
     def read(start: Position) -> None:
         positions.append(start)
 

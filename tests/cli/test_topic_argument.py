@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tierstate.cli.topic_argument import TopicArgument, TopicType, parse_topic
+from tierstate.cli.parameter_types import TopicArgument, parse_topic, topic_type
 from tierstate.state.errors import InvalidRequest
 
 
@@ -22,7 +22,7 @@ def test_a_partition_is_read_as_kafka_writes_it_and_typed_with_a_colon() -> None
     assert (str(parse_topic("orders:0")), str(parse_topic("orders"))) == ("orders-0", "orders")
     assert parse_topic("orders-0") == TopicArgument("orders-0", None), "it is a topic's name like any other"
     with pytest.raises(click.UsageError, match="write orders:3, or orders-3:0 if orders-3 is the topic"):
-        TopicType(partition=True).convert("orders-3", None, None)
+        topic_type("T:P").convert("orders-3", None, None)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_what_cannot_be_a_topic_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "text", "code"),
-    [(True, "a", 2), (True, "a:0", 0), (False, "a", 0), (False, "a:0", 2), (None, "a", 0), (None, "a:0", 0)],
+    ("form", "text", "code"),
+    [("T:P", "a", 2), ("T:P", "a:0", 0), ("T", "a", 0), ("T", "a:0", 2), ("T[:P]", "a", 0), ("T[:P]", "a:0", 0)],
 )
-def test_a_command_says_whether_it_takes_a_partition(partition: bool | None, text: str, code: int) -> None:
+def test_a_command_says_whether_it_takes_a_partition(form: str, text: str, code: int) -> None:
     @click.command()
-    @click.argument("where", type=TopicType(partition=partition))
+    @click.argument("where", type=topic_type(form))
     def look(where: TopicArgument) -> None:
         assert where.topic == "a"
 

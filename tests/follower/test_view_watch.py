@@ -9,7 +9,8 @@ import pytest
 from tests.follower.moody import NO_ROOM, MoodyTopic, MoodyView
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.app.looking.watching import feed_view_gauges, why_beheaded, why_behind, why_topic_away, why_unhealthy
+from tierstate.app.looking.watching import feed_view_gauges, why_behind, why_unhealthy
+from tierstate.broker.tier_reader import lost_heads
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
@@ -69,14 +70,14 @@ def test_a_topic_that_is_away_is_reported_and_the_view_grows_old() -> None:
     watched.topic.away = True
     watched.clock.advance(70)
     watched.watch.look(GO)
-    assert "offsets are unknown" in why_topic_away(watched.watch)[0]
+    assert "offsets are unknown" in watched.watch.away[0]
     (reason,) = why_behind(watched.follower, watched.watch, 60)
     assert f"{PARTITIONS} tier-state partitions are behind" in reason
     assert "seconds=70" in reason
     assert why_behind(watched.follower, watched.watch, 3600) == []
     watched.topic.away = False
     watched.watch.look(GO)
-    assert why_topic_away(watched.watch) + why_behind(watched.follower, watched.watch, 60) == []
+    assert (watched.watch.away, why_behind(watched.follower, watched.watch, 60)) == ([], [])
 
 
 def test_a_view_that_was_never_compared_with_its_topic_is_behind() -> None:
@@ -141,13 +142,13 @@ def test_a_lost_head_is_counted_and_reported_also_by_a_view_that_has_it(consumed
     watched.watch.look(GO)
     watched.watch.look_at_problems()
     assert "tierstate_heads_lost 0.0" in metrics.exposition().decode()
-    assert why_beheaded(watched.watch) == []
+    assert lost_heads("the tier-state topic", watched.watch.beheaded) == []
     watched.topic.cut_head(NUMBER, 1)
     watched.watch.look_at_problems()
     page = metrics.exposition().decode()
     assert "tierstate_heads_lost 1.0" in page
     assert "tierstate_topic_problems 1.0" in page
-    (reason,) = why_beheaded(watched.watch)
+    (reason,) = lost_heads("the tier-state topic", watched.watch.beheaded)
     assert f"partition {NUMBER} of the tier-state topic begins at 1: its head is gone" in reason
     if not consumed:
         with pytest.raises(TierStateLost):

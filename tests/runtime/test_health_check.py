@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tierstate.runtime.health_check import DEFAULTS, SEARCHED, addresses, is_healthy
-from tierstate.runtime.settings import Settings
+from tierstate.runtime.settings import LISTENS, Settings
 from tierstate.runtime.settings_load import SEARCHED as SETTINGS_SEARCHED
 
 
 def test_without_a_setting_it_asks_the_default_port_of_each_process() -> None:
-    unset = Settings().management
-    assert [str(each) for each in (unset.of_agent, unset.of_gateway, unset.of_proxy, unset.of_table)] == list(DEFAULTS)
+    assert [str(Settings().management.of(process)) for process in LISTENS] == list(DEFAULTS)
     assert addresses({}, ()) == DEFAULTS
 
 

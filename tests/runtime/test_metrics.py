@@ -3,13 +3,13 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tierstate.runtime.listener import Event, GatewayAnswered, RemoteFetched
-from tierstate.runtime.metrics import COUNTERS, GAUGES, READERS, SECONDS, TALLIES, UNREADABLE, Metrics
+from tierstate.runtime.listener import GatewayAnswered, RemoteFetched
+from tierstate.runtime.metrics import COUNTED, COUNTERS, GAUGES, READERS, SECONDS, TALLIES, UNREADABLE, Metrics
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -54,7 +54,7 @@ def any_event(kind: type[Any]) -> Any:
 
 def test_every_counter_is_counted_by_some_event() -> None:
     metrics = Metrics()
-    for kind in get_args(Event):
+    for kind in (*COUNTED, GatewayAnswered):
         metrics.listen(any_event(kind))
     counted = samples(metrics)
     assert [name for name in COUNTERS if not any(key.split("/")[0] == name and counted[key] for key in counted)] == []

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tests.docs.settings_page import settings_markdown
 from tierstate.runtime.effective_settings import effective
 from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings import Settings, require
-from tierstate.runtime.settings_docs import settings_markdown
 from tierstate.runtime.settings_keys import FIELDS
 from tierstate.runtime.settings_load import load_settings
 from tierstate.state.errors import InvalidSettings
@@ -103,21 +103,21 @@ def test_the_file_of_the_design_is_read_into_typed_values(write_toml: WriteToml,
         "socket.timeout.ms": "5000",
         "enable.idempotence": "true",
     }
-    assert settings.tiering.topics["user.events"].as_topic_config() == {"local.retention.ms": "3600000"}
+    assert settings.tiering.topics["user.events"].local_retention == 3600
 
 
 def test_the_defaults_are_those_of_the_design(write_toml: WriteToml) -> None:
     design, free = given(write_toml(DESIGN)), {"kafka", "store", "tiering", "agent", "encryption", "management"}
     assert design.model_dump(exclude=free) == Settings().model_dump(exclude=free)
-    assert design.management.listen == Settings().management.of_agent
+    assert design.management.listen == Settings().management.of("agent")
 
 
 def test_an_agent_and_a_gateway_with_the_same_settings_get_on_on_one_machine() -> None:
     unset = Settings().management
-    assert unset.of_agent != unset.of_gateway
-    assert Settings().gateway.listen not in (unset.of_agent, unset.of_gateway)
+    assert unset.of("agent") != unset.of("gateway")
+    assert Settings().gateway.listen not in (unset.of("agent"), unset.of("gateway"))
     settings = given(None, "management.listen=127.0.0.1:1").management
-    assert settings.of_agent == settings.of_gateway == Address("127.0.0.1", 1)
+    assert settings.of("agent") == settings.of("gateway") == Address("127.0.0.1", 1)
 
 
 def test_an_agent_announces_where_it_can_be_asked() -> None:
@@ -352,7 +352,7 @@ def test_every_setting_is_described() -> None:
 
 def test_the_settings_page_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "settings.md"
-    command = "python -m tierstate.runtime.settings_docs > docs/settings.md"
+    command = "python -m tests.docs.settings_page > docs/settings.md"
     assert page.read_text(encoding="utf-8") == settings_markdown(), command
 
 

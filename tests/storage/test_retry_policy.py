@@ -15,7 +15,7 @@ from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import ByteRange, TimestampMs
 from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.options import StoreOptions
-from tierstate.storage.retry_policy import ABORT_SECONDS, Limits, RetryPolicy
+from tierstate.storage.retry_policy import ABORT_SECONDS, Limits, RetryPolicy, delay_s
 from tierstate.storage.s3 import S3Store
 
 from .faulty_proxy import FaultyProxy
@@ -43,6 +43,11 @@ class Waits:
 
 def throttled() -> None:
     raise Throttled("the store asks to slow down")
+
+
+def test_delays_grow_and_jitter_takes_up_to_half_of_them_away() -> None:
+    assert [delay_s(0.1, 1, failures, 0) for failures in (1, 2, 3, 4, 5, 100_000)] == [0.1, 0.2, 0.4, 0.8, 1, 1]
+    assert delay_s(0.1, 1, 5, 0.5) == 0.75
 
 
 def test_a_write_waits_for_the_store_as_long_as_was_set() -> None:

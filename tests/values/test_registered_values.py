@@ -19,7 +19,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 
 from tests.servers.schema_registry import Answer, Registry, registry
 from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.registry_settings import Registry as Settings
+from tierstate.runtime.gateway_settings import Registry as Settings
 from tierstate.state.errors import Unavailable
 from tierstate.values.registered_schemas import AGAIN_S, MOST_ASKED, Decoder, RegisteredSchemas
 from tierstate.values.registered_values import MOST_JSON, MOST_VALUE, RegisteredValues, open_registered_values

@@ -1,10 +1,12 @@
-"""The extra ``columns``: numba and pyarrow, which turn records into columns.
+"""Extras, which add packages. The extra ``columns`` (numba and pyarrow) turns records into columns.
 
 An agent and a proxy copy and serve whole batches, and need neither.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 
@@ -25,6 +27,12 @@ def require_columns(needed_for: str) -> None:
         raise MissingExtra("columns", needed_for)
 
 
-def columns_missing(error: ModuleNotFoundError, needed_for: str) -> MissingExtra | None:
-    """Return the error that `require_columns` raises if ``error`` names a module of the extra, else None."""
-    return MissingExtra("columns", needed_for) if (error.name or "").partition(".")[0] in MODULES else None
+@contextmanager
+def importing(extra: str, needed_for: str, *modules: str) -> Iterator[None]:
+    """Raise MissingExtra if the block fails because one of ``modules``, or of the extra ``columns``, is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in (*modules, *MODULES):
+            raise MissingExtra(extra, needed_for) from error
+        raise

@@ -1,17 +1,17 @@
-"""Open the catalog of tables for a command."""
+"""What commands on tables and exports share: the catalog, and where tasks run."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from ..runtime.columns_extra import MODULES
-from ..state.errors import MissingExtra
+from ..runtime.extras import importing
 from .context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..lake.runs import Run
     from ..lake.table_catalog import LakeCatalog
 
 NEEDED = ("kafka.bootstrap.servers", "store.url")
@@ -30,12 +30,14 @@ def catalog_of(context: Context, *, new: bool = False) -> Iterator[LakeCatalog]:
         yield catalog
 
 
-@contextmanager
-def imported_lake() -> Iterator[None]:
-    """Raise MissingExtra if an import in the ``with`` block needs a package of the extra that is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy", *MODULES):
-            raise MissingExtra("lake", "table") from error
-        raise
+def imported_lake() -> AbstractContextManager[None]:
+    """Return a block that raises MissingExtra if an import in it needs a package of the extra."""
+    return importing("lake", "table", "pyiceberg", "sqlalchemy")
+
+
+def by_spark() -> Run:
+    """Return a function that runs tasks in a Spark job. Raises MissingExtra without pyspark."""
+    from ..lake.runs import by_spark as by_session
+    from ..spark.sessions import session
+
+    return by_session(session)

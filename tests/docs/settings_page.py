@@ -1,20 +1,20 @@
-"""Makes docs/settings.md from the setting classes: ``python -m tierstate.runtime.settings_docs > docs/settings.md``."""
+"""Makes docs/settings.md from the setting classes: ``python -m tests.docs.settings_page > docs/settings.md``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from .section import Section
-from .settings import FREE, Settings, TopicOverrides
-from .settings_keys import FIELDS, environment_name
+from tierstate.runtime.setting_types import Section
+from tierstate.runtime.settings import FREE, Settings, TopicOverrides
+from tierstate.runtime.settings_keys import FIELDS, environment_name
 
 HEAD = """# Settings
 
-<!-- Made by `python -m tierstate.runtime.settings_docs > docs/settings.md`; a test compares them. -->
+<!-- Made by `python -m tests.docs.settings_page > docs/settings.md`; a test compares them. -->
 
 One TOML file: `--config FILE`, else `$TIERSTATE_CONFIG`, `./tierstate.toml`, `/etc/tierstate/tierstate.toml`.
 Later wins: defaults, the file, the environment, `--set section.key=value`, `--bootstrap-server` and `--store`.
@@ -37,6 +37,24 @@ Later wins: defaults, the file, the environment, `--set section.key=value`, `--b
   `[store]` for S3, the files of `[gateway.tls]` and `[proxy.tls]`, `encryption.keyring`, `gateway.auth.tokens`, and the
   file of `gateway.auth.jwt.keys`: [rotation](rotation.md).
 """
+
+NAMED = {
+    "Size": "size",
+    "Duration": "duration",
+    "Listen": "address",
+    "Reachable": "address",
+    "Patterns": "patterns",
+    "Names": "names",
+    "Rules": "rules",
+    "Folders": "paths",
+    "Path": "path",
+    "StoreUrl": "URL",
+    "HttpUrl": "URL",
+    "SecretStr": "secret",
+    "int": "number",
+    "bool": "true, false",
+}
+"""The types of `tierstate.runtime.setting_types` and of Python, for people. All others are texts."""
 
 
 def settings_markdown() -> str:
@@ -70,25 +88,24 @@ def _overrides() -> Iterator[str]:
 
 
 def _table(rows: Sequence[tuple[str, tuple[str, ...] | None]], model: type[BaseModel]) -> Iterator[str]:
-    schema = model.model_json_schema(by_alias=True)["properties"]
+    described = {field.alias or key: field.description or "" for key, field in model.model_fields.items()}
     defaults = model().model_dump(mode="json", by_alias=True)
     yield "| key | type | default | variable | |"
     yield "|---|---|---|---|---|"
     for name, path in rows:
         variable = f"`{environment_name(path)}`" if path else ""
-        cells = (f"`{name}`", _type(schema[name]), _default(defaults[name]), variable, schema[name]["description"])
+        cells = (f"`{name}`", _type(model, name), _default(defaults[name]), variable, described[name])
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _type(schema: dict[str, Any]) -> str:
-    if "anyOf" in schema:
-        return _type(schema["anyOf"][0])
-    if "enum" in schema:
-        return ", ".join(schema["enum"])
-    if schema.get("format") == "path":
-        return "path"
-    named = {"string": "text", "integer": "number", "boolean": "true, false"}
-    return named[schema["type"]] if "type" in schema else str(schema["x-type"])
+def _type(model: type[BaseModel], name: str) -> str:
+    """Return the type of a setting for people, from its annotation as the class has it."""
+    attribute = next(key for key, field in model.model_fields.items() if name in (key, field.alias))
+    kind = model.model_fields[attribute].annotation
+    for each in (kind, *get_args(kind)):
+        if get_origin(each) is Literal:
+            return ", ".join(get_args(each))
+    return NAMED.get(model.__annotations__[attribute].removesuffix(" | None"), "text")
 
 
 def _default(value: object) -> str:

@@ -1,4 +1,4 @@
-"""``tierstate table list``."""
+"""``tierstate table list`` and ``tierstate table show``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..state.errors import TierstateError, Unavailable
-from .catalog import NEEDED, catalog_of
+from ..state.errors import InvalidRequest, TierstateError, Unavailable
 from .context import Context
-from .flags import pass_context
+from .flags import declare
+from .lake import NEEDED, catalog_of, imported_lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,8 +26,7 @@ OF_LOG = ("lag", "skipped", "state", "reason")
 """Columns that need the log. ``skipped`` lists ranges in neither tier whose loss a person accepted."""
 
 
-@click.command("list", epilog="Example: tierstate table list --json")
-@pass_context
+@declare("table list --json", name="list")
 def show(context: Context) -> None:
     """List the tables that follow topics, how far each is, and why one cannot go on.
 
@@ -110,3 +109,43 @@ def _of_table(table: LakeTable) -> dict[str, Any]:
     formats = [form.format if form else None for form in (facts.columns.key, facts.columns.value)]
     identity = (table.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep)
     return dict(zip(OF_TABLE, (*identity, *formats, facts.version, ends_of(table.place())), strict=True))
+
+
+WHERE = {
+    "pyiceberg": "Python, with pyiceberg",
+    "duckdb": "DuckDB, by the files that pyiceberg plans",
+    "spark": "Spark: spark-defaults.conf, or --conf",
+    "trino": "Trino: etc/catalog/tierstate.properties",
+}
+
+
+@declare("table show kafka.orders --catalog", name="show")
+@click.argument("name", metavar="TABLE", required=False)
+@click.option("--catalog", is_flag=True, help="Show how pyiceberg, DuckDB, Spark and Trino open the catalog instead.")
+def show_one(context: Context, name: str | None, catalog: bool) -> None:
+    """Show a table, or with --catalog what to paste to read the tables elsewhere. Secrets are hidden."""
+    if not catalog:
+        if name is None:
+            raise InvalidRequest("a table is needed, as kafka.orders, or --catalog")
+        with catalog_of(context) as opened:
+            show_made(context, opened.table(name))
+        return
+    with imported_lake():
+        from ..lake.engines import engines
+        from ..lake.table_open import catalog_properties
+    from ..runtime.effective_settings import MASK
+
+    masked = context.settings.is_masked
+    properties = {
+        key: MASK if masked(f"catalog.{key}") else value
+        for key, value in catalog_properties(context.settings, new=False).items()
+    }
+    texts = engines(properties, name or "kafka.orders")
+    if context.as_json:
+        context.output.document({"properties": properties, **texts})
+        return
+    for program, text in texts.items():
+        context.output.line(f"# {WHERE[program]}")
+        for line in text.splitlines():
+            context.output.line(line)
+        context.output.line()

@@ -1,4 +1,4 @@
-"""``tierstate init``."""
+"""``tierstate init``, ``check`` and ``config``: what comes before an agent starts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.clock import SystemClock
+from ..state.errors import Difference, TierStateLost
+from ..state.object_keys import ObjectKind
 from .context import Context
-from .flags import acts, pass_context
+from .flags import declare
 
 if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
@@ -17,12 +20,10 @@ if TYPE_CHECKING:
 LOOKED_AT = 1_000
 
 
-@click.command("init", epilog="Example: tierstate init --bootstrap-server 127.0.0.1:9092 --replication-factor 1")
+@declare("init --bootstrap-server 127.0.0.1:9092 --replication-factor 1", execute=True)
 @click.option("--partitions", type=click.IntRange(1, 10_000), help="Partitions; fixed for the topic's life.")
 @click.option("--replication-factor", type=click.IntRange(1, 100), help="Copies of each partition.")
-@acts(unasked=True)
-@pass_context
-def command(context: Context, partitions: int | None, replication_factor: int | None, execute: bool) -> None:
+def init(context: Context, partitions: int | None, replication_factor: int | None, execute: bool) -> None:
     """Create the tier-state topic, or check the one that is there; and the store's folder, where the store is one.
 
     Refuses a topic with a wrong configuration, or one that lost facts, and says what is wrong with it. A folder that is
@@ -30,8 +31,6 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
     """
     from ..app.opening.connection import open_store_of, tier_topic_spec
     from ..broker.tier_topic_setup import TierTopicSpec, create_tier_topic, look_at_tier_topic
-    from ..runtime.clock import SystemClock
-    from ..state.errors import TierStateLost
 
     with context.connected() as connection:
         settings = connection.reachable
@@ -62,7 +61,52 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
 def _is_used(store: ObjectStore) -> bool:
     """Return whether the store has an archived tier-state topic, or a manifest in its first ``LOOKED_AT`` objects."""
     from ..follower.object_names import ROOT
-    from ..state.object_keys import ObjectKind
 
     first = (entry.key for entry in islice(store.list(), LOOKED_AT))
     return next(iter(store.list(ROOT)), None) is not None or any(key.endswith(ObjectKind.MANIFEST) for key in first)
+
+
+@declare("check --config /etc/tierstate/tierstate.toml")
+def check(context: Context) -> None:
+    """Check settings, broker, log folders, store and topic before anything starts.
+
+    Exit code 1 when one of them is not fit for an agent, 4 when facts of the tier-state topic are lost. A warning, as
+    of a pattern that matches no topic, changes no exit code. What could not be asked has the state -. Each row is
+    printed as it ends, and has a deadline: what does not answer by then is wrong.
+    """
+    from ..app.operating.checks import Row, checked
+    from ..runtime.settings import needed_by_agent
+
+    rows: list[Row] = []
+    with context.connected(*needed_by_agent(context.settings)) as connection:
+        if not context.as_json:
+            context.output.row(COLUMNS, WIDTHS)
+        for row in checked(connection):
+            rows.append(row)
+            if not context.as_json:
+                context.output.row((row.check, row.state, row.detail), WIDTHS)
+    if context.as_json:
+        context.output.document(
+            [
+                {"check": each.check, "ok": each.state != "wrong", "state": each.state, "detail": each.detail}
+                for each in rows
+            ]
+        )
+    wrong = [each.check for each in rows if each.state == "wrong"]
+    if any(each.facts_lost for each in rows):
+        raise TierStateLost("facts are lost", wrong=",".join(wrong))
+    if wrong:
+        raise Difference("not ready for an agent", wrong=",".join(wrong))
+
+
+COLUMNS, WIDTHS = ("check", "state", "detail"), (len("tier-state topic"), len("warning"), 0)
+
+
+@declare("config --set copy.concurrency=8")
+def config(context: Context) -> None:
+    """Show the effective settings and where each came from. Secrets are hidden."""
+    from ..runtime.effective_settings import effective
+
+    rows = effective(context.settings)
+    document = {row.key: {"value": row.value, "origin": row.origin} for row in rows}
+    context.output.table(("key", "value", "origin"), rows, document)
